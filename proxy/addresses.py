@@ -1,0 +1,231 @@
+"""The address book: what brokers call themselves, and how each is reached on each listener.
+
+Pure: it is built once for a snapshot and never changes. Entries may be templates, so one line stands
+for a StatefulSet of any size; a template is read both ways, from a broker's name to its addresses and
+from an address back to the broker.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from proxy.authorities import Authority
+from proxy.listeners import VARIABLE, WEB_SCHEMES, ServiceUrl, Urls
+
+# Hosts come from clients, so what is remembered of them is bounded.
+_REMEMBERED = 4096
+
+Memoized = TypeVar("Memoized", bound=Callable[..., Any])
+
+
+class Pattern:
+    """A text with `{n}` and `{n+6651}` in it: `fill` puts values in, `match` gets them out."""
+
+    __slots__ = ("_regex", "_sums", "text", "variables")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.variables = frozenset(match[1] for match in VARIABLE.finditer(text))
+        self._sums: list[tuple[str, str, int]] = []
+        seen: set[str] = set()
+        regex, end = "", 0
+        for match in VARIABLE.finditer(text):
+            regex += re.escape(text[end : match.start()])
+            end = match.end()
+            name, addend = match[1], match[2]
+            if addend is not None:
+                group = f"_sum{len(self._sums)}"
+                self._sums.append((group, name, int(addend)))
+                regex += f"(?P<{group}>[0-9]{{1,9}})"
+            elif name in seen:
+                regex += f"(?P={name})"
+            else:
+                seen.add(name)
+                regex += f"(?P<{name}>[A-Za-z0-9-]+)"
+        self._regex = re.compile(regex + re.escape(text[end:]))
+
+    def match(self, text: str) -> dict[str, str] | None:
+        """The values that make this text; None where none do."""
+        match = self._regex.fullmatch(text)
+        if match is None:
+            return None
+        values = {name: value for name, value in match.groupdict().items() if not name.startswith("_sum")}
+        for group, name, addend in self._sums:
+            number = int(match[group]) - addend
+            known = values.setdefault(name, str(number))
+            if number < 0 or not _is_number(known) or int(known) != number:
+                return None
+        return values
+
+    def fill(self, values: Mapping[str, str]) -> str | None:
+        """The text with these values; None where a sum wants digits and gets none."""
+
+        def value(match: re.Match[str]) -> str:
+            text = values[match[1]]
+            return text if match[2] is None else str(int(text) + int(match[2]))
+
+        if any(not _is_number(values[name]) for _, name, _ in self._sums):
+            return None
+        return VARIABLE.sub(value, self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One broker: its own name for itself, and its URLs by listener and scheme."""
+
+    name: str
+    listeners: Mapping[str, Urls] = field(hash=False)
+
+    def web_url(self, listener: str, scheme: str) -> ServiceUrl | None:
+        """Its web address on a listener: of the scheme asked for if it has that, else of the other."""
+        urls = self.listeners.get(listener, {})
+        other = "http" if scheme == "https" else "https"
+        return urls.get(scheme) or urls.get(other)
+
+    def is_at(self, listener: str, address: str) -> bool:
+        """Whether `host:port` is one of its addresses on that listener."""
+        return any(url.authority == address for url in self.listeners.get(listener, {}).values())
+
+
+class Entry:
+    """One line of the book: a broker, or all the brokers that a template stands for."""
+
+    def __init__(self, broker: str, listeners: Mapping[str, Urls], source: str = "config") -> None:
+        self.broker = broker.lower().removesuffix(".")
+        self.listeners = listeners
+        self.source = source
+        self._name = Pattern(self.broker)
+        self._takes_any_port = ":" not in self.broker.rpartition("]")[2]
+        self._urls = [
+            (listener, url, Pattern(url.host), Pattern(url.authority))
+            for listener, urls in listeners.items()
+            for url in urls.values()
+        ]
+        self.variables = self._name.variables.union(*(whole.variables for *_, whole in self._urls))
+
+    @property
+    def is_template(self) -> bool:
+        return bool(self.variables)
+
+    def shared_urls(self) -> Iterator[tuple[str, ServiceUrl]]:
+        """URLs that do not tell this template's brokers apart."""
+        for listener, url, _, whole in self._urls:
+            if whole.variables < self.variables:
+                yield listener, url
+
+    def named(self, authority: Authority) -> dict[str, str] | None:
+        """The values for which this authority is the broker's own name."""
+        if self._takes_any_port:
+            return self._name.match(authority.host)
+        return None if authority.port is None else self._name.match(str(authority))
+
+    def addressed(self, address: str) -> Iterator[dict[str, str]]:
+        """The values for which this `host:port` is one of the broker's listener URLs."""
+        for *_, whole in self._urls:
+            if (values := whole.match(address)) is not None:
+                yield values
+
+    def web_addressed(self, listener: str, authority: Authority, whole: bool) -> Iterator[dict[str, str]]:
+        """The values for which this is the broker's web address on a listener, with its port or by host alone."""
+        for name, url, host, host_and_port in self._urls:
+            if name == listener and url.scheme in WEB_SCHEMES:
+                values = host_and_port.match(str(authority)) if whole else host.match(authority.host)
+                if values is not None:
+                    yield values
+
+    def fill(self, values: Mapping[str, str]) -> Broker | None:
+        """The broker that these values name; None where they do not name one."""
+        if not self.variables <= values.keys() or (name := self._name.fill(values)) is None:
+            return None
+        listeners: dict[str, dict[str, ServiceUrl]] = {}
+        for listener, url, host, _ in self._urls:
+            filled, port = host.fill(values), Pattern(url.port).fill(values)
+            if filled is None or port is None or int(port) > 65535:
+                return None
+            listeners.setdefault(listener, {})[url.scheme] = ServiceUrl(url.scheme, filled, port, url.shows_port)
+        return Broker(name, listeners)
+
+
+class AddressBook:
+    """All entries together. An authority that means two brokers means none."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.entries = tuple(entries)
+        self.listeners = frozenset(name for entry in self.entries for name in entry.listeners)
+        self.resolve = _remember(self._resolve)
+        self.pinned = _remember(self._pinned)
+
+    def __bool__(self) -> bool:
+        return bool(self.entries)
+
+    def _resolve(self, authority: Authority, default_port: int) -> Broker | None:
+        """The one broker that this authority means, by its name or by any of its listener URLs."""
+        authority = Authority(authority.host, authority.port or default_port)
+        return self._only((entry, values) for entry in self.entries for values in self._meanings(entry, authority))
+
+    def _pinned(self, listener: str, authority: Authority) -> Broker | None:
+        """The one broker whose web address on this listener a client meant by its Host.
+
+        Where no address has that very port (a gateway may strip or change it), the host alone decides.
+        """
+        for whole in (True, False):
+            meanings = [
+                (entry, values) for entry in self.entries for values in entry.web_addressed(listener, authority, whole)
+            ]
+            if meanings:
+                return self._only(meanings)
+        return None
+
+    def is_web_address(self, listener: str, authority: Authority, default_port: int) -> bool:
+        """Whether this is some broker's web address on the listener, be it shared by several."""
+        authority = Authority(authority.host, authority.port or default_port)
+        return any(True for entry in self.entries for _ in entry.web_addressed(listener, authority, True))
+
+    def is_shared(self, broker: Broker, url: ServiceUrl) -> bool:
+        """Whether that address of the broker's would lead to others as well."""
+        return self.resolve(Authority(url.host, int(url.port)), 0) != broker
+
+    def inside_suffixes(self) -> frozenset[str]:
+        """The domains of the brokers' own names, and the cluster's: no client outside could use them."""
+        suffixes: set[str] = set()
+        for entry in self.entries:
+            host = entry.broker.partition(":")[0]
+            parents = [host.partition(".")[2], host.partition(".svc.")[2]]
+            suffixes.update(parent for parent in parents if "." in parent and not VARIABLE.search(parent))
+        return frozenset(suffixes)
+
+    @staticmethod
+    def _meanings(entry: Entry, authority: Authority) -> Iterator[dict[str, str]]:
+        if (values := entry.named(authority)) is not None:
+            yield values
+        yield from entry.addressed(str(authority))
+
+    def _only(self, meanings: Iterable[tuple[Entry, dict[str, str]]]) -> Broker | None:
+        found: Broker | None = None
+        for entry, values in meanings:
+            if not entry.variables <= values.keys():
+                return None  # an address that a template's brokers share
+            broker = entry.fill(values)
+            if broker is None or self._describes(broker.name) is not entry:
+                continue
+            if found is not None and found != broker:
+                return None
+            found = broker
+        return found
+
+    def _describes(self, name: str) -> Entry | None:
+        """The entry that speaks for a broker: the first that names it, so a line can except one from a template."""
+        for entry in self.entries:
+            if entry._name.match(name) is not None:
+                return entry
+        return None
+
+
+def _remember(function: Memoized) -> Memoized:
+    return lru_cache(_REMEMBERED)(function)  # type: ignore[return-value]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

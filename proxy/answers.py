@@ -1,0 +1,147 @@
+"""What becomes of a lookup's answer: its five URLs put on the listener, its errors made clear. Pure."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.addresses import Broker
+from proxy.authorities import Authority, looks_inside
+from proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl, Urls, parse_service_url
+from proxy.selection import Refusal
+from proxy.snapshot import Snapshot
+
+# LookupData's keys and the schemes that each may take, the right one first. A plain key takes a TLS URL where the
+# listener has no other, as the C++ client calls an answer without brokerUrl malformed (HTTPLookupService.cc); a Tls
+# key never takes a plain one.
+URL_KEYS: Mapping[str, tuple[str, ...]] = {
+    "brokerUrl": ("pulsar", "pulsar+ssl"),
+    "brokerUrlTls": ("pulsar+ssl",),
+    "httpUrl": ("http", "https"),
+    "httpUrlTls": ("https",),
+    "nativeUrl": ("pulsar", "pulsar+ssl"),
+}
+_HTTP_KEYS = ("httpUrl", "httpUrlTls")
+
+# 4.x and the extensible load manager of 5.x, then 5.x (NamespaceService, LookupResult).
+_LACKS_LISTENER = re.compile(r"the broker do not have \S+ listener|does not have '[^']*' listener configured")
+
+
+@dataclass(frozen=True, slots=True)
+class LookupAnswer:
+    """A lookup's answer put on a listener."""
+
+    body: bytes
+    broker: str | None = None
+    """Whose addresses these are."""
+    was_foreign: bool = False
+    """The broker's own body had an address that is not on the listener."""
+    is_foreign: bool = False
+    """This body still has one, which could not be mapped: a leak."""
+
+
+def put_on_listener(body: bytes, listener: str, snapshot: Snapshot) -> LookupAnswer:
+    """Put a 200 lookup body on the listener; one that is no lookup answer stays as it is."""
+    sent = _load(body)
+    if sent is None:
+        return LookupAnswer(body)
+    keys = _keys(snapshot)
+    brokers = {key: _broker_of(sent.get(key), snapshot) for key in URL_KEYS}
+    known = {broker.name: broker for broker in brokers.values() if broker is not None}
+    only = next(iter(known.values())) if len(known) == 1 else None
+    answer = dict(sent)
+    for key in keys:
+        if broker := only or brokers[key]:
+            _put(answer, key, broker, listener, snapshot)
+    return LookupAnswer(
+        body if answer == sent else json.dumps(answer, separators=(",", ":")).encode(),
+        only.name if only is not None else _named_by(sent),
+        was_foreign=any(_is_foreign(sent.get(key), listener, snapshot) for key in keys),
+        is_foreign=any(_is_foreign(answer.get(key), listener, snapshot) for key in keys),
+    )
+
+
+def lacks_listener(status: int, body: bytes, listener: str | None) -> Refusal | None:
+    """A broker's 500 for a listener that it does not have, which PIP-95 wanted to be a 400."""
+    if status != 500 or not (match := _LACKS_LISTENER.search(body.decode("utf-8", "replace"))):
+        return None
+    name = f"'{listener}'" if listener is not None else "that was asked for"
+    text = f"the broker does not have the listener {name} in its advertisedListeners ({match[0]})"
+    return Refusal(400, "broker-lacks-listener", text)
+
+
+def _load(body: bytes) -> dict[str, Any] | None:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _keys(snapshot: Snapshot) -> tuple[str, ...]:
+    if snapshot.config.prefer_http_client_listener_over_internal_listener:
+        return tuple(URL_KEYS)
+    return tuple(key for key in URL_KEYS if key not in _HTTP_KEYS)
+
+
+def _url(value: object) -> ServiceUrl | None:
+    if not isinstance(value, str) or not value:
+        return None
+    try:
+        return parse_service_url(value)
+    except ValueError:
+        return None
+
+
+def _broker_of(value: object, snapshot: Snapshot) -> Broker | None:
+    url = _url(value)
+    return None if url is None else snapshot.book.resolve(Authority(url.host, int(url.port)), 0)
+
+
+def _put(answer: dict[str, Any], key: str, broker: Broker, listener: str, snapshot: Snapshot) -> None:
+    """Give one key the broker's URL on the listener, and leave it where the listener has none of its family."""
+    urls = _family(URL_KEYS[key.removesuffix("Tls")], broker, listener, snapshot)
+    url = next((urls[scheme] for scheme in URL_KEYS[key] if scheme in urls), None)
+    if urls and url is None:
+        answer.pop(key, None)
+    elif url is not None and _url(answer.get(key)) != url:
+        answer[key] = str(url)
+
+
+def _family(schemes: tuple[str, ...], broker: Broker, listener: str, snapshot: Snapshot) -> Urls:
+    """The broker's binary or web URLs on the listener, else on the default one (PIP-338)."""
+    for name in (listener, snapshot.config.lookup_listener_name):
+        urls = broker.listeners.get(name, {}) if name is not None else {}
+        if found := {scheme: urls[scheme] for scheme in schemes if scheme in urls}:
+            return found
+    return {}
+
+
+def _is_foreign(value: object, listener: str, snapshot: Snapshot) -> bool:
+    """Whether a URL is known not to be on the listener: another address of a broker, or plainly of the inside.
+
+    One that the book does not know and that looks public is the broker's own word for the listener it was asked for.
+    """
+    url = _url(value)
+    if url is None:
+        return isinstance(value, str) and value != ""
+    broker = snapshot.book.resolve(Authority(url.host, int(url.port)), 0)
+    if broker is not None:
+        schemes = WEB_SCHEMES if url.scheme in WEB_SCHEMES else BINARY_SCHEMES
+        return not _has(_family(schemes, broker, listener, snapshot), url)
+    if any(_has(entry.listeners.get(listener, {}), url) for entry in snapshot.book.entries):
+        return False
+    return looks_inside(url.host, snapshot.inside_suffixes)
+
+
+def _has(urls: Urls, url: ServiceUrl) -> bool:
+    """Whether a listener has this very address, as where brokers share one."""
+    return any(own.authority == url.authority for own in urls.values())
+
+
+def _named_by(answer: Mapping[str, Any]) -> str | None:
+    for key in ("brokerUrl", "brokerUrlTls", "httpUrl"):
+        if url := _url(answer.get(key)):
+            return url.authority
+    return None

@@ -1,0 +1,96 @@
+"""Hosts and authorities as they stand in Host headers and URLs: their parts, and where they lead."""
+
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# A Host header may hold what DNS allows, underscores too: gateways of container networks send them.
+_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{0,5}))?")
+
+_INSIDE_SUFFIXES = (".svc", ".local", ".internal", ".localhost")
+
+
+class Authority(NamedTuple):
+    """A host, lower case and without the root's dot, and the port if one was given."""
+
+    host: str
+    port: int | None
+
+    def with_port(self, default: int) -> str:
+        return f"{self.host}:{self.port if self.port is not None else default}"
+
+    def __str__(self) -> str:
+        return self.host if self.port is None else f"{self.host}:{self.port}"
+
+
+def parse_authority(text: str) -> Authority | None:
+    """Read `host[:port]`; None where it is not one (a user part, a path, a space, an impossible port)."""
+    match = _AUTHORITY.fullmatch(text)
+    if match is None:
+        return None
+    host, port = match.groups()
+    host = host.lower().removesuffix(".")
+    if not host or (port and int(port) > 65535):
+        return None
+    return Authority(host, int(port) if port else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A Location header taken apart; `target` is the path and query as they were, byte for byte."""
+
+    scheme: str
+    authority: Authority
+    target: str
+    fragment: str = ""
+
+    @property
+    def port(self) -> int:
+        return self.authority.port or (443 if self.scheme == "https" else 80)
+
+    @property
+    def address(self) -> str:
+        return f"{self.authority.host}:{self.port}"
+
+
+_LOCATION = re.compile(r"(https?)://([^/?#]*)([^#]*)(#.*)?", re.IGNORECASE)
+_VISIBLE = re.compile(r"[!-~\x80-\xff]*")
+
+
+def parse_location(text: str) -> Location | None:
+    """Read an absolute http(s) URL; None where it is anything else."""
+    match = _LOCATION.fullmatch(text)
+    if match is None or not _VISIBLE.fullmatch(text):
+        return None
+    authority = parse_authority(match[2])
+    if authority is None:
+        return None
+    target = match[3] if match[3].startswith("/") else "/" + match[3]
+    return Location(match[1].lower(), authority, target, match[4] or "")
+
+
+def is_relative(location: str) -> bool:
+    """Whether a Location stays with the host that sent it: a path, not `//host` and not `scheme:`."""
+    return location.startswith("/") and not location.startswith(("//", "/\\")) and bool(_VISIBLE.fullmatch(location))
+
+
+def looks_inside(host: str, inside_suffixes: Iterable[str]) -> bool:
+    """Whether no client from outside could mean this host: private, unqualified or of the cluster's own domain."""
+    try:
+        return not ipaddress.ip_address(host.strip("[]")).is_global
+    except ValueError:
+        pass
+    # A last label of digits is an address written oddly (127.1), which resolvers may still accept.
+    if "." not in host or host.endswith(_INSIDE_SUFFIXES) or host.rpartition(".")[2].isdigit():
+        return True
+    return any(host == suffix or host.endswith("." + suffix) for suffix in inside_suffixes)
+
+
+def host_matches(host: str, patterns: Iterable[str]) -> bool:
+    """Whether a host is one of these, where `*.` stands for one label or more."""
+    return any(
+        host.endswith(pattern[1:]) and len(host) > len(pattern) - 1 if pattern.startswith("*.") else host == pattern
+        for pattern in patterns
+    )

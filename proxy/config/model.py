@@ -1,0 +1,397 @@
+"""The config's keys, types, defaults and units: the one source of the JSON schema and the reference.
+
+Keys are camelCase, with the broker's own names where the broker has one.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from proxy.authorities import parse_authority
+from proxy.listeners import (
+    VARIABLE,
+    WEB_SCHEMES,
+    BindAddress,
+    ServiceUrl,
+    SyntaxFaults,
+    Urls,
+    check_name,
+    is_host,
+    parse_advertised_listeners,
+    parse_bind_addresses,
+    parse_service_url,
+)
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"should be {what}, as text")
+    return value
+
+
+def _listener_name(value: object) -> str:
+    return check_name(_text(value, "a listener's name"))
+
+
+def _optional_name(value: object) -> str | None:
+    return None if value is None or value == "" else _listener_name(value)
+
+
+def _bind_addresses(value: object) -> tuple[BindAddress, ...]:
+    if isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+        return parse_bind_addresses(value)
+    raise ValueError("should be a list of [name:]scheme://host:port")
+
+
+def _listener_urls(value: object) -> dict[str, dict[str, ServiceUrl]]:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = ",".join(value)
+    return parse_advertised_listeners(_text(value, "name:scheme://host:port,…"))
+
+
+def _ingress_host(value: object) -> str:
+    host = _text(value, "a host").lower().removesuffix(".")
+    if not is_host(host.removeprefix("*.")):
+        raise ValueError(f"'{host}' is not a host: write pulsar.example.com or *.pulsar.example.com, without a port")
+    return host
+
+
+def _plain_host(value: object) -> str:
+    return _ingress_host(value)
+
+
+def _network(value: object) -> Network:
+    try:
+        return ipaddress.ip_network(_text(value, "an address or network"), strict=False)
+    except ValueError:
+        raise ValueError(f"'{value}' is not an address or a network: write 10.0.0.0/8 or ::1") from None
+
+
+def _address(value: object) -> str:
+    authority = parse_authority(_text(value, "host:port"))
+    if authority is None or authority.port is None:
+        raise ValueError(f"'{value}' is not an address to bind: write host:port, as in 0.0.0.0:9090")
+    return str(authority)
+
+
+def _broker_name(value: object) -> str:
+    name = _text(value, "what the broker calls itself")
+    if parse_authority(VARIABLE.sub("0", name)) is None:
+        raise ValueError(f"'{name}' is not a broker's name: write host or host:port, where {{n}} may stand for a word")
+    return name
+
+
+def _split(value: object) -> object:
+    return [part for raw in value.split(",") if (part := raw.strip())] if isinstance(value, str) else value
+
+
+def _urls_of(*schemes: str) -> BeforeValidator:
+    def check(value: object) -> str:
+        url = parse_service_url(_text(value, "a URL"))
+        if url.scheme not in schemes:
+            raise ValueError(f"'{value}' should begin with {' or '.join(scheme + '://' for scheme in schemes)}")
+        return str(url)
+
+    return BeforeValidator(check)
+
+
+ListenerName = Annotated[str, BeforeValidator(_listener_name)]
+OptionalListenerName = Annotated[str | None, BeforeValidator(_optional_name)]
+BindAddresses = Annotated[
+    tuple[BindAddress, ...],
+    PlainValidator(_bind_addresses),
+    WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}),
+]
+ListenerUrls = Annotated[
+    dict[str, Urls],
+    PlainValidator(_listener_urls),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+IngressHost = Annotated[str, BeforeValidator(_ingress_host)]
+PeerHost = Annotated[str, BeforeValidator(_plain_host)]
+TrustedNetwork = Annotated[Network, PlainValidator(_network), WithJsonSchema({"type": "string"})]
+Address = Annotated[str, BeforeValidator(_address)]
+WebUrls = Annotated[tuple[Annotated[str, _urls_of("http", "https")], ...], BeforeValidator(_split)]
+BinaryUrls = Annotated[tuple[Annotated[str, _urls_of("pulsar", "pulsar+ssl")], ...], BeforeValidator(_split)]
+BrokerName = Annotated[str, BeforeValidator(_broker_name)]
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(gt=0)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, populate_by_name=False)
+
+
+class ServerTls(Section):
+    """Certificates of the https and pulsar+ssl sockets."""
+
+    certificate: str | None = Field(None, description="PEM file with the certificate chain")
+    key: str | None = Field(None, description="PEM file with its key")
+    client_ca: str | None = Field(None, description="PEM file; set: clients must show a certificate of this CA")
+
+
+class BrokerTls(Section):
+    """TLS towards brokers."""
+
+    ca: str | None = Field(None, description="PEM file; unset: the system's CAs")
+    certificate: str | None = Field(None, description="PEM file with the sidecar's own certificate")
+    key: str | None = Field(None, description="PEM file with its key")
+    peer_identity: str | None = Field(None, description="a spiffe:// URI expected instead of the host name")
+
+
+class Brokers(Section):
+    """The brokers behind this sidecar."""
+
+    web_service_url: WebUrls = Field((), description="where HTTP goes; one or several")
+    broker_service_url: BinaryUrls = Field((), description="where the binary protocol goes; one or several")
+    tls: BrokerTls = Field(BrokerTls(), description="TLS towards brokers")
+    trust_original_principal: bool = Field(
+        False,
+        description="false: X-Original-Principal and the binary original_* fields of clients are removed",
+    )
+    discover: Literal["none", "admin"] = Field("none", description="admin: ask the brokers which listeners they have")
+
+
+class FunctionWorkers(Section):
+    """Function workers that run apart from brokers."""
+
+    web_service_url: WebUrls = Field((), description="where the function paths go; empty: to the brokers")
+
+
+class IngressConfig(Section):
+    """A door that clients come through."""
+
+    name: str = Field(min_length=1, description="its name in metrics and events")
+    hosts: tuple[IngressHost, ...] = Field((), description="its hosts; *. stands for one label or more")
+    listener: ListenerName = Field(description="the listener of what comes through it")
+    allowed_listeners: tuple[ListenerName, ...] | None = Field(
+        None, description="what clients behind it may name; unset: any known listener but the internal one"
+    )
+    expose: tuple[Literal["lookup", "client", "admin", "topics", "ws", "functions"], ...] | None = Field(
+        None, description="what may come through, client being the GETs that clients make; unset: everything"
+    )
+    lookup_properties: dict[str, str] = Field({}, description="PIP-368 properties added to binary lookups")
+    override_lookup_properties: bool = Field(False, description="true: ours win over the client's")
+    through_sidecar: bool = Field(False, description="binary: clients reach brokers through this socket")
+
+
+class BrokerListeners(Section):
+    """A line of the address book."""
+
+    broker: BrokerName = Field(description="what the broker calls itself; {n} stands for a run of letters and digits")
+    listeners: ListenerUrls = Field(description="its addresses, as in a broker's advertisedListeners (PIP-61)")
+
+    @model_validator(mode="after")
+    def _variables_are_bound(self) -> "BrokerListeners":
+        bound = {match[1].lower() for match in VARIABLE.finditer(self.broker)}
+        for urls in self.listeners.values():
+            for url in urls.values():
+                for match in VARIABLE.finditer(url.authority):
+                    if match[1] not in bound:
+                        raise ValueError(f"{url} has {match[0]}, but 'broker' has no {{{match[1]}}} to take it from")
+        return self
+
+
+class Redirects(Section):
+    """What becomes of brokers' redirects."""
+
+    lookup: Literal["rewrite", "follow", "pass"] = Field("rewrite", description="redirects of lookups")
+    admin: Literal["rewrite", "follow", "pass"] = Field("rewrite", description="redirects of everything else")
+    unmapped: Literal["follow", "refuse", "pass"] = Field(
+        "follow",
+        description="where the address book has no answer; authorities nobody knows are never dialled",
+    )
+    max_hops: Count = Field(5, description="followed redirects of one request")
+    replay_bytes: Annotated[int, Field(ge=0)] = Field(
+        5242880, description="bytes of a request body kept to be sent again"
+    )
+    peers: tuple[PeerHost, ...] = Field((), description="hosts of peer clusters: their Locations pass")
+
+
+class Kubernetes(Section):
+    """Discovery of ingresses and brokers."""
+
+    enabled: bool = Field(False, description="watch the cluster")
+    namespaces: tuple[str, ...] = Field((), description="empty: the sidecar's own")
+    gateways: tuple[str, ...] = Field((), description="kind/namespace/name or ingress class this sidecar stands beside")
+    allowed_host_suffixes: tuple[str, ...] = Field(
+        (), description="discovered hosts must end in one of these; empty: any"
+    )
+    zone_property: str | None = Field(None, description="lookup property that carries the gateway's zone, e.g. rack")
+    state_path: str | None = Field(None, description="folder for the last snapshot, to start without the API server")
+
+
+class Events(Section):
+    """The event log."""
+
+    path: str | None = Field(None, description="folder of the log; unset: no event log")
+    rotate_bytes: Count = Field(67108864, description="bytes after which a file is finished")
+    rotate_seconds: Seconds = Field(300, description="seconds after which a file is finished")
+    retain_bytes: Count = Field(536870912, description="bytes of finished files kept")
+    compress: Literal["gzip", "none"] = Field("gzip", description="how finished files are compressed")
+
+
+class Metrics(Section):
+    """/metrics, /livez and /readyz."""
+
+    address: Address = Field("0.0.0.0:9090", description="host:port")
+
+
+class Console(Section):
+    """The status page and its API."""
+
+    address: Address = Field("127.0.0.1:9091", description="host:port; for operators, not for the network")
+
+
+class Timeouts(Section):
+    """All in seconds."""
+
+    connect: Seconds = Field(5, description="until a broker has accepted a connection")
+    lookup: Seconds = Field(30, description="until a broker has begun to answer a lookup")
+    request: Seconds = Field(310, description="until a broker has begun to answer anything else")
+    upstream_idle: Seconds = Field(
+        25, description="an unused connection to a broker is kept; brokers close theirs at 30"
+    )
+    client_idle: Seconds = Field(3630, description="an unused connection of a client is kept")
+    head: Seconds = Field(10, description="until a client has sent the head of a request it began")
+
+
+class Limits(Section):
+    """Bounds on what one client can cost."""
+
+    head_bytes: Count = Field(32768, description="bytes of one request or header line")
+    headers: Count = Field(100, description="headers of a request")
+    connections: Count = Field(20000, description="client connections")
+    in_flight: Count = Field(10000, description="requests at a time")
+    replay_total_bytes: Count = Field(67108864, description="bytes kept for replays, of all requests together")
+    command_bytes: Count = Field(65536, description="bytes of a binary command")
+
+
+class Log(Section):
+    """The sidecar's own log."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="the least that is logged")
+    format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, JSON elsewhere")
+
+
+_LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+
+
+class Config(Section):
+    """Configuration of pulsar-ingress-proxy."""
+
+    cluster_name: str = Field("pulsar", description="the Pulsar cluster behind this sidecar; in events and build_info")
+    bind_addresses: BindAddresses = Field(
+        (BindAddress(None, "http", "0.0.0.0", 8080),),  # noqa: S104 - the gateway beside it connects here
+        description="sockets, as [listener:]scheme://host:port (PIP-95)",
+    )
+    tls: ServerTls = Field(ServerTls(), description="for https and pulsar+ssl sockets")
+    brokers: Brokers = Field(Brokers(), description="the brokers behind this sidecar")
+    function_workers: FunctionWorkers = Field(FunctionWorkers(), description="function workers that run apart")
+    ingresses: tuple[IngressConfig, ...] = Field((), description="the doors that clients come through")
+    internal_listener_name: ListenerName = Field(
+        "internal", description="the listener by whose addresses the sidecar itself dials brokers"
+    )
+    lookup_listener_name: OptionalListenerName = Field(
+        None,
+        description="used where no rule decides, and where a listener has no address for a broker (PIP-338)",
+    )
+    advertised_listeners: tuple[BrokerListeners, ...] = Field((), description="the address book")
+    redirects: Redirects = Field(Redirects(), description="what becomes of brokers' redirects")
+    prefer_http_client_listener_over_internal_listener: bool = Field(
+        True, description="PIP-338; false: redirects and httpUrl stay as brokers sent them"
+    )
+    client_listener_name: Literal["honor", "ignore", "reject"] = Field(
+        "honor", description="what to do with a name that the client sent itself"
+    )
+    unknown_listener: Literal["reject", "forward"] = Field("reject", description="reject: 400, as PIP-95 says")
+    miss: Literal["forward", "reject"] = Field("forward", description="reject: 400 where no rule decides a lookup")
+    leaks: Literal["rewrite", "block", "observe"] = Field(
+        "rewrite", description="addresses that are not on the listener; block: 502, observe: change nothing"
+    )
+    shadow: bool = Field(False, description="decide, count and record, but change nothing")
+    trusted_proxies: tuple[TrustedNetwork, ...] = Field(
+        _LOOPBACK, description="whose X-Forwarded-Host, -Proto and -For count"
+    )
+    kubernetes: Kubernetes = Field(Kubernetes(), description="discovery of ingresses and brokers")
+    events: Events = Field(Events(), description="the event log")
+    metrics: Metrics = Field(Metrics(), description="where metrics and probes are served")
+    console: Console = Field(Console(), description="where the status page is served")
+    timeouts: Timeouts = Field(Timeouts(), description="in seconds")
+    limits: Limits = Field(Limits(), description="bounds on what one client can cost")
+    owner_memory: Annotated[int, Field(ge=0)] = Field(65536, description="topics whose owner is remembered; 0: off")
+    drain_seconds: Annotated[float, Field(ge=0)] = Field(20, description="seconds that running requests get at the end")
+    workers: Count = Field(1, description="processes")
+    log: Log = Field(Log(), description="the sidecar's own log")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Config":
+        if faults := tuple(self._faults()):
+            raise SyntaxFaults(faults)
+        return self
+
+    def _faults(self) -> Iterable[str]:
+        """What the keys say against each other."""
+        if any(address.scheme in WEB_SCHEMES for address in self.bind_addresses) and not self.brokers.web_service_url:
+            yield "brokers.webServiceUrl: is missing: say where HTTP goes, e.g. [http://pulsar-broker:8080]"
+        if any(address.scheme == "https" for address in self.bind_addresses):
+            for key in ("certificate", "key"):
+                if getattr(self.tls, key) is None:
+                    yield f"tls.{key}: is missing: bindAddresses has an https socket"
+        names: set[str] = set()
+        hosts: dict[str, str] = {}
+        for place, ingress in enumerate(self.ingresses):
+            if ingress.name in names:
+                yield f"ingresses.{place}.name: '{ingress.name}' is there twice: give each ingress its own name"
+            names.add(ingress.name)
+            for host in ingress.hosts:
+                if hosts.setdefault(host, ingress.name) != ingress.name:
+                    yield f"ingresses.{place}.hosts: '{host}' is in two ingresses, '{hosts[host]}' and '{ingress.name}'"
+        dialable = bool(self.brokers.web_service_url or self.brokers.broker_service_url)
+        for place, line in enumerate(self.advertised_listeners):
+            if line.listeners and self.internal_listener_name not in line.listeners and not dialable:
+                yield (
+                    f"advertisedListeners.{place}.listeners: has no '{self.internal_listener_name}' listener, "
+                    "and no brokers URL says how to reach the broker without it"
+                )
+
+    @cached_property
+    def web_pool(self) -> tuple[ServiceUrl, ...]:
+        return tuple(parse_service_url(url) for url in self.brokers.web_service_url)
+
+    @cached_property
+    def function_pool(self) -> tuple[ServiceUrl, ...]:
+        return tuple(parse_service_url(url) for url in self.function_workers.web_service_url)
+
+    @cached_property
+    def named_listeners(self) -> frozenset[str]:
+        """Every listener that a key names; with those of the book, the only values of a `listener` label."""
+        names = {self.internal_listener_name, self.lookup_listener_name}
+        names.update(address.listener for address in self.bind_addresses)
+        for ingress in self.ingresses:
+            names.update((ingress.listener, *(ingress.allowed_listeners or ())))
+        return frozenset(name for name in names if name)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema of the config file."""
+    schema = Config.model_json_schema(by_alias=True)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "pulsar-ingress-proxy",
+    }

@@ -1,0 +1,49 @@
+"""Ingresses: the doors that clients come through, found by host."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Ingress:
+    """A set of hosts and the listener that stands behind them."""
+
+    name: str
+    hosts: tuple[str, ...]
+    listener: str
+    allowed_listeners: frozenset[str] | None = None
+    expose: frozenset[str] | None = None
+    lookup_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    override_lookup_properties: bool = False
+    through_sidecar: bool = False
+
+    def exposes(self, area: str) -> bool:
+        """Whether requests of this area may come through; what admin may, the clients' own GETs may too."""
+        return self.expose is None or area in self.expose or (area == "client" and "admin" in self.expose)
+
+
+class Ingresses:
+    """All doors of a snapshot."""
+
+    def __init__(self, ingresses: Iterable[Ingress]) -> None:
+        self._all = tuple(ingresses)
+        self._by_host: dict[str, Ingress] = {}
+        for ingress in self._all:
+            for host in ingress.hosts:
+                self._by_host.setdefault(host.lower().removesuffix("."), ingress)
+
+    def __iter__(self) -> Iterator[Ingress]:
+        return iter(self._all)
+
+    def by_host(self, host: str) -> Ingress | None:
+        """An exact host beats a wildcard, a longer wildcard a shorter one; `*.` stands for one label or more."""
+        found = self._by_host.get(host)
+        suffix = host
+        while found is None and "." in suffix:
+            suffix = suffix.partition(".")[2]
+            found = self._by_host.get("*." + suffix)
+        return found
+
+    def by_listener(self, listener: str) -> Ingress | None:
+        """The first door of a listener."""
+        return next((ingress for ingress in self._all if ingress.listener == listener), None)

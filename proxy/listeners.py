@@ -1,0 +1,220 @@
+"""Listener names and URLs, and the syntax in which brokers write them (PIP-61, PIP-95).
+
+The rules are those of Pulsar 5.x (MultipleListenerValidator, BindAddressValidator), made stricter in
+three places where a broker accepts what can only be a slip: a URL without a listener name, an unknown
+scheme, and a port out of range.
+"""
+
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651, "http": 80, "https": 443}
+WEB_SCHEMES = ("http", "https")
+BINARY_SCHEMES = ("pulsar", "pulsar+ssl")
+
+NAME = re.compile(r"[A-Za-z0-9_-]+")
+VARIABLE = re.compile(r"\{([A-Za-z]\w*)(?:\+(\d+))?\}")
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(\[[^\]/]*\]|[^\[\]:/?#]*)(?::([^/?#]*))?(/?)")
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
+
+
+class SyntaxFaults(ValueError):
+    """Everything that is wrong with one value; a line a fault."""
+
+    def __init__(self, faults: Iterable[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("\n".join(self.faults))
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceUrl:
+    """`scheme://host:port`, where host and port may hold `{n}` and `{n+6651}` as long as it is a template."""
+
+    scheme: str
+    host: str
+    port: str
+    shows_port: bool = field(default=True, compare=False)
+
+    @property
+    def authority(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority if self.shows_port else self.host}"
+
+
+Urls = Mapping[str, ServiceUrl]
+"""A listener's URLs by scheme."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindAddress:
+    """A socket, and the listener that everything through it belongs to, if it has one."""
+
+    listener: str | None
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.listener + ':' if self.listener else ''}{self.scheme}://{self.address}"
+
+
+def parse_advertised_listeners(
+    text: str, internal_listener: str = "internal", dialable_without: bool = True
+) -> dict[str, dict[str, ServiceUrl]]:
+    """Read `name:scheme://host:port,…` into URLs by listener and scheme.
+
+    Where the internal listener is not among them, it must be known by other means how to dial the broker
+    (`dialable_without`; in a broker those are the legacy ports).
+    """
+    listeners: dict[str, dict[str, ServiceUrl]] = {}
+    owners: dict[str, str] = {}
+    faults: list[str] = []
+    for part in _parts(text):
+        try:
+            name, url = _split_name(part)
+            _add_url(listeners, owners, name, parse_service_url(url, template=True))
+        except ValueError as fault:
+            faults.append(str(fault))
+    if not faults and listeners and internal_listener not in listeners and not dialable_without:
+        faults.append(
+            f"internal listener '{internal_listener}' is not among {sorted(listeners)}, "
+            "and no broker URL says how to reach the broker without it"
+        )
+    if faults:
+        raise SyntaxFaults(faults)
+    return listeners
+
+
+def parse_bind_addresses(value: str | Iterable[str]) -> tuple[BindAddress, ...]:
+    """Read `[name:]scheme://host:port`, comma-separated or as a list."""
+    parts = _parts(value) if isinstance(value, str) else [str(part).strip() for part in value]
+    addresses: list[BindAddress] = []
+    faults: list[str] = []
+    for part in parts:
+        try:
+            address = _parse_bind_address(part)
+            _refuse_conflict(address, addresses)
+        except ValueError as fault:
+            faults.append(str(fault))
+        else:
+            if address not in addresses:
+                addresses.append(address)
+    if faults:
+        raise SyntaxFaults(faults)
+    return tuple(addresses)
+
+
+def parse_service_url(text: str, template: bool = False) -> ServiceUrl:
+    """Read one URL of a broker; raises ValueError with what is wrong and what would be right."""
+    match = _URL.fullmatch(text)
+    if match is None:
+        raise ValueError(f"'{text}' is not a URL: write scheme://host:port, with no path, user or query")
+    scheme, host, port, _ = match.groups()
+    scheme = scheme.lower()
+    if scheme not in DEFAULT_PORTS:
+        raise ValueError(f"'{text}' has the unknown scheme '{scheme}': use one of {', '.join(DEFAULT_PORTS)}")
+    if not is_host(VARIABLE.sub("x", host) if template else host):
+        raise ValueError(f"'{text}' has no valid host: letters, digits, hyphens and dots, or [IPv6]")
+    # Brokers always write the port of a binary URL, so clients always find one.
+    shows_port = port is not None or scheme in BINARY_SCHEMES
+    return ServiceUrl(scheme, host.lower().rstrip("."), _port(text, port, DEFAULT_PORTS[scheme], template), shows_port)
+
+
+def is_host(host: str) -> bool:
+    """Whether java.net.URI, which brokers parse with, would take this as a host: no underscores."""
+    if host.startswith("["):
+        return host.endswith("]") and _is_ipv6(host[1:-1])
+    labels = host.removesuffix(".").split(".")
+    if labels[-1].isdigit():
+        return _is_ipv4(host)
+    return all(_LABEL.fullmatch(label) for label in labels)
+
+
+def check_name(name: str) -> str:
+    """Return the name; raises ValueError where it is not one."""
+    if not NAME.fullmatch(name):
+        raise ValueError(f"'{name}' is not a listener name: use letters, digits, hyphens and underscores")
+    return name
+
+
+def _parts(text: str) -> list[str]:
+    return [part for raw in text.split(",") if (part := raw.strip())]
+
+
+def _split_name(part: str) -> tuple[str, str]:
+    name, colon, url = part.partition(":")
+    if not colon or not name.strip():
+        raise ValueError(f"'{part}' has no listener name: write NAME:scheme://host:port")
+    if url.startswith("//"):
+        raise ValueError(f"'{part}' has no listener name: write NAME:{part}")
+    return check_name(name.strip()), url.strip()
+
+
+def _add_url(listeners: dict[str, dict[str, ServiceUrl]], owners: dict[str, str], name: str, url: ServiceUrl) -> None:
+    urls = listeners.setdefault(name, {})
+    if url.scheme in urls:
+        raise ValueError(f"listener '{name}' has two {url.scheme} URLs: keep one of {urls[url.scheme]}, {url}")
+    owner = owners.setdefault(url.authority, name)
+    if owner != name:
+        raise ValueError(f"{url.authority} is in two listeners, '{owner}' and '{name}': give each its own")
+    urls[url.scheme] = url
+
+
+def _parse_bind_address(part: str) -> BindAddress:
+    name, _, rest = part.partition(":")
+    nameless = rest.startswith("//")
+    listener = None if nameless else check_name(name.strip())
+    url = parse_service_url(part if nameless else rest.strip())
+    return BindAddress(listener, url.scheme, url.host, int(url.port))
+
+
+def _refuse_conflict(new: BindAddress, others: Iterable[BindAddress]) -> None:
+    for other in others:
+        if new.address != other.address:
+            continue
+        if new.scheme == other.scheme and new.listener != other.listener:
+            raise ValueError(f"{new.address} is bound for two listeners: {other} and {new}")
+        # As in a broker, only sockets of one protocol are compared; port 0 is another socket each time.
+        if new.scheme != other.scheme and new.port and _is_web(new.scheme) == _is_web(other.scheme):
+            raise ValueError(f"{new.address} is bound for two schemes: {other} and {new}")
+
+
+def _is_web(scheme: str) -> bool:
+    return scheme in WEB_SCHEMES
+
+
+def _port(url: str, text: str | None, default: int, template: bool) -> str:
+    if text is None:
+        return str(default)
+    if template and VARIABLE.fullmatch(text):
+        return text.lower()
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"'{url}' has the port '{text}': use a number{', or {n+6651}' if template else ''}")
+    if int(text) > 65535:
+        raise ValueError(f"'{url}' has the port {text}: the highest is 65535")
+    return str(int(text))
+
+
+def _is_ipv4(text: str) -> bool:
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return True

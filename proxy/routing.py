@@ -1,0 +1,66 @@
+"""Where a request goes: to one broker that its Host names, to the function workers, or to the pool. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from proxy.addresses import Broker
+from proxy.authorities import Authority, parse_authority
+from proxy.listeners import DEFAULT_PORTS, ServiceUrl
+from proxy.requests import Request
+from proxy.selection import Refusal, Selection
+from proxy.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The pool, or the one broker that must answer: it may be asked to take the bundle (`authoritative=true`)."""
+
+    pool: Literal["brokers", "functions"]
+    broker: Broker | None = None
+    url: ServiceUrl | None = None
+    """The broker's internal web address."""
+
+    def __str__(self) -> str:
+        return f"pool of {self.pool}" if self.url is None else str(self.url)
+
+
+BROKERS = Route("brokers")
+FUNCTIONS = Route("functions")
+
+
+def route(request: Request, selection: Selection, snapshot: Snapshot) -> Route:
+    """Choose the upstream."""
+    if selection.listener is not None and (broker := _pinned(request, selection.listener, snapshot)):
+        return Route("brokers", broker, dial_url(broker, snapshot))
+    if request.target.area == "functions" and snapshot.config.function_workers.web_service_url:
+        return FUNCTIONS
+    return BROKERS
+
+
+def not_exposed(request: Request, selection: Selection) -> Refusal | None:
+    """The refusal for what this ingress does not let through."""
+    ingress = selection.ingress
+    if ingress is None or ingress.exposes(request.target.area):
+        return None
+    shown = ", ".join(sorted(ingress.expose or ()))
+    return Refusal(403, "not-exposed", f"ingress '{ingress.name}' exposes only {shown or 'nothing'}")
+
+
+def dial_url(broker: Broker, snapshot: Snapshot) -> ServiceUrl:
+    """How the sidecar itself reaches a broker: its internal address, of the pool's scheme if it has both."""
+    pool = snapshot.config.web_pool[0]
+    url = broker.web_url(snapshot.config.internal_listener_name, pool.scheme)
+    if url is not None:
+        return url
+    # Without an internal address the broker's own name is the best that is known, on the pool's port.
+    name = parse_authority(broker.name) or Authority(broker.name, None)
+    return ServiceUrl(pool.scheme, name.host, str(name.port or pool.port))
+
+
+def _pinned(request: Request, listener: str, snapshot: Snapshot) -> Broker | None:
+    for authority in (request.host, request.forwarded_host):
+        if authority is not None:
+            port = authority.port or DEFAULT_PORTS[request.scheme]
+            if broker := snapshot.book.pinned(listener, Authority(authority.host, port)):
+                return broker
+    return None
