@@ -38,7 +38,7 @@ class Pattern:
             if addend is not None:
                 group = f"_sum{len(self._sums)}"
                 self._sums.append((group, name, int(addend)))
-                regex += f"(?P<{group}>[0-9]{{1,9}})"
+                regex += f"(?P<{group}>0|[1-9][0-9]{{0,9}})"
             elif name in seen:
                 regex += f"(?P={name})"
             else:
@@ -142,7 +142,7 @@ class Entry:
         listeners: dict[str, dict[str, ServiceUrl]] = {}
         for listener, url, host, _ in self._urls:
             filled, port = host.fill(values), Pattern(url.port).fill(values)
-            if filled is None or port is None or int(port) > 65535:
+            if filled is None or port is None or not _is_number(port) or int(port) > 65535:
                 return None
             listeners.setdefault(listener, {})[url.scheme] = ServiceUrl(url.scheme, filled, port, url.shows_port)
         return Broker(name, listeners)
@@ -228,4 +228,5 @@ def _remember(function: Memoized) -> Memoized:
 
 
 def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    # Of bounded length, since hosts come from clients and int() refuses thousands of digits.
+    return text.isascii() and text.isdigit() and len(text) <= 9

@@ -74,7 +74,7 @@ def lacks_listener(status: int, body: bytes, listener: str | None) -> Refusal | 
 def _load(body: bytes) -> dict[str, Any] | None:
     try:
         answer = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return answer if isinstance(answer, dict) else None
 

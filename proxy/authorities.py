@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 # A Host header may hold what DNS allows, underscores too: gateways of container networks send them.
-_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{0,5}))?")
+_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?)(?::([0-9]{0,5}))?")
 
 _INSIDE_SUFFIXES = (".svc", ".local", ".internal", ".localhost")
 
@@ -32,7 +32,7 @@ def parse_authority(text: str) -> Authority | None:
         return None
     host, port = match.groups()
     host = host.lower().removesuffix(".")
-    if not host or (port and int(port) > 65535):
+    if port and int(port) > 65535:
         return None
     return Authority(host, int(port) if port else None)
 

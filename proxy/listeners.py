@@ -15,7 +15,7 @@ WEB_SCHEMES = ("http", "https")
 BINARY_SCHEMES = ("pulsar", "pulsar+ssl")
 
 NAME = re.compile(r"[A-Za-z0-9_-]+")
-VARIABLE = re.compile(r"\{([A-Za-z]\w*)(?:\+(\d+))?\}")
+VARIABLE = re.compile(r"\{([A-Za-z]\w*)(?:\+(\d{1,9}))?\}", re.ASCII)
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(\[[^\]/]*\]|[^\[\]:/?#]*)(?::([^/?#]*))?(/?)")
 _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
@@ -134,7 +134,8 @@ def is_host(host: str) -> bool:
     if host.startswith("["):
         return host.endswith("]") and _is_ipv6(host[1:-1])
     labels = host.removesuffix(".").split(".")
-    if labels[-1].isdigit():
+    # A last label that begins with a digit makes an IPv4 address or nothing, unless it is the only one.
+    if labels[-1][:1].isdigit() and (len(labels) > 1 or host.isdigit()):
         return _is_ipv4(host)
     return all(_LABEL.fullmatch(label) for label in labels)
 

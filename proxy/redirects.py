@@ -44,7 +44,7 @@ def decide(
         return Redirect("kept", location)
     parsed = parse_location(location)
     if parsed is None:
-        return _unknown(location, None, snapshot)
+        return _unknown(location, None, snapshot, _policy(request, snapshot))
     if host_matches(parsed.authority.host, snapshot.config.redirects.peers):
         return Redirect("passed", location)
     broker = snapshot.book.resolve(parsed.authority, parsed.port)
@@ -102,7 +102,7 @@ def _unknown(
     location: str,
     parsed: Location | None,
     snapshot: Snapshot,
-    policy: Literal["rewrite", "follow", "pass"] = "rewrite",
+    policy: Literal["rewrite", "follow", "pass"],
 ) -> Redirect:
     """A Location that names nobody we know: never dialled. It may be a peer cluster, or a name of the inside."""
     host = parsed.authority.host if parsed is not None else ""

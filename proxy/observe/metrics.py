@@ -1,0 +1,161 @@
+"""The metrics: one catalogue of names, labels and help, and numbers kept as plain integers.
+
+A counter of prometheus_client costs 1.6 µs where an integer in a dict costs 0.1; a lookup touches five. So the
+library does what it is for, the exposition, and the hot path adds to dicts.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.registry import Collector
+
+from proxy import __version__
+from proxy.observe.records import Record
+
+PREFIX = "pulsar_ingress_"
+
+BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+Labels = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Number:
+    """A counter or a gauge, by label values."""
+
+    kind: Literal["counter", "gauge"]
+    name: str
+    help: str
+    labels: Labels = ()
+    values: dict[Labels, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, *labels: str, by: float = 1) -> None:
+        self.values[labels] += by
+
+    def set(self, value: float, *labels: str) -> None:
+        self.values[labels] = value
+
+    def family(self) -> Family:
+        make = CounterMetricFamily if self.kind == "counter" else GaugeMetricFamily
+        family = make(PREFIX + self.name, self.help, labels=self.labels)
+        for labels, value in list(self.values.items()):
+            family.add_metric(labels, value)
+        return family
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Seconds, by label values."""
+
+    name: str
+    help: str
+    labels: Labels
+    values: dict[Labels, list[float]] = field(default_factory=dict)
+    """Per bucket a count, and the sum last."""
+
+    def observe(self, seconds: float, *labels: str) -> None:
+        counts = self.values.get(labels)
+        if counts is None:
+            counts = self.values[labels] = [0] * (len(BUCKETS) + 2)
+        counts[bisect_left(BUCKETS, seconds)] += 1
+        counts[-1] += seconds
+
+    def family(self) -> Family:
+        family = HistogramMetricFamily(PREFIX + self.name, self.help, labels=self.labels)
+        for labels, counts in list(self.values.items()):
+            below, buckets = 0.0, []
+            for bound, count in zip((*map(str, BUCKETS), "+Inf"), counts[:-1], strict=True):
+                below += count
+                buckets.append((bound, below))
+            family.add_metric(labels, buckets, counts[-1])
+        return family
+
+
+class Metrics(Collector):
+    """All metrics of one sidecar."""
+
+    def __init__(self, cluster: str) -> None:
+        counter, gauge = _counter, _gauge
+        self.hits = counter("listener_hits", "Lookups that have a listener.", "ingress listener rule protocol")
+        self.misses = counter("listener_misses", "Lookups that have none, by reason.", "ingress reason protocol")
+        self.redirects = counter("redirects", "Brokers' redirects, by what became of them.", "listener kind action")
+        self.leaks = counter("leaks", "Answers with an address that is not on the listener.", "listener where action")
+        self.unmapped = counter("unmapped_redirects", "Redirects that the address book has no answer to.", "listener")
+        self.requests = counter("requests", "Requests answered.", "kind protocol code")
+        self.duration = Histogram(
+            "request_duration_seconds", "From a request's head to the end of its answer.", ("kind", "protocol")
+        )
+        self.upstream_duration = Histogram(
+            "upstream_duration_seconds",
+            "From the first byte to a broker to the answer's head.",
+            ("kind", "protocol"),
+        )
+        self.in_flight = gauge("in_flight_requests", "Requests being answered.", "protocol")
+        self.connections = gauge("connections", "Open client connections.", "protocol")
+        self.upstream_errors = counter("upstream_errors", "Failures of brokers, by reason.", "reason")
+        self.generation = gauge("snapshot_generation", "Number of the snapshot in force.")
+        self.book_entries = gauge("address_book_entries", "Lines of the address book.", "source")
+        self.reloads = counter("config_reloads", "Reloads of the config.", "result")
+        self.last_reload = gauge("config_last_reload_successful", "1 where the newest config is in force.")
+        self.discovery_synced = gauge("discovery_synced", "1 where a kind of object is known as it is.", "kind")
+        self.discovery_restarts = counter("discovery_restarts", "Watches begun anew.", "kind reason")
+        self.events_written = counter("events_written", "Events written.")
+        self.events_dropped = counter("events_dropped", "Events lost.", "reason")
+        self.build_info = gauge("build_info", "Always 1.", "version cluster")
+        self.build_info.set(1, __version__, cluster)
+        for protocol in ("http",):
+            self.in_flight.set(0, protocol)
+            self.connections.set(0, protocol)
+        self.events_written.add(by=0)
+
+    def collect(self) -> Iterable[Family]:
+        return (metric.family() for metric in self.catalogue())
+
+    def catalogue(self) -> Iterator[Number | Histogram]:
+        return (value for value in vars(self).values() if isinstance(value, Number | Histogram))
+
+    def count(self, record: Record) -> None:
+        """Add one finished request."""
+        protocol, kind = record.protocol, record.kind
+        self.requests.values[kind, protocol, str(record.status)] += 1
+        self.duration.observe(record.duration, kind, protocol)
+        if record.upstream_duration is not None:
+            self.upstream_duration.observe(record.upstream_duration, kind, protocol)
+        if record.is_lookup:
+            if record.miss_reason is None:
+                self.hits.values[record.ingress, record.listener, record.rule, protocol] += 1
+            else:
+                self.misses.values[record.ingress, record.miss_reason, protocol] += 1
+        if record.redirects is not None:
+            for action in record.redirects:
+                self.redirects.add(record.listener, kind, action)
+            if record.unmapped:
+                self.unmapped.add(record.listener, by=record.unmapped)
+        if record.leak_where is not None:
+            self.leaks.add(record.listener, record.leak_where, record.leak_action)
+        for reason in record.upstream_errors or ():
+            self.upstream_errors.add(reason)
+
+
+def registry(metrics: Metrics) -> CollectorRegistry:
+    """What /metrics shows: ours, and the process's."""
+    shown = CollectorRegistry(auto_describe=False)
+    shown.register(metrics)
+    ProcessCollector(registry=shown)
+    PlatformCollector(registry=shown)
+    GCCollector(registry=shown)
+    return shown
+
+
+def _counter(name: str, help: str, labels: str = "") -> Number:
+    return Number("counter", name, help, tuple(labels.split()))
+
+
+def _gauge(name: str, help: str, labels: str = "") -> Number:
+    return Number("gauge", name, help, tuple(labels.split()))

@@ -1,0 +1,112 @@
+"""Request and answer heads: read from what the parser found, written anew. A client's raw head never goes on."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from proxy.authorities import Authority, parse_authority
+
+LISTENER_HEADER = b"X-Pulsar-ListenerName"
+
+Headers = list[tuple[bytes, bytes]]
+
+# RFC 9110 7.6.1, and the fields of the connection to a proxy (11.7). What Connection names goes too.
+HOP_BY_HOP = frozenset(
+    (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
+     b"proxy-authenticate", b"proxy-authorization")
+)  # fmt: skip
+
+# Set anew on every request, whatever the client sent.
+_OURS = frozenset(
+    (b"host", b"content-length", b"expect", b"x-pulsar-listenername", b"x-forwarded-for", b"x-forwarded-host",
+     b"x-forwarded-port", b"x-forwarded-proto", b"forwarded", b"x-original-principal", b"accept-encoding")
+)  # fmt: skip
+
+_SPECIAL = HOP_BY_HOP | _OURS
+
+
+class BadHead(ValueError):
+    """A head that is HTTP, but that nothing may be made of. `code` is its reason."""
+
+    def __init__(self, code: str, text: str, status: int = 400) -> None:
+        super().__init__(text)
+        self.code = code
+        self.status = status
+
+
+@dataclass(slots=True)
+class RequestHead:
+    """A request's head, sorted: what goes on as it is, and what the proxy answers for."""
+
+    passed: Headers = field(default_factory=list)
+    special: dict[bytes, list[bytes]] = field(default_factory=dict)
+
+    def text(self, name: bytes) -> str:
+        """A field's value, several joined as RFC 9110 5.3 allows."""
+        return b", ".join(self.special.get(name, ())).decode("latin-1")
+
+    def values(self, name: bytes) -> tuple[str, ...]:
+        return tuple(value.decode("latin-1") for value in self.special.get(name, ()))
+
+
+def read_head(raw_headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
+    """Sort a request's fields."""
+    head = RequestHead()
+    passed, special = head.passed, head.special
+    for item in raw_headers:
+        name = item[0].lower()
+        if name in _SPECIAL:
+            special.setdefault(name, []).append(item[1])
+        else:
+            passed.append(item)
+    if b"connection" in special:
+        named = _connection_options(special[b"connection"])
+        if named:
+            head.passed = [item for item in passed if item[0].lower() not in named]
+    return head
+
+
+def read_host(head: RequestHead) -> Authority | None:
+    """The Host; None where it is empty or HTTP/1.0 has none."""
+    values = head.special.get(b"host")
+    if not values or not values[0]:
+        return None
+    host = parse_authority(values[0].decode("latin-1"))
+    if host is None:
+        raise BadHead("bad-host", "the Host header is not host[:port]")
+    return host
+
+
+def last_element(text: str) -> Authority | None:
+    """The last element of a list header: what the hop nearest to us said."""
+    return parse_authority(text.rpartition(",")[2].strip())
+
+
+def answer_headers(headers: Headers) -> Headers:
+    """A broker's fields that go on to the client; framing is written anew."""
+    kept = [item for item in headers if (name := item[0].lower()) not in HOP_BY_HOP and name != b"content-length"]
+    options = [value for name, value in headers if name.lower() == b"connection"]
+    if options and (named := _connection_options(options)):
+        kept = [item for item in kept if item[0].lower() not in named]
+    return kept
+
+
+def header(headers: Headers, name: bytes) -> bytes | None:
+    """The first value of a field, whatever its case."""
+    return next((value for key, value in headers if key.lower() == name), None)
+
+
+def without(headers: Headers, name: bytes) -> Headers:
+    return [item for item in headers if item[0].lower() != name]
+
+
+def write_head(start_line: bytes, headers: Headers) -> bytes:
+    """The bytes of a head."""
+    lines = [start_line]
+    lines += [b"%b: %b" % item for item in headers]
+    lines.append(b"\r\n")
+    return b"\r\n".join(lines)
+
+
+def _connection_options(values: list[bytes]) -> frozenset[bytes]:
+    options = (option.strip().lower() for value in values for option in value.split(b","))
+    return frozenset(options) - {b"close", b"keep-alive", b"upgrade", b""}

@@ -1,0 +1,120 @@
+"""Connections to brokers, kept for the next request, and which broker is asked next."""
+
+import asyncio
+import random
+import socket
+import ssl
+from collections.abc import Iterator
+
+from proxy.listeners import ServiceUrl
+from proxy.web.upstream import Unreachable, UpstreamConnection
+
+_LIFETIME = 60.0
+"""Seconds after which a connection is not used again, so that names are looked up anew as pods move."""
+_EJECTED = 5.0
+"""Seconds for which a broker that failed is asked last."""
+_EJECTED_MOST = 60.0
+
+
+class Pool:
+    """Idle connections by broker address, and the memory of which brokers failed."""
+
+    def __init__(self, connect_timeout: float, idle_timeout: float, tls: ssl.SSLContext | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connect_timeout = connect_timeout
+        self._idle_timeout = idle_timeout
+        self._tls = tls
+        self._idle: dict[ServiceUrl, list[UpstreamConnection]] = {}
+        self._failures: dict[ServiceUrl, tuple[int, float]] = {}
+        self._turn = 0
+        self._sweeper = self._loop.call_later(idle_timeout, self._sweep)
+
+    def in_turn(self, urls: tuple[ServiceUrl, ...]) -> Iterator[ServiceUrl]:
+        """All brokers once, each request beginning with the next one, those that failed of late at the end."""
+        self._turn += 1
+        start = self._turn % len(urls)
+        turn = urls[start:] + urls[:start]
+        if not self._failures:
+            return iter(turn)
+        now = self._loop.time()
+        return iter(sorted(turn, key=lambda url: self._failures.get(url, (0, 0.0))[1] > now))
+
+    async def connection(self, url: ServiceUrl, reuse: bool) -> UpstreamConnection:
+        """A connection that waits for a request: one that was kept, where that may be, else a new one."""
+        idle = self._idle.get(url, [])
+        while idle and reuse:
+            connection = idle.pop()
+            if connection.alive and self._loop.time() - connection.idle_since < self._idle_timeout:
+                return connection
+            connection.close()
+        return await self._connect(url)
+
+    def give_back(self, connection: UpstreamConnection) -> None:
+        """Keep a connection whose answer is whole; close any other."""
+        self._failures.pop(connection.url, None)
+        if connection.reusable and connection.alive and self._loop.time() - connection.born < _LIFETIME:
+            connection.rest()
+            self._idle.setdefault(connection.url, []).append(connection)
+        else:
+            connection.close()
+
+    def failed(self, url: ServiceUrl) -> None:
+        """Ask this broker last for a while, longer each time."""
+        times = self._failures.get(url, (0, 0.0))[0] + 1
+        self._failures[url] = (times, self._loop.time() + min(_EJECTED * 2 ** (times - 1), _EJECTED_MOST))
+
+    def close(self) -> None:
+        self._sweeper.cancel()
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
+        self._idle.clear()
+
+    async def _connect(self, url: ServiceUrl) -> UpstreamConnection:
+        """Look the name up and try its addresses in any order, each with its share of the time."""
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                addresses = await self._loop.getaddrinfo(url.host.strip("[]"), int(url.port), type=socket.SOCK_STREAM)
+        except TimeoutError:
+            raise Unreachable(f"{url.host} could not be looked up within {self._connect_timeout:g} s") from None
+        except OSError as error:
+            raise Unreachable(f"{url.host} cannot be looked up: {error.strerror}") from None
+        random.shuffle(addresses)
+        deadline = self._loop.time() + self._connect_timeout
+        problem = "it has no address"
+        for left, (family, _, _, _, address) in zip(range(len(addresses), 0, -1), addresses, strict=True):
+            share = (deadline - self._loop.time()) / left
+            try:
+                async with asyncio.timeout(share):
+                    return await self._open(url, family, str(address[0]), int(address[1]))
+            except TimeoutError:
+                problem = f"no connection within {share:.3g} s"
+            except OSError as error:
+                problem = str(error.strerror or error)
+        raise Unreachable(f"{url} cannot be reached: {problem}")
+
+    async def _open(self, url: ServiceUrl, family: int, host: str, port: int) -> UpstreamConnection:
+        tls = self._tls if url.scheme == "https" else None
+        _, connection = await self._loop.create_connection(
+            lambda: UpstreamConnection(self._loop, url),
+            host,
+            port,
+            family=family,
+            ssl=tls,
+            server_hostname=url.host.strip("[]") if tls is not None else None,
+        )
+        return connection
+
+    def _sweep(self) -> None:
+        """Close what nobody has used for long; broker connections must not outlive their welcome there."""
+        oldest = self._loop.time() - self._idle_timeout
+        for url in list(self._idle):
+            kept = [connection for connection in self._idle[url] if connection.idle_since > oldest and connection.alive]
+            for connection in self._idle[url]:
+                if connection not in kept:
+                    connection.close()
+            if kept:
+                self._idle[url] = kept
+            else:
+                del self._idle[url]
+        self._sweeper = self._loop.call_later(self._idle_timeout / 2, self._sweep)

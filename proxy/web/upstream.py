@@ -1,0 +1,313 @@
+"""One connection to a broker: requests go out as bytes, answers come in framed by httptools (llhttp, strict).
+
+It knows HTTP's framing and flow control; what an answer means is the exchange's business. aiohttp's own
+client would do, at four times the cost of everything else on the way of a lookup.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+import httptools
+
+from proxy.listeners import ServiceUrl
+
+HEAD_LIMIT = 65536
+"""Bytes of an answer's head; a broker's are a few hundred."""
+_BUFFER_LIMIT = 262144
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class UpstreamError(Exception):
+    """Why a broker gave no answer, or only part of one. `code` is what metrics count it by."""
+
+    code = "broker-closed"
+
+
+class Unreachable(UpstreamError):
+    """No connection could be made, so nothing was sent."""
+
+    code = "broker-unreachable"
+
+
+class ClosedEarly(UpstreamError):
+    """The connection ended before the first byte of an answer."""
+
+
+class TimedOut(UpstreamError):
+    code = "broker-timeout"
+
+
+class BadAnswer(UpstreamError):
+    """What came is not HTTP/1.1 as RFC 9112 has it, or is larger than it may be."""
+
+    code = "bad-answer"
+
+
+class BodyBroken(UpstreamError):
+    """The client's own body ended or went wrong on its way to the broker."""
+
+    code = "bad-body"
+
+
+class Truncated(UpstreamError):
+    """The connection ended inside an answer."""
+
+    code = "broker-truncated"
+
+
+class RawReceiver(Protocol):
+    """Who gets the bytes after a switch of protocols."""
+
+    def upstream_data(self, data: bytes) -> None: ...
+    def upstream_lost(self) -> None: ...
+    def upstream_writable(self, writable: bool) -> None: ...
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """Asks one request at a time: `ask`, `head`, then `read` until it gives nothing."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, url: ServiceUrl) -> None:
+        self.url = url
+        self.used = False
+        """Whether it has answered before, so that it may have been closed behind our back."""
+        self.born = loop.time()
+        self.idle_since = self.born
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._raw: RawReceiver | None = None
+        self.on_continue: Callable[[], None] | None = None
+        """Called when the broker asks for the body with a 100 (Continue)."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._write_waiter: asyncio.Future[None] | None = None
+        self._error: UpstreamError | None = None
+        self._idle = True
+        self._begin("GET")
+
+    def _begin(self, method: str) -> None:
+        self._method = method
+        self._head_bytes = 0
+        self._reading_paused = False
+        self._interim = False
+        self._keep_alive = False
+        self._chunks: deque[bytes] = deque()
+        self._buffered = 0
+        self.status = 0
+        self.reason = b""
+        self.headers: Headers = []
+        self.length: int | None = None
+        self.tail = b""
+        self.head_done = False
+        self.complete = False
+        self._last_write = self._loop.time()
+
+    # What the exchange calls.
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the next request may go this way: the answer was whole, and both sides mean to go on."""
+        return self.complete and self._keep_alive and self._error is None and not self.tail and self._raw is None
+
+    @property
+    def alive(self) -> bool:
+        return self._error is None and self._transport is not None and not self._transport.is_closing()
+
+    def ask(self, method: str, head: bytes) -> None:
+        """Send a request's head; a body follows with `write`."""
+        self._begin(method)
+        self._idle = False
+        self.write(head)
+
+    def write(self, data: bytes) -> None:
+        self._last_write = self._loop.time()
+        if self._transport is not None:
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait until the broker has taken what was written."""
+        if self._write_waiter is not None:
+            await asyncio.shield(self._write_waiter)
+        if self._error is not None:
+            raise self._error
+
+    async def head(self, within: float) -> None:
+        """Wait for the head of the final answer."""
+        while not self.head_done:
+            if self._error is not None:
+                raise self._error
+            await self._wait(within)
+
+    async def read(self, within: float) -> bytes:
+        """The next piece of the body; nothing at its end."""
+        while not self._chunks:
+            if self.complete:
+                return b""
+            if self._error is not None:
+                raise self._error
+            await self._wait(within)
+        return self.take()
+
+    def take(self) -> bytes:
+        """What has come of the body so far."""
+        data = b"".join(self._chunks) if len(self._chunks) > 1 else self._chunks.popleft() if self._chunks else b""
+        self._chunks.clear()
+        self._buffered = 0
+        if self._reading_paused and self._transport is not None:
+            self._reading_paused = False
+            self._transport.resume_reading()
+        return data
+
+    def rest(self) -> None:
+        """The answer is done with; the connection waits for the next request."""
+        self.used = self._idle = True
+        self.on_continue = None
+        self.idle_since = self._loop.time()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def fail(self, error: UpstreamError) -> None:
+        """End the connection, for whoever waits on it."""
+        if self._error is None:
+            self._error = error
+        self.close()
+        self._wake()
+
+    def switch(self, receiver: RawReceiver) -> asyncio.Transport:
+        """After a 101: hand over the connection's bytes as they are."""
+        assert self._transport is not None
+        self._raw = receiver
+        return self._transport
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._raw is not None:
+            self._raw.upstream_data(data)
+            return
+        if self._idle:
+            # An answer that nobody asked for would become the next request's.
+            self.fail(BadAnswer("the broker sent data on an idle connection"))
+            return
+        if not self.head_done:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as switched:
+            self.tail = data[switched.args[0] :]
+        except httptools.HttpParserError as error:
+            if not (self._method == "HEAD" and self.complete):
+                self.fail(BadAnswer(f"the broker's answer is not HTTP: {error}"))
+                return
+        if not self.head_done and self._head_bytes > HEAD_LIMIT:
+            self.fail(BadAnswer(f"the head of the broker's answer has more than {HEAD_LIMIT} bytes"))
+            return
+        if self.complete and self._method == "HEAD":
+            self._parser = httptools.HttpResponseParser(self)  # llhttp would wait for the body it was promised
+        if self._buffered > _BUFFER_LIMIT and not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if self._raw is not None:
+            self._raw.upstream_lost()
+        elif self._idle:
+            self._error = self._error or ClosedEarly("the broker closed an idle connection")
+        elif self.head_done and not self.complete and self._is_close_delimited() and exc is None:
+            self.complete = True
+        elif not self.complete and self._error is None:
+            if self._head_bytes or self.head_done:
+                self._error = Truncated("the broker closed the connection inside its answer")
+            else:
+                self._error = ClosedEarly("the broker closed the connection without an answer")
+        self.resume_writing()
+        self._wake()
+
+    def pause_writing(self) -> None:
+        if self._raw is not None:
+            self._raw.upstream_writable(False)
+        elif self._write_waiter is None:
+            self._write_waiter = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._raw is not None:
+            self._raw.upstream_writable(True)
+        waiter, self._write_waiter = self._write_waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    # What the parser calls.
+
+    def on_status(self, status: bytes) -> None:
+        self.reason += status
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.head_done:  # a trailer is of no use to the client
+            self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        self._interim = 100 <= self.status < 200 and self.status != 101
+        if self._interim:
+            return
+        for name, value in self.headers:
+            if name.lower() == b"content-length":
+                self.length = int(value)
+        self.head_done = True
+        if self._method == "HEAD":
+            self._keep_alive = self._parser.should_keep_alive()
+            self.complete = True
+
+    def on_body(self, data: bytes) -> None:
+        if self._method == "HEAD":
+            self._keep_alive = False
+            return
+        self._chunks.append(data)
+        self._buffered += len(data)
+
+    def on_message_complete(self) -> None:
+        if self._interim:
+            self._interim = False
+            self.reason, self.headers = b"", []
+            if self.status == 100 and self.on_continue is not None:
+                self.on_continue()
+            return
+        self._keep_alive = self._parser.should_keep_alive()
+        self.complete = True
+
+    # Waiting.
+
+    def _is_close_delimited(self) -> bool:
+        return self.length is None and not any(name.lower() == b"transfer-encoding" for name, _ in self.headers)
+
+    async def _wait(self, within: float) -> None:
+        self._waiter = self._loop.create_future()
+        self._timer = self._loop.call_later(within, self._time_out, within)
+        try:
+            await self._waiter
+        finally:
+            self._timer.cancel()
+            self._waiter = None
+
+    def _time_out(self, within: float) -> None:
+        # While a body is still going out, the broker has no reason to answer.
+        left = self._last_write + within - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._time_out, within)
+        else:
+            self.fail(TimedOut(f"the broker gave no answer within {within:g} s"))
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
