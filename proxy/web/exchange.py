@@ -17,12 +17,11 @@ from aiohttp.web_protocol import RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
 from proxy.answers import LookupAnswer, lacks_listener, put_on_listener
-from proxy.authorities import Authority, parse_location
 from proxy.listeners import BindAddress, ServiceUrl
 from proxy.observe.metrics import Metrics
 from proxy.observe.records import Record
 from proxy.redirects import Redirect, decide
-from proxy.requests import BadPath, Request, listener_names, read_target, set_listener_name
+from proxy.requests import set_listener_name
 from proxy.routing import dial_url, not_exposed, route
 from proxy.selection import Refusal, select
 from proxy.snapshot import Snapshot
@@ -119,30 +118,11 @@ class Exchange:
     def _read(self) -> None:
         request, config = self._request, self._config
         self._head = head = heads.read_head(request.raw_headers)
-        self._path, self._query, authority = _split_target(self._method, request.raw_path)
-        host = heads.read_host(head) if authority is None else authority
-        trusted = self._client.is_trusted(config.trusted_proxies)
-        forwarded_host, scheme = None, self._bind.scheme
-        if trusted:
-            forwarded_host = heads.last_element(head.text(b"x-forwarded-host"))
-            forwarded_proto = head.text(b"x-forwarded-proto").rpartition(",")[2].strip().lower()
-            scheme = forwarded_proto if forwarded_proto in ("http", "https") else scheme
-        self._trusted = trusted
-        try:
-            target = read_target(self._method, self._path)
-        except BadPath as fault:
-            raise heads.BadHead("bad-path", str(fault)) from None
-        self._asked = Request(
-            target,
-            host,
-            forwarded_host,
-            scheme,
-            self._bind.listener,
-            listener_names(self._query),
-            head.values(b"x-pulsar-listenername"),
+        self._trusted = self._client.is_trusted(config.trusted_proxies)
+        self._path, self._query, self._asked = heads.read_request(
+            request.method, request.raw_path, head, self._bind, self._trusted
         )
-        expected = head.text(b"expect").lower()
-        if expected not in ("", "100-continue"):
+        if head.text(b"expect").lower() not in ("", "100-continue"):
             raise heads.BadHead("expectation-failed", "only 100-continue can be expected", 417)
         if request.body_exists:
             length = head.special.get(b"content-length")
@@ -489,25 +469,3 @@ class Exchange:
         self.record.upstream_failed(error.code)
         log.warning("%s %s: %s", self._method, self._asked.target.kind, error)
         self._refuse(Refusal(504 if error.code == "broker-timeout" else 502, error.code, str(error)))
-
-
-def _split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
-    """A request target's path and query, and its authority where it has one (RFC 9112 3.2)."""
-    if method == "CONNECT":
-        raise heads.BadHead("method-not-allowed", "this is a gateway to brokers, not a forward proxy", 405)
-    if raw.startswith("/"):
-        path, _, query = raw.partition("?")
-        return _without_fragment(path), _without_fragment(query), None
-    if raw == "*":
-        return raw, "", None
-    absolute = parse_location(raw)
-    if absolute is None:
-        raise heads.BadHead("bad-target", "the request target is neither a path nor an http URL")
-    path, _, query = absolute.target.partition("?")
-    return path, query, absolute.authority
-
-
-def _without_fragment(text: str) -> str:
-    if "#" in text:
-        raise heads.BadHead("bad-target", "a request target has no fragment")
-    return text

@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from proxy.authorities import Authority, parse_authority
+from proxy.authorities import Authority, parse_authority, parse_location
+from proxy.listeners import BindAddress
+from proxy.requests import BadPath, Request, listener_names, read_target
 
 LISTENER_HEADER = b"X-Pulsar-ListenerName"
 
@@ -65,7 +67,33 @@ def read_head(raw_headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
     return head
 
 
-def read_host(head: RequestHead) -> Authority | None:
+def read_request(
+    method: str, raw_target: str, head: RequestHead, bind: BindAddress, trusted: bool
+) -> tuple[str, str, Request]:
+    """The raw path and query, and what a decision may look at; raises BadHead where nothing may be made of it."""
+    path, query, authority = _split_target(method, raw_target)
+    forwarded_host, scheme = None, bind.scheme
+    if trusted:
+        forwarded_host = parse_authority(_last_element(head.text(b"x-forwarded-host")))
+        forwarded_proto = _last_element(head.text(b"x-forwarded-proto")).lower()
+        scheme = forwarded_proto if forwarded_proto in ("http", "https") else scheme
+    try:
+        target = read_target(method, path)
+    except BadPath as fault:
+        raise BadHead("bad-path", str(fault)) from None
+    request = Request(
+        target,
+        _host(head) if authority is None else authority,
+        forwarded_host,
+        scheme,
+        bind.listener,
+        listener_names(query),
+        head.values(b"x-pulsar-listenername"),
+    )
+    return path, query, request
+
+
+def _host(head: RequestHead) -> Authority | None:
     """The Host; None where it is empty or HTTP/1.0 has none."""
     values = head.special.get(b"host")
     if not values or not values[0]:
@@ -76,9 +104,31 @@ def read_host(head: RequestHead) -> Authority | None:
     return host
 
 
-def last_element(text: str) -> Authority | None:
+def _last_element(text: str) -> str:
     """The last element of a list header: what the hop nearest to us said."""
-    return parse_authority(text.rpartition(",")[2].strip())
+    return text.rpartition(",")[2].strip()
+
+
+def _split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
+    """A request target's path and query, and its authority where it has one (RFC 9112 3.2)."""
+    if method == "CONNECT":
+        raise BadHead("method-not-allowed", "this is a gateway to brokers, not a forward proxy", 405)
+    if raw.startswith("/"):
+        path, _, query = raw.partition("?")
+        return _without_fragment(path), _without_fragment(query), None
+    if raw == "*":
+        return raw, "", None
+    absolute = parse_location(raw)
+    if absolute is None:
+        raise BadHead("bad-target", "the request target is neither a path nor an http URL")
+    path, _, query = absolute.target.partition("?")
+    return path, query, absolute.authority
+
+
+def _without_fragment(text: str) -> str:
+    if "#" in text:
+        raise BadHead("bad-target", "a request target has no fragment")
+    return text
 
 
 def answer_headers(headers: Headers) -> Headers:

@@ -1,0 +1,1 @@
+"""Measurements that anyone can repeat; each is a ratio against a peer in the same run."""

@@ -1,0 +1,168 @@
+"""The command line. Each command reads the config, does its work elsewhere, and prints; no tracebacks."""
+
+import argparse
+import asyncio
+import json
+import logging
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+
+from proxy import __version__, doctor, service
+from proxy.config import Config, ConfigFaults, load
+from proxy.config.model import json_schema
+from proxy.demo import show
+from proxy.explain import CannotExplain, explain
+from proxy.observe import log
+from proxy.review import review
+from proxy.snapshot import Snapshot, build
+
+_UNREACHABLE, _FAULT = 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except (ConfigFaults, CannotExplain, service.CannotStart) as fault:
+        print(fault, file=sys.stderr)
+        return _FAULT
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pulsar-ingress-proxy",
+        description="A sidecar beside a gateway: Pulsar lookups answered with addresses that the client can reach.",
+        epilog="Any key of the config may also come from the environment: PULSAR_INGRESS_REDIRECTS__MAX_HOPS=3.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = "") -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}. {more}".rstrip())
+        command.set_defaults(command=run)
+        return command
+
+    def add_configured(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
+    ) -> argparse.ArgumentParser:
+        command = add(name, run, text, more)
+        command.add_argument("--config", required=True, metavar="FILE", help="the config, in YAML")
+        return command
+
+    add_configured("run", _run, "serve until SIGTERM or SIGINT", "A bad config exits 2.")
+    add_configured("check", _check, "validate a config", "Prints what it says; exits 2 with a line for each fault.")
+
+    dry = add_configured("explain", _explain, "say what would become of a request, without sending it")
+    dry.add_argument("url", metavar="URL", help="as the client sees it: https://pulsar.example.com/lookup/v2/topic/…")
+    dry.add_argument(
+        "-H",
+        dest="headers",
+        action="append",
+        default=[],
+        metavar="'Name: value'",
+        help="a header, as of a trusted proxy",
+    )
+    dry.add_argument("--bind", metavar="HOST:PORT", help="the socket it comes in by, as in bindAddresses")
+    dry.add_argument("--location", metavar="URL", help="a broker's redirect: what would become of it?")
+    dry.add_argument("--json", action="store_true", help="as JSON")
+
+    probe = add_configured(
+        "doctor", _doctor, "try every broker's addresses from here", "Exits 1 where something is unreachable."
+    )
+    probe.add_argument("--listener", metavar="NAME", help="only this listener's addresses")
+    probe.add_argument("--json", action="store_true", help="as JSON")
+
+    demo = add("demo", _demo, "everything on one machine: simulated brokers, the proxy, a client", "Ctrl-C ends it.")
+    demo.add_argument("--once", action="store_true", help="run, print and exit")
+
+    add("config-schema", _config_schema, "print the JSON schema of the config file")
+    return parser
+
+
+def _read(options: argparse.Namespace) -> tuple[Config, Snapshot]:
+    config = load(options.config)
+    return config, build(config)
+
+
+def _run(options: argparse.Namespace) -> int:
+    config, snapshot = _read(options)
+    log.set_up(config.log)
+    for doubt in review(snapshot):
+        logging.getLogger("proxy.config").warning("%s", doubt)
+    asyncio.run(service.run(config))
+    return 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    config, snapshot = _read(options)
+    print(f"{options.config}: valid")
+    for bind in config.bind_addresses:
+        print(f"socket    {bind}")
+    for name in sorted(snapshot.known_listeners):
+        print(f"listener  {name}{' (internal)' if name == config.internal_listener_name else ''}")
+    for ingress in snapshot.ingresses:
+        print(f"ingress   {ingress.name}: {', '.join(ingress.hosts) or '(no hosts)'} -> {ingress.listener}")
+    for entry in snapshot.book.entries:
+        print(f"broker    {entry.broker}")
+        for listener, urls in entry.listeners.items():
+            print(f"            {listener}: {', '.join(str(url) for url in urls.values())}")
+    for doubt in review(snapshot):
+        print(f"warning   {doubt}")
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    _, snapshot = _read(options)
+    headers = []
+    for line in options.headers:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise CannotExplain(f"-H '{line}' is not a header: write -H 'Name: value'")
+        headers.append((name.strip(), value.strip()))
+    explanation = explain(snapshot, options.url, headers, options.bind, options.location)
+    print(json.dumps(explanation.as_json(), indent=2) if options.json else explanation.as_text())
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    _, snapshot = _read(options)
+    if options.listener is not None and options.listener not in snapshot.known_listeners:
+        known = ", ".join(sorted(snapshot.known_listeners)) or "none"
+        raise CannotExplain(f"no line of advertisedListeners has listener '{options.listener}'; there are {known}")
+
+    def show_line(finding: doctor.Finding) -> None:
+        if not options.json:
+            result = f"ok ({finding.answers})" if finding.reachable else f"NO: {finding.problem}"
+            print(f"{finding.listener:<12} {finding.url:<60} {result}", flush=True)
+
+    findings = asyncio.run(doctor.examine(snapshot, options.listener, show_line))
+    unreachable = sum(not finding.reachable for finding in findings)
+    if options.json:
+        shown = [asdict(finding) | {"reachable": finding.reachable} for finding in findings]
+        print(json.dumps(shown, indent=2))
+    else:
+        print(f"{len(findings) - unreachable} of {len(findings)} addresses reachable from here")
+    return _UNREACHABLE if unreachable else 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    async def play() -> bool:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ended.set)
+        return await show.run(options.once, ended)
+
+    return 0 if asyncio.run(play()) else 1
+
+
+def _config_schema(_: argparse.Namespace) -> int:
+    print(json.dumps(json_schema(), indent=2))
+    return 0

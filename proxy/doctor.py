@@ -1,0 +1,222 @@
+"""`doctor`: from where it is run, can each broker be reached on each listener?
+
+Asked in the order in which a client would fail: does the name resolve, does the port open, does the
+certificate cover the name, does the broker answer. 401 and 403 count as reachable: somebody is there.
+"""
+
+import asyncio
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+
+from proxy.addresses import Broker, Entry
+from proxy.authorities import parse_authority
+from proxy.listeners import BINARY_SCHEMES, ServiceUrl
+from proxy.snapshot import Snapshot
+
+_AT_ONCE = 16
+_MOST_BROKERS = 256
+"""Brokers that a template may stand for."""
+
+# BaseCommand{type: CONNECT, connect{client_version: "doctor", protocol_version: 19}} in a frame (PulsarApi.proto).
+_COMMAND = b"\x08\x02\x12\x0a" + b"\x0a\x06doctor" + b"\x20\x13"
+_CONNECT = (len(_COMMAND) + 4).to_bytes(4, "big") + len(_COMMAND).to_bytes(4, "big") + _COMMAND
+_ANSWERS_TO_CONNECT = {3: "CONNECTED", 14: "ERROR", 36: "AUTH_CHALLENGE"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One address of one broker, and the first thing that is wrong with it."""
+
+    listener: str
+    broker: str
+    url: str
+    resolves: bool | None = None
+    connects: bool | None = None
+    certificate: bool | None = None
+    answers: str | None = None
+    problem: str | None = None
+
+    @property
+    def reachable(self) -> bool:
+        return self.problem is None
+
+
+async def examine(snapshot: Snapshot, listener: str | None, found: Callable[[Finding], None]) -> list[Finding]:
+    """Try every address, or those of one listener; `found` hears of each as it is known."""
+    limit = asyncio.Semaphore(_AT_ONCE)
+    seconds = snapshot.config.timeouts.connect
+
+    async def probe(name: str, broker: str, url: ServiceUrl) -> Finding:
+        async with limit:
+            finding = await _probe(name, broker, url, seconds)
+        found(finding)
+        return finding
+
+    findings: list[Finding] = []
+    if listener is None:
+        pool = [("(pool)", "brokers.webServiceUrl", url) for url in snapshot.config.web_pool]
+        findings += await asyncio.gather(*(probe(*address) for address in pool))
+    ids = await _broker_ids(snapshot, seconds)
+    for entry in snapshot.book.entries:
+        async for broker in _brokers(entry, ids, listener, seconds):
+            findings += await asyncio.gather(*(probe(*address) for address in _addresses(broker, listener)))
+    return findings
+
+
+def _addresses(broker: Broker, listener: str | None) -> Iterator[tuple[str, str, ServiceUrl]]:
+    for name, urls in broker.listeners.items():
+        if listener in (None, name):
+            yield from ((name, broker.name, url) for url in urls.values())
+
+
+async def _brokers(entry: Entry, ids: list[str], listener: str | None, seconds: float) -> AsyncIterator[Broker]:
+    """A line's broker; for a template those that the cluster lists, else counted from 0 until nothing is there."""
+    if not entry.is_template:
+        if broker := entry.fill({}):
+            yield broker
+        return
+    listed = [broker for name in ids if (broker := _named(entry, name)) is not None]
+    if listed:
+        for broker in listed:
+            yield broker
+        return
+    absent: list[Broker] = []
+    for number in range(_MOST_BROKERS):
+        counted = entry.fill(dict.fromkeys(entry.variables, str(number)))
+        if counted is None:
+            return
+        if await _anything_open(counted, listener, seconds):
+            for missing in absent:
+                yield missing
+            absent = []
+            yield counted
+        elif number == 0:
+            yield counted
+        else:
+            absent.append(counted)
+            if len(absent) > 1:
+                return
+
+
+def _named(entry: Entry, broker_id: str) -> Broker | None:
+    authority = parse_authority(broker_id)
+    values = entry.named(authority) if authority is not None else None
+    return entry.fill(values) if values is not None else None
+
+
+async def _broker_ids(snapshot: Snapshot, seconds: float) -> list[str]:
+    """The broker ids that the cluster lists, where it lists them to anyone."""
+    for url in snapshot.config.web_pool:
+        status, body = await _get(url, "/admin/v2/brokers", seconds)
+        if status == 200:
+            try:
+                ids = json.loads(body)
+            except ValueError:
+                continue
+            if isinstance(ids, list):
+                return [str(name) for name in ids][:_MOST_BROKERS]
+    return []
+
+
+async def _anything_open(broker: Broker, listener: str | None, seconds: float) -> bool:
+    for _, _, url in _addresses(broker, listener):
+        try:
+            async with asyncio.timeout(seconds):
+                _, writer = await asyncio.open_connection(url.host.strip("[]"), int(url.port))
+        except (OSError, TimeoutError):
+            continue
+        writer.close()
+        return True
+    return False
+
+
+async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float) -> Finding:
+    """One address, step by step."""
+    host = url.host.strip("[]")
+
+    def finding(**facts: object) -> Finding:
+        return Finding(listener, broker, str(url), **facts)  # type: ignore[arg-type]
+
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(seconds):
+            await loop.getaddrinfo(host, int(url.port), type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError) as error:
+        return finding(resolves=False, problem=f"{host} does not resolve: {_why(error, seconds)}")
+    try:
+        async with asyncio.timeout(seconds):
+            _, writer = await asyncio.open_connection(host, int(url.port))
+        writer.close()
+    except (OSError, TimeoutError) as error:
+        return finding(resolves=True, connects=False, problem=f"port {url.port} does not open: {_why(error, seconds)}")
+    is_tls = url.scheme in ("https", "pulsar+ssl")
+    certificate = True if is_tls else None
+    try:
+        async with asyncio.timeout(seconds):
+            answer = await _ask(url)
+    except ssl.SSLCertVerificationError as error:
+        problem = f"the certificate does not do for {host}: {error.verify_message}"
+        return finding(resolves=True, connects=True, certificate=False, problem=problem)
+    except ssl.SSLError as error:
+        problem = f"no TLS there: {error.reason or error}"
+        return finding(resolves=True, connects=True, certificate=False, problem=problem)
+    except (OSError, TimeoutError, EOFError) as error:
+        problem = f"no answer: {_why(error, seconds)}"
+        return finding(resolves=True, connects=True, certificate=certificate, problem=problem)
+    is_well = answer in ("200", "401", "403", *_ANSWERS_TO_CONNECT.values())
+    problem_or_none = None if is_well else f"the broker answers {answer}"
+    return finding(resolves=True, connects=True, certificate=certificate, answers=answer, problem=problem_or_none)
+
+
+def _why(error: BaseException, seconds: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"nothing within {seconds:g} s"
+    if isinstance(error, EOFError):
+        return "the connection was closed"
+    return str(getattr(error, "strerror", None) or error)
+
+
+async def _ask(url: ServiceUrl) -> str:
+    if url.scheme in BINARY_SCHEMES:
+        reader, writer = await _open(url)
+        try:
+            writer.write(_CONNECT)
+            head = await reader.readexactly(10)
+        finally:
+            writer.close()
+        kind = head[9] if head[8] == 8 else -1
+        return _ANSWERS_TO_CONNECT.get(kind, "something that is not Pulsar's protocol")
+    status, _ = await _exchange(url, "/admin/v2/brokers/ready")
+    return str(status)
+
+
+async def _open(url: ServiceUrl) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    tls = ssl.create_default_context() if url.scheme in ("https", "pulsar+ssl") else None
+    return await asyncio.open_connection(url.host.strip("[]"), int(url.port), ssl=tls)
+
+
+async def _get(url: ServiceUrl, path: str, seconds: float) -> tuple[int, bytes]:
+    try:
+        async with asyncio.timeout(seconds):
+            return await _exchange(url, path)
+    except (OSError, TimeoutError, EOFError):
+        return 0, b""
+
+
+async def _exchange(url: ServiceUrl, path: str) -> tuple[int, bytes]:
+    reader, writer = await _open(url)
+    try:
+        host = url.authority if url.shows_port else url.host
+        writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: pulsar-ingress-proxy\r\n\r\n".encode())
+        head = await reader.readuntil(b"\r\n\r\n")
+        parts = head.split(b" ", 2)
+        if not head.startswith(b"HTTP/1.") or len(parts) < 2 or not parts[1][:3].isdigit():
+            raise OSError("what answers there does not speak HTTP")
+        return int(parts[1][:3]), await reader.read()
+    except asyncio.LimitOverrunError as error:
+        raise OSError(str(error)) from None
+    finally:
+        writer.close()

@@ -1,0 +1,120 @@
+"""`explain`: a dry run of the decisions on one request, with no network. Pure."""
+
+from dataclasses import asdict, dataclass
+from urllib.parse import urlsplit
+
+from proxy.listeners import WEB_SCHEMES, BindAddress
+from proxy.redirects import decide
+from proxy.routing import dial_url, not_exposed, route
+from proxy.selection import Refusal, select
+from proxy.snapshot import Snapshot
+from proxy.web.heads import BadHead, read_head, read_request
+
+
+class CannotExplain(Exception):
+    """A question that this config has no answer to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redirection:
+    """What would become of a Location. `from` is a word of Python's, so it gets its name in `as_json`."""
+
+    from_: str
+    to: str | None
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The decisions on one request."""
+
+    ingress: str | None
+    listener: str | None
+    rule: str
+    hit: bool
+    reason: str | None
+    upstream: str | None
+    location: Redirection | None
+    kind: str
+    refusal: Refusal | None
+
+    def as_json(self) -> dict[str, object]:
+        shown = asdict(self)
+        del shown["kind"], shown["refusal"]
+        if self.location is not None:
+            shown["location"] = {"from": self.location.from_, "to": self.location.to, "action": self.location.action}
+        return shown
+
+    def as_text(self) -> str:
+        lines = [
+            f"request   {self.kind}",
+            f"ingress   {self.ingress or '(none)'}",
+            f"listener  {self.listener or '(none)'}",
+            f"rule      {self.rule}" + (f" ({self.reason})" if self.reason else ""),
+        ]
+        if self.refusal is not None:
+            return "\n".join([*lines, f"answer    {self.refusal.status} {self.refusal.code}: {self.refusal.text}"])
+        lines.append(f"upstream  {self.upstream}")
+        if self.location is not None:
+            lines += [
+                f"location  {self.location.from_}",
+                f"  {self.location.action:<9} {self.location.to or '(the client gets 502)'}",
+            ]
+        return "\n".join(lines)
+
+
+def explain(
+    snapshot: Snapshot,
+    url: str,
+    headers: list[tuple[str, str]],
+    bind: str | None = None,
+    location: str | None = None,
+    method: str = "GET",
+) -> Explanation:
+    """Decide as `run` would for a client that asks for this URL through a trusted gateway."""
+    parts = urlsplit(url)
+    if parts.scheme not in WEB_SCHEMES or not parts.netloc:
+        raise CannotExplain(f"'{url}' is not a URL: write http://host/path or https://host/path")
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    given = {name.lower() for name, _ in headers}
+    implied = [("Host", parts.netloc), ("X-Forwarded-Proto", parts.scheme)]
+    all_headers = [pair for pair in implied if pair[0].lower() not in given] + headers
+    head = read_head((name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers)
+    try:
+        _, _, request = read_request(method, target, head, _socket(snapshot, bind), trusted=True)
+    except BadHead as fault:
+        refusal = Refusal(fault.status, fault.code, str(fault))
+        return Explanation(None, None, "none", False, fault.code, None, None, "(refused)", refusal)
+    selection = select(request, snapshot)
+    refusal_or_none = not_exposed(request, selection) or selection.refusal
+    redirection = None
+    if location is not None:
+        redirect = decide(location, request, selection, snapshot)
+        to = redirect.location
+        if redirect.broker is not None:
+            to = f"{dial_url(redirect.broker, snapshot)}{redirect.target}"
+        redirection = Redirection(location, to, redirect.action)
+    ways = route(request, selection, snapshot)
+    pool = snapshot.config.function_pool if ways.pool == "functions" else snapshot.config.web_pool
+    return Explanation(
+        ingress=selection.ingress.name if selection.ingress is not None else None,
+        listener=selection.listener,
+        rule=selection.rule,
+        hit=selection.hit and refusal_or_none is None,
+        reason=refusal_or_none.code if refusal_or_none is not None else selection.reason,
+        upstream=None if refusal_or_none is not None else str(ways.url or ", ".join(map(str, pool))),
+        location=redirection,
+        kind=request.target.kind,
+        refusal=refusal_or_none,
+    )
+
+
+def _socket(snapshot: Snapshot, wanted: str | None) -> BindAddress:
+    """The socket that was asked for; else the first that leaves the choice to the ingress, else the first."""
+    sockets = [bind for bind in snapshot.config.bind_addresses if bind.scheme in WEB_SCHEMES]
+    if wanted is not None:
+        sockets = [bind for bind in sockets if bind.address == wanted]
+    if not sockets:
+        known = ", ".join(bind.address for bind in snapshot.config.bind_addresses)
+        raise CannotExplain(f"no http socket is bound to {wanted or 'anything'}; bindAddresses has {known}")
+    return next((bind for bind in sockets if bind.listener is None), sockets[0])

@@ -1,0 +1,131 @@
+"""What is questionable about a config that is valid: lines that `check` prints and `run` logs. Pure."""
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+from pydantic import BaseModel
+
+from proxy.addresses import Broker, Entry
+from proxy.authorities import Authority, parse_authority
+from proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl
+from proxy.snapshot import Snapshot
+
+# Keys that are accepted because the contract has them, and that nothing reads yet.
+PENDING = (
+    "brokers.brokerServiceUrl",
+    "brokers.discover",
+    "brokers.tls.peerIdentity",
+    "ingresses.lookupProperties",
+    "ingresses.overrideLookupProperties",
+    "ingresses.throughSidecar",
+    "kubernetes",
+    "events",
+    "console",
+    "timeouts.head",
+    "limits.connections",
+    "limits.inFlight",
+    "limits.commandBytes",
+    "ownerMemory",
+    "workers",
+)
+
+
+def review(snapshot: Snapshot) -> Iterator[str]:
+    """Every doubt, in the order of the file."""
+    yield from _sockets(snapshot)
+    yield from _listeners(snapshot)
+    yield from _addresses(snapshot)
+    yield from _uncovered_hosts(snapshot)
+    for key in PENDING:
+        if _is_set(snapshot.config, key.split(".")):
+            yield f"{key}: has no effect yet"
+
+
+def _sockets(snapshot: Snapshot) -> Iterator[str]:
+    addresses = snapshot.config.bind_addresses
+    for one, other in combinations(addresses, 2):
+        if one.address == other.address and one.port:
+            yield f"bindAddresses: {one} and {other} are one socket: the second cannot be bound"
+    for address in addresses:
+        if address.scheme in BINARY_SCHEMES:
+            yield f"bindAddresses: {address}: has no effect yet: only http and https sockets are served"
+
+
+def _listeners(snapshot: Snapshot) -> Iterator[str]:
+    """Listeners that something names and no broker has. An empty book says nothing of what brokers have."""
+    config, known = snapshot.config, snapshot.known_listeners
+    if not known:
+        return
+    named: list[tuple[str, str | None]] = [(f"bindAddresses: {bind}", bind.listener) for bind in config.bind_addresses]
+    for ingress in config.ingresses:
+        named.append((f"ingresses: '{ingress.name}'", ingress.listener))
+        named += [(f"ingresses: '{ingress.name}' allows", name) for name in ingress.allowed_listeners or ()]
+    named.append(("lookupListenerName", config.lookup_listener_name))
+    for place, name in named:
+        if name is not None and name not in known:
+            yield f"{place}: no line of advertisedListeners has listener '{name}'; there are {', '.join(sorted(known))}"
+
+
+def _addresses(snapshot: Snapshot) -> Iterator[str]:
+    """Addresses that do not tell brokers apart."""
+    said: set[str] = set()
+    for place, entry in enumerate(snapshot.book.entries):
+        for broker in samples(entry):
+            if snapshot.book.resolve(_authority(broker.name), 0) != broker and "broker" not in said:
+                yield f"advertisedListeners.{place}: broker {broker.name} is described by an earlier line already"
+                break
+            for listener, urls in broker.listeners.items():
+                for url in urls.values():
+                    if snapshot.book.is_shared(broker, url) and url.authority not in said:
+                        said.add(url.authority)
+                        yield _ambiguous(place, listener, url)
+
+
+def _ambiguous(place: int, listener: str, url: ServiceUrl) -> str:
+    effect = "; redirects to these brokers are followed, never rewritten" if url.scheme in WEB_SCHEMES else ""
+    return (
+        f"advertisedListeners.{place}: {url.authority} (listener '{listener}') means more than one broker, "
+        f"so it means none{effect}: give each broker an address of its own"
+    )
+
+
+def _uncovered_hosts(snapshot: Snapshot) -> Iterator[str]:
+    """Hosts that rewritten redirects lead clients to, and that no ingress would know again."""
+    config = snapshot.config
+    by_socket = {bind.listener for bind in config.bind_addresses}
+    doors = {ingress.listener for ingress in config.ingresses} | {config.lookup_listener_name}
+    said: set[str] = set()
+    for entry in snapshot.book.entries:
+        for broker in samples(entry):
+            for listener in sorted(broker.listeners.keys() & doors - by_socket - {config.internal_listener_name}):
+                url = broker.web_url(listener, "https")
+                if url is None or url.host in said:
+                    continue
+                said.add(url.host)
+                ingress = snapshot.ingresses.by_host(url.host)
+                if ingress is None:
+                    yield f"ingresses: no ingress has {url.host}, the address of {broker.name} on '{listener}'"
+                elif ingress.listener != listener:
+                    yield f"ingresses: '{ingress.name}' ({ingress.listener}) has {url.host}, which is on '{listener}'"
+
+
+def samples(entry: Entry) -> Iterator[Broker]:
+    """A line's broker, or the first two of those that a template stands for."""
+    for value in ("0", "1") if entry.is_template else ("",):
+        if broker := entry.fill(dict.fromkeys(entry.variables, value)):
+            yield broker
+
+
+def _authority(name: str) -> Authority:
+    return parse_authority(name) or Authority(name, None)
+
+
+def _is_set(model: BaseModel, path: list[str]) -> bool:
+    """Whether a key has another value than its default."""
+    name = next(name for name, field in type(model).model_fields.items() if (field.alias or name) == path[0])
+    value: Any = getattr(model, name)
+    if len(path) == 1:
+        return bool(value != type(model).model_fields[name].get_default(call_default_factory=True))
+    items = value if isinstance(value, tuple) else (value,)
+    return any(_is_set(item, path[1:]) for item in items)

@@ -1,0 +1,80 @@
+"""Real processes for end-to-end tests: started, waited for by what they say, and ended with the test."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+BIN = Path(sys.executable).parent
+
+
+class Process:
+    """A child whose output is kept, and can be waited for."""
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        self._child = child
+        self._lines: list[str] = []
+        self._grown = asyncio.Condition()
+        self._reader = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        assert self._child.stderr is not None
+        async for line in self._child.stderr:
+            async with self._grown:
+                self._lines.append(line.decode(errors="replace"))
+                self._grown.notify_all()
+        async with self._grown:
+            self._grown.notify_all()
+
+    @property
+    def output(self) -> str:
+        return "".join(self._lines)
+
+    async def says(self, text: str) -> None:
+        """Wait until it has said this; fails with all it said where it ends before, or says nothing for long."""
+        async with asyncio.timeout(30):
+            async with self._grown:
+                await self._grown.wait_for(lambda: text in self.output or self._reader.done())
+        assert text in self.output, f"it ended without saying {text!r}:\n{self.output}"
+
+    async def end(self, with_signal: int = signal.SIGTERM) -> int:
+        if self._child.returncode is None:
+            self._child.send_signal(with_signal)
+        code = await asyncio.wait_for(self._child.wait(), 30)
+        await self._reader
+        return code
+
+
+@asynccontextmanager
+async def started(*command: str | Path, says: str) -> AsyncIterator[Process]:
+    """A child process, ready; killed at the end whatever happens."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PULSAR_INGRESS_")}
+    child = await asyncio.create_subprocess_exec(
+        *map(str, command), stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, env=environment
+    )
+    process = Process(child)
+    try:
+        await process.says(says)
+        yield process
+    finally:
+        await process.end(signal.SIGKILL)
+
+
+async def run(*command: str | Path) -> tuple[int, str, str]:
+    """Run a command to its end."""
+    child = await asyncio.create_subprocess_exec(
+        *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, err = await asyncio.wait_for(child.communicate(), 60)
+    assert child.returncode is not None
+    return child.returncode, out.decode(), err.decode()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

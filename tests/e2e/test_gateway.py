@@ -1,0 +1,123 @@
+"""An unchanged client behind a real Envoy: TLS ends at the gateway, and every redirect leads to the right broker."""
+
+import json
+import signal
+
+import aiohttp
+from conftest import DOOR, World
+from processes import BIN, run
+from yarl import URL
+
+TOPIC = "persistent://public/default/orders"
+LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
+
+
+def listener_headers(world: World) -> list[list[str]]:
+    return [seen.values("X-Pulsar-ListenerName") for broker in world.cluster.brokers for seen in broker.requests]
+
+
+async def metrics(world: World) -> dict[str, float]:
+    async with aiohttp.ClientSession() as session, session.get(world.metrics) as answer:
+        lines = (await answer.text()).splitlines()
+    return {key: float(value) for key, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
+
+
+async def test_lookup_is_tagged_redirected_to_the_right_broker_and_counted(world: World) -> None:
+    async with world.client.get(world.url + LOOKUP) as answer:
+        body = await answer.json()
+        hosts = [str(step.headers["Location"]) for step in answer.history]
+    owner = world.cluster.owner(TOPIC)
+    assert owner is not None
+    assert answer.status == 200
+    assert body["brokerUrlTls"] == f"pulsar+ssl://broker-{owner}.{DOOR}:{6651 + owner}"
+    assert body["httpUrl"] == f"https://broker-{owner}.{DOOR}:{world.port}"
+    assert all(URL(host).host in [f"broker-{number}.{DOOR}" for number in range(3)] for host in hosts)
+    assert set(map(tuple, listener_headers(world))) == {("external",)}
+    counted = await metrics(world)
+    hits = 'listener_hits_total{ingress="public",listener="external",protocol="http",rule="ingress"}'
+    assert counted["pulsar_ingress_" + hits] == len(hosts) + 1
+
+
+async def test_a_bundle_is_taken_by_the_broker_that_the_leader_chose(world: World) -> None:
+    """Two hops through the gateway: the broker that gets authoritative=true is the one that it names."""
+    for number in range(12):
+        path = f"/lookup/v2/topic/persistent/public/ns-{number}/orders"
+        async with world.client.get(world.url + path) as answer:
+            assert answer.status == 200
+            last = answer.history[-1].headers["Location"] if answer.history else None
+        owner = world.cluster.owner(f"persistent://public/ns-{number}/orders")
+        if last is not None and "authoritative=true" in last:
+            assert URL(last).host == f"broker-{owner}.{DOOR}"
+
+
+async def test_admin_calls_with_bodies_reach_the_owner(world: World) -> None:
+    world.cluster.own(TOPIC, 2)
+    for number in range(3):
+        path = f"/admin/v2/persistent/public/default/orders/subscription/sub-{number}"
+        async with world.client.put(world.url + path, json={"entryId": number}) as answer:
+            assert answer.status in (200, 204)
+    bodies = [json.loads(seen.body) for seen in world.cluster.brokers[2].requests if seen.method == "PUT"]
+    assert [body["entryId"] for body in bodies] == [0, 1, 2]
+
+
+async def test_websocket_passes_gateway_and_sidecar(world: World) -> None:
+    path = "/ws/v2/producer/persistent/public/default/orders"
+    async with world.client.ws_connect(world.url + path) as socket:
+        for message in ("a", "b" * 200_000):
+            await socket.send_str(message)
+            assert await socket.receive_str() == message
+
+
+async def test_forged_headers_gain_nothing(world: World) -> None:
+    forged = {
+        "X-Forwarded-Host": "elsewhere.example.org",
+        "X-Original-Principal": "superuser",
+        "X-Pulsar-ListenerName": "internal",
+    }
+    async with world.client.get(world.url + LOOKUP, headers=forged) as answer:
+        assert answer.status == 403
+        assert (await answer.json())["reason"].startswith("not-allowed:")
+    del forged["X-Pulsar-ListenerName"]
+    async with world.client.get(world.url + LOOKUP, headers=forged) as answer:
+        assert answer.status == 200
+    seen = [request for broker in world.cluster.brokers for request in broker.requests]
+    assert seen
+    assert all(request.values("X-Original-Principal") == [] for request in seen)
+    assert set(map(tuple, listener_headers(world))) == {("external",)}
+
+
+async def test_explain_says_the_same_beforehand(world: World) -> None:
+    internal = f"http://{world.cluster.brokers[1].name}:8080{LOOKUP}?authoritative=true"
+    code, out, err = await run(
+        BIN / "pulsar-ingress-proxy", "explain", "--config", world.config, "--json", "--location", internal,
+        world.url + LOOKUP,
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    said = json.loads(out)
+    assert (said["ingress"], said["listener"], said["rule"], said["hit"]) == ("public", "external", "ingress", True)
+    assert said["location"] == {
+        "from": internal,
+        "to": f"https://broker-1.{DOOR}:{world.port}{LOOKUP}?authoritative=true&listenerName=external",
+        "action": "rewritten",
+    }
+
+
+async def test_brokers_may_die(world: World) -> None:
+    await world.cluster.brokers[1].stop()
+    world.cluster.own(TOPIC, 2)
+    for _ in range(6):
+        async with world.client.get(world.url + LOOKUP) as answer:
+            assert answer.status == 200
+
+
+async def test_http2_from_a_gateway_is_closed_with_the_cure_in_the_log(world: World) -> None:
+    async with world.client.get(world.h2_url + LOOKUP) as answer:
+        assert answer.status == 503
+    await world.sidecar.says("DO_NOT_UPGRADE")
+
+
+async def test_sigterm_ends_it_well(world: World) -> None:
+    async with world.client.get(world.url + LOOKUP) as answer:
+        assert answer.status == 200
+    assert await world.sidecar.end(signal.SIGTERM) == 0
+    assert "Traceback" not in world.sidecar.output
