@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="'Name: value'",
-        help="a header, as of a trusted proxy",
+        help="a header, from a trusted proxy",
     )
     dry.add_argument("--bind", metavar="HOST:PORT", help="the socket it comes in by, as in bindAddresses")
     dry.add_argument("--location", metavar="URL", help="a broker's redirect: what would become of it?")

@@ -156,9 +156,9 @@ async def run(once: bool, ended: asyncio.Event) -> bool:
     paint = _Paint(sys.stdout.isatty())
     async with _stage() as (cluster, sidecar, file, gateway), aiohttp.ClientSession() as session:
         journeys = await _travel(cluster, session, gateway)
-        _print_screen(paint, journeys, gateway, sidecar, file)
+        _print_screen(paint, journeys, gateway, sidecar)
         if not once:
-            print(paint.dim("\nRunning until Ctrl-C."))
+            _print_next(paint, gateway, sidecar, file)
             await ended.wait()
         return all(without.problem and with_it.reached for _, without, with_it in journeys)
 
@@ -199,9 +199,7 @@ class _Paint:
         return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
 
 
-def _print_screen(
-    paint: _Paint, journeys: list[tuple[str, Journey, Journey]], gateway: str, sidecar: Sidecar, file: Path
-) -> None:
+def _print_screen(paint: _Paint, journeys: list[tuple[str, Journey, Journey]], gateway: str, sidecar: Sidecar) -> None:
     _, without, with_it = journeys[0]
     print(paint.bold(f"client -> {DOOR} (the gateway) -> sidecar on {gateway} -> three brokers\n"))
     print(paint.bold("A lookup without the sidecar"))
@@ -216,12 +214,16 @@ def _print_screen(
         print(f"{name:<18} {shown} {paint.good(goal) if proxied.reached else paint.bad(goal)}")
     hits = sum(sidecar.metrics.hits.values.values())
     misses = sum(sidecar.metrics.misses.values.values())
-    print(f"\nlistener hits {hits:.0f}, misses {misses:.0f}")
+    print(f"\nlistener hits {hits:.0f}, misses {misses:.0f}", flush=True)
+
+
+def _print_next(paint: _Paint, gateway: str, sidecar: Sidecar, file: Path) -> None:
     print(paint.bold("\nWhere to look next"))
     lookup = "/lookup/v2/topic/persistent/public/default/anything"
     print(f"  curl -i -H 'Host: {DOOR}' {gateway}{lookup}")
     print(f"  curl -s http://127.0.0.1:{sidecar.metrics_port}/metrics | grep ^pulsar_ingress_listener")
-    print(f"  pulsar-ingress-proxy explain --config {file} https://{DOOR}{lookup}")
+    print(f"  {sys.argv[0]} explain --config {file} https://{DOOR}{lookup}")
+    print(paint.dim("\nRunning until Ctrl-C."), flush=True)
 
 
 def _print_journey(paint: _Paint, journey: Journey) -> None:

@@ -1,0 +1,230 @@
+"""The command line, as its user meets it: what it prints, and how it exits."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from proxy.cli import main
+from proxy.demo.brokers import SimulatedCluster
+
+CONFIG = """
+bindAddresses: [http://127.0.0.1:8080, "partner:http://127.0.0.1:8081"]
+brokers: {webServiceUrl: [http://pulsar-broker:8080]}
+ingresses:
+  - {name: public, hosts: [pulsar.example.com, "*.pulsar.example.com"], listener: external, expose: [lookup]}
+advertisedListeners:
+  - broker: b-{n}.brokers.svc
+    listeners: >-
+      internal:http://b-{n}.brokers.svc:8080, external:https://b-{n}.pulsar.example.com,
+      partner:http://b-{n}.partner.example
+"""
+LOOKUP = "https://pulsar.example.com/lookup/v2/topic/persistent/t/n/orders"
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return str(path)
+
+
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+    assert main(["explain", "--json", *arguments]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert list(shown) == ["ingress", "listener", "rule", "hit", "reason", "upstream", "location"]
+    return dict(shown)
+
+
+class TestExplain:
+    def test_a_hit_by_ingress(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert explained(capsys, "--config", config, LOOKUP) == {
+            "ingress": "public",
+            "listener": "external",
+            "rule": "ingress",
+            "hit": True,
+            "reason": None,
+            "upstream": "http://pulsar-broker:8080",
+            "location": None,
+        }
+
+    def test_a_brokers_own_host_goes_to_that_broker(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+        shown = explained(capsys, "--config", config, LOOKUP.replace("pulsar.", "b-7.pulsar.", 1))
+        assert shown["upstream"] == "http://b-7.brokers.svc:8080"
+
+    def test_headers_count_as_a_trusted_proxys(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+        url = LOOKUP.replace("pulsar.example.com", "sidecar")
+        shown = explained(capsys, "--config", config, url, "-H", "X-Forwarded-Host: pulsar.example.com")
+        assert (shown["ingress"], shown["rule"]) == ("public", "ingress")
+
+    def test_the_socket_may_be_named(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+        url = LOOKUP.replace("pulsar.example.com", "sidecar")
+        shown = explained(capsys, "--config", config, url, "--bind", "127.0.0.1:8081")
+        assert (shown["listener"], shown["rule"]) == ("partner", "bind")
+
+    def test_a_socket_that_is_not_there(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["explain", "--config", config, LOOKUP, "--bind", "127.0.0.1:1"]) == 2
+        assert "127.0.0.1:8080, 127.0.0.1:8081" in capsys.readouterr().err
+
+    @pytest.mark.parametrize(
+        ("location", "action", "to"),
+        [
+            (
+                "http://b-1.brokers.svc:8080/x?a=b",
+                "rewritten",
+                "https://b-1.pulsar.example.com/x?a=b&listenerName=external",
+            ),
+            ("https://b-1.pulsar.example.com/x", "kept", "https://b-1.pulsar.example.com/x"),
+            ("http://elsewhere.svc/x", "refused", None),
+            ("https://peer.example.org/x", "passed", "https://peer.example.org/x"),
+        ],
+    )
+    def test_what_would_become_of_a_redirect(
+        self, config: str, capsys: pytest.CaptureFixture[str], location: str, action: str, to: str | None
+    ) -> None:
+        shown = explained(capsys, "--config", config, LOOKUP, "--location", location)
+        assert shown["location"] == {"from": location, "to": to, "action": action}
+
+    def test_a_followed_redirect_says_who_is_dialled(
+        self, config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PULSAR_INGRESS_REDIRECTS__LOOKUP", "follow")
+        shown = explained(capsys, "--config", config, LOOKUP, "--location", "http://b-1.brokers.svc:8080/x")
+        assert shown["location"] == {
+            "from": "http://b-1.brokers.svc:8080/x",
+            "to": "http://b-1.brokers.svc:8080/x?listenerName=external",
+            "action": "followed",
+        }
+
+    def test_a_refusal_is_no_hit(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+        shown = explained(capsys, "--config", config, "https://pulsar.example.com/admin/v2/clusters")
+        assert (shown["hit"], shown["reason"], shown["upstream"]) == (False, "not-exposed", None)
+        assert main(["explain", "--config", config, "https://pulsar.example.com/admin/v2/clusters"]) == 0
+        assert "403 not-exposed: ingress 'public' exposes only lookup" in capsys.readouterr().out
+
+    def test_a_miss(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+        shown = explained(capsys, "--config", config, LOOKUP.replace("pulsar.example.com", "unknown.example.org"))
+        assert (shown["listener"], shown["rule"], shown["hit"], shown["reason"]) == (None, "none", False, "no-rule")
+
+    @pytest.mark.parametrize("bad", [["not-a-url"], [LOOKUP, "-H", "no colon"], ["ftp://x/y"]])
+    def test_questions_without_an_answer_exit_2(
+        self, config: str, capsys: pytest.CaptureFixture[str], bad: list[str]
+    ) -> None:
+        assert main(["explain", "--config", config, *bad]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+class TestCheck:
+    def test_prints_what_the_config_says(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check", "--config", config]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert "socket    partner:http://127.0.0.1:8081" in lines
+        assert "listener  internal (internal)" in lines
+        assert "ingress   public: pulsar.example.com, *.pulsar.example.com -> external" in lines
+        assert "broker    b-{n}.brokers.svc" in lines
+        assert "            external: https://b-{n}.pulsar.example.com" in lines
+
+    def test_a_line_for_each_fault(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        bad = tmp_path / "bad.yaml"
+        bad.write_text("clusterNam: x\nredirects: {lookup: rewrit}\nworkers: 0\nbrokers: {webServiceUrl: ['http://b']}\n")
+        assert main(["check", "--config", str(bad)]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.splitlines() == [
+            f"{bad}:1: clusterNam: unknown key; did you mean clusterName?",
+            f"{bad}:2: redirects.lookup: 'rewrit' is not one of rewrite, follow, pass; did you mean rewrite?",
+            f"{bad}:3: workers: input should be greater than 0, not 0",
+        ]
+
+    def test_a_file_that_is_not_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["check", "--config", str(tmp_path / "none.yaml")]) == 2
+        assert capsys.readouterr().err == f"{tmp_path / 'none.yaml'}: cannot be read: No such file or directory\n"
+
+
+def test_config_schema_is_a_schema_of_all_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config-schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert schema["additionalProperties"] is False
+    assert {"bindAddresses", "advertisedListeners", "redirects", "limits"} <= schema["properties"].keys()
+    assert all("description" in key for key in schema["properties"].values())
+
+
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for command in ("run", "check", "explain", "doctor", "demo", "config-schema"):
+        assert f"    {command}" in shown
+
+
+def test_demo_shows_the_failure_and_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", "--once"]) == 0
+    shown = capsys.readouterr().out
+    without, _, with_it = shown.partition("The same lookup with it")
+    assert ".svc.cluster.local does not resolve outside the cluster" in without
+    assert "Location: https://broker-" in with_it
+    assert "misses 0" in with_it
+    assert len(shown.splitlines()) <= 40
+
+
+class TestRun:
+    async def start(self, path: Path) -> asyncio.subprocess.Process:
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "proxy", "run", "--config", str(path), stderr=subprocess.PIPE, env=environment
+        )
+
+    async def test_serves_until_sigterm_and_says_so(self, tmp_path: Path) -> None:
+        async with SimulatedCluster(brokers=1) as cluster:
+            path = tmp_path / "config.yaml"
+            values = {
+                "bindAddresses": ["http://127.0.0.1:0"],
+                "brokers": {"webServiceUrl": [cluster.brokers[0].web]},
+                "metrics": {"address": "127.0.0.1:0"},
+                "events": {"path": str(tmp_path)},
+            }
+            path.write_text(yaml.safe_dump(values))
+            process = await self.start(path)
+            assert process.stderr is not None
+            first, second = [json.loads(await process.stderr.readline()) for _ in range(2)]
+            assert (first["level"], first["message"]) == ("warning", "events: has no effect yet")
+            assert second["message"].startswith("serving http://127.0.0.1:")
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+            assert b"Traceback" not in await process.stderr.read()
+
+    @pytest.mark.parametrize("key", ["bindAddresses", "metrics.address"])
+    async def test_a_socket_that_is_taken_exits_2_with_one_line(self, tmp_path: Path, key: str) -> None:
+        async with SimulatedCluster(brokers=1) as cluster:
+            taken = cluster.brokers[0].web
+            path = tmp_path / "config.yaml"
+            values = {
+                "bindAddresses": [taken if key == "bindAddresses" else "http://127.0.0.1:0"],
+                "brokers": {"webServiceUrl": [taken]},
+                "metrics": {"address": taken.removeprefix("http://") if key == "metrics.address" else "127.0.0.1:0"},
+            }
+            path.write_text(yaml.safe_dump(values))
+            process = await self.start(path)
+            _, err = await process.communicate()
+            assert process.returncode == 2
+            assert err.decode().splitlines() == [err.decode().strip()]
+            assert err.decode().startswith(key)
+            assert "Address already in use" in err.decode() or "address already in use" in err.decode()
+
+    async def test_a_certificate_that_is_not_there_exits_2(self, tmp_path: Path) -> None:
+        path = tmp_path / "config.yaml"
+        path.write_text(
+            "{bindAddresses: ['https://127.0.0.1:0'], brokers: {webServiceUrl: ['http://b']}, "
+            "metrics: {address: '127.0.0.1:0'}, tls: {certificate: none.pem, key: none.pem}}"
+        )
+        process = await self.start(path)
+        _, err = await process.communicate()
+        assert process.returncode == 2
+        assert err.decode().startswith("tls: none.pem")

@@ -1,0 +1,161 @@
+"""`doctor` against real sockets: what is there, what is not, and what is there but wrong."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trustme
+
+from proxy.config import load_mapping
+from proxy.demo.brokers import SimulatedCluster
+from proxy.doctor import Finding, examine
+from proxy.snapshot import Snapshot, build
+
+
+def book(*lines: tuple[str, str], pool: str = "http://127.0.0.1:1") -> Snapshot:
+    return build(
+        load_mapping(
+            {
+                "brokers": {"webServiceUrl": [pool]},
+                "advertisedListeners": [{"broker": broker, "listeners": urls} for broker, urls in lines],
+            }
+        )
+    )
+
+
+async def diagnose(snapshot: Snapshot, listener: str | None) -> list[Finding]:
+    heard: list[Finding] = []
+    findings = await examine(snapshot, listener, heard.append)
+    assert sorted(map(str, heard)) == sorted(map(str, findings))
+    return findings
+
+
+@asynccontextmanager
+async def answering(answer: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """A server that answers whatever it is sent."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if await reader.read(1000):
+            writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_brokers_that_are_there() -> None:
+    async with SimulatedCluster(brokers=2) as cluster:
+        lines = [(broker.name, f"internal:{broker.web}") for broker in cluster.brokers]
+        findings = await diagnose(book(*lines, pool=cluster.brokers[0].web), None)
+    assert [(finding.listener, finding.answers) for finding in findings] == [
+        ("(pool)", "200"),
+        ("internal", "200"),
+        ("internal", "200"),
+    ]
+    assert all(finding.reachable for finding in findings)
+
+
+async def test_a_broker_that_wants_a_token_is_reachable() -> None:
+    async with SimulatedCluster(brokers=1, token="secret") as cluster:
+        [finding] = await diagnose(book(("b", f"internal:{cluster.brokers[0].web}")), "internal")
+    assert (finding.reachable, finding.answers) == (True, "401")
+
+
+async def test_a_port_that_nobody_has() -> None:
+    async with SimulatedCluster(brokers=1) as cluster:
+        web = cluster.brokers[0].web
+        await cluster.brokers[0].stop()
+        [finding] = await diagnose(book(("b", f"internal:{web}")), "internal")
+    assert (finding.resolves, finding.connects, finding.reachable) == (True, False, False)
+    assert finding.problem is not None
+    assert "does not open" in finding.problem
+
+
+async def test_a_name_that_does_not_resolve() -> None:
+    [finding] = await diagnose(book(("b", "external:https://broker.invalid")), "external")
+    assert (finding.resolves, finding.connects) == (False, None)
+    assert finding.problem is not None
+    assert finding.problem.startswith("broker.invalid does not resolve")
+
+
+async def test_a_broker_that_is_not_ready() -> None:
+    async with answering(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n") as port:
+        [finding] = await diagnose(book(("b", f"internal:http://127.0.0.1:{port}")), "internal")
+    assert finding.problem == "the broker answers 503"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        pytest.param(bytes.fromhex("0000000a 00000006 0803 1a02 0a00"), "CONNECTED", id="welcome"),
+        pytest.param(bytes.fromhex("0000000a 00000006 080e 7202 0800"), "ERROR", id="authentication-refused"),
+        pytest.param(bytes.fromhex("0000000a 00000006 0824 a202 0100"), "AUTH_CHALLENGE", id="challenge"),
+    ],
+)
+async def test_a_binary_port_answers_connect(answer: bytes, said: str) -> None:
+    async with answering(answer) as port:
+        [finding] = await diagnose(book(("b", f"external:pulsar://127.0.0.1:{port}")), "external")
+    assert (finding.answers, finding.reachable) == (said, True)
+
+
+async def test_a_binary_port_that_speaks_something_else() -> None:
+    async with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
+        [finding] = await diagnose(book(("b", f"external:pulsar://127.0.0.1:{port}")), "external")
+    assert not finding.reachable
+
+
+async def test_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that covers the name, one that covers another, and one of an authority nobody knows."""
+    authority = trustme.CA()
+    ready = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+    def server_context(ca: trustme.CA, name: str) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        ca.issue_cert(name).configure_cert(context)
+        return context
+
+    create = ssl.create_default_context
+
+    def trusting() -> ssl.SSLContext:
+        context = create()
+        authority.configure_trust(context)
+        return context
+
+    contexts = [
+        server_context(authority, "localhost"),
+        server_context(authority, "broker.example.com"),
+        server_context(trustme.CA(), "localhost"),
+    ]
+    monkeypatch.setattr(ssl, "create_default_context", trusting)
+    results = []
+    for context in contexts:
+        async with answering(ready, context) as port:
+            results += await diagnose(book(("b", f"external:https://localhost:{port}")), "external")
+    good, other_name, unknown = results
+    assert (good.reachable, good.certificate) == (True, True)
+    assert (other_name.reachable, other_name.certificate) == (False, False)
+    assert other_name.problem is not None
+    assert "localhost" in other_name.problem
+    assert (unknown.reachable, unknown.certificate) == (False, False)
+
+
+async def test_a_template_is_filled_by_the_brokers_that_the_cluster_lists() -> None:
+    ids = json.dumps([f"b-{n}.svc:8080" for n in (3, 4)]).encode()
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(ids), ids)
+    async with answering(answer) as port:
+        snapshot = book(("b-{n}.svc", f"external:http://127.0.0.{{n}}:{port}"), pool=f"http://127.0.0.1:{port}")
+        findings = await diagnose(snapshot, "external")
+    assert [finding.broker for finding in findings] == ["b-3.svc", "b-4.svc"]
+
+
+async def test_a_template_is_counted_from_0_where_nobody_lists_brokers() -> None:
+    async with SimulatedCluster(brokers=1) as cluster:
+        port = int(cluster.brokers[0].web.rpartition(":")[2])
+        snapshot = book(("b-{n}.svc", f"external:http://127.0.0.1:{{n+{port}}}"))
+        findings = await diagnose(snapshot, "external")
+    assert findings[0].broker == "b-0.svc"
+    assert findings[0].reachable

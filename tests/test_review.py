@@ -1,0 +1,145 @@
+"""What `check` says about a config that is valid."""
+
+import pytest
+import yaml
+
+from proxy.config import load_mapping
+from proxy.review import PENDING, review
+from proxy.snapshot import build
+
+GOOD = """
+brokers: {webServiceUrl: [http://pulsar-broker:8080]}
+ingresses:
+  - {name: public, hosts: [pulsar.example.com, "*.pulsar.example.com"], listener: external}
+advertisedListeners:
+  - broker: b-{n}.svc
+    listeners: internal:http://b-{n}.svc:8080, external:https://b-{n}.pulsar.example.com
+"""
+
+
+def doubts(more: str, base: str = GOOD) -> list[str]:
+    return list(review(build(load_mapping({**yaml.safe_load(base), **yaml.safe_load(more or "{}")}))))
+
+
+def test_nothing_is_said_of_a_good_config() -> None:
+    assert doubts("") == []
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        pytest.param("lookupListenerName: extern", "lookupListenerName: no line", id="default"),
+        pytest.param("bindAddresses: [extern:http://0.0.0.0:8080]", "bindAddresses: extern:http", id="socket"),
+        pytest.param(
+            "ingresses: [{name: p, hosts: ['*.pulsar.example.com'], listener: extern}]",
+            "ingresses: 'p': no",
+            id="ingress",
+        ),
+        pytest.param(
+            "ingresses: [{name: p, hosts: ['*.pulsar.example.com'], listener: external, allowedListeners: [x]}]",
+            "ingresses: 'p' allows: no line",
+            id="allowed",
+        ),
+    ],
+)
+def test_a_listener_that_the_book_lacks(more: str, said: str) -> None:
+    found = doubts(more)
+    assert found[0].startswith(said)
+    assert "there are external, internal" in found[0]
+
+
+def test_an_empty_book_lacks_nothing() -> None:
+    assert doubts("{advertisedListeners: [], lookupListenerName: whatever}") == []
+
+
+def test_brokers_of_a_template_that_share_an_address() -> None:
+    found = doubts("advertisedListeners: [{broker: 'b-{n}', listeners: 'external:https://pulsar.example.com'}]")
+    assert len(found) == 1
+    assert "pulsar.example.com:443 (listener 'external') means more than one broker" in found[0]
+    assert "followed, never rewritten" in found[0]
+
+
+def test_lines_that_share_an_address() -> None:
+    lines = "[{broker: a, listeners: 'external:https://pulsar.example.com'}, "
+    found = doubts(f"advertisedListeners: {lines}{{broker: b, listeners: 'external:https://pulsar.example.com'}}]")
+    assert [line.partition(":")[0] for line in found] == ["advertisedListeners.0"]
+    assert "means more than one broker" in found[0]
+
+
+def test_an_authority_that_means_two_brokers() -> None:
+    """One broker's external address is the other's own name."""
+    lines = "[{broker: a, listeners: 'external:https://b.pulsar.example.com'}, "
+    found = doubts(
+        f"advertisedListeners: {lines}{{broker: b.pulsar.example.com, listeners: 'internal:http://b:8080'}}]"
+    )
+    assert any("b.pulsar.example.com:443" in line and "means more than one broker" in line for line in found)
+
+
+def test_a_broker_that_is_described_twice() -> None:
+    line = "{broker: a, listeners: 'external:https://%s.pulsar.example.com'}"
+    found = doubts(f"advertisedListeners: [{line % 'x'}, {line % 'y'}]")
+    assert found == ["advertisedListeners.1: broker a is described by an earlier line already"]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        pytest.param(
+            "ingresses: [{name: p, hosts: [pulsar.example.com], listener: external}]",
+            ["ingresses: no ingress has b-0.pulsar.example.com", "ingresses: no ingress has b-1.pulsar.example.com"],
+            id="no-ingress",
+        ),
+        pytest.param(
+            "ingresses: [{name: p, hosts: [x.example.com], listener: external}, "
+            "{name: q, hosts: ['*.pulsar.example.com'], listener: internal}]",
+            [
+                "ingresses: 'q' (internal) has b-0.pulsar.example.com",
+                "ingresses: 'q' (internal) has b-1.pulsar.example",
+            ],
+            id="another-listeners-ingress",
+        ),
+        pytest.param(
+            "{bindAddresses: [external:http://0.0.0.0:8080], ingresses: []}", [], id="the-socket-decides-anyway"
+        ),
+    ],
+)
+def test_hosts_of_brokers_that_no_ingress_covers(more: str, said: list[str]) -> None:
+    found = doubts(more)
+    assert len(found) == len(said)
+    assert all(line.startswith(start) for line, start in zip(found, said, strict=True))
+
+
+def test_two_sockets_at_one_address_cannot_both_be_bound() -> None:
+    found = doubts("bindAddresses: [a:pulsar://0.0.0.0:8081, a:http://0.0.0.0:8081]")
+    assert any("are one socket" in line for line in found)
+
+
+@pytest.mark.parametrize("key", PENDING)
+def test_keys_without_effect_are_named(key: str) -> None:
+    values = {
+        "brokers.brokerServiceUrl": "{brokers: {webServiceUrl: [http://b], brokerServiceUrl: [pulsar://b]}}",
+        "brokers.discover": "{brokers: {webServiceUrl: [http://b], discover: admin}}",
+        "brokers.tls.peerIdentity": "{brokers: {webServiceUrl: [http://b], tls: {peerIdentity: 'spiffe://x'}}}",
+        "kubernetes": "{kubernetes: {enabled: true}}",
+        "events": "{events: {path: events}}",
+        "console": "{console: {address: '127.0.0.1:1'}}",
+        "timeouts.head": "{timeouts: {head: 1}}",
+        "limits.connections": "{limits: {connections: 1}}",
+        "limits.inFlight": "{limits: {inFlight: 1}}",
+        "limits.commandBytes": "{limits: {commandBytes: 1}}",
+        "ownerMemory": "{ownerMemory: 0}",
+        "workers": "{workers: 2}",
+    }
+    section, _, name = key.partition(".")
+    if section == "ingresses":
+        value = {"lookupProperties": {"rack": "a"}}.get(name, True)
+        ingress = {"name": "p", "hosts": ["*.pulsar.example.com"], "listener": "external", name: value}
+        values[key] = yaml.safe_dump({"ingresses": [ingress]})
+    assert f"{key}: has no effect yet" in doubts(values[key])
+
+
+def test_binary_sockets_have_no_effect_yet() -> None:
+    found = doubts("bindAddresses: [http://0.0.0.0:8080, external:pulsar://0.0.0.0:6650]")
+    assert found == [
+        "bindAddresses: external:pulsar://0.0.0.0:6650: has no effect yet: only http and https sockets are served"
+    ]
