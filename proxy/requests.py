@@ -7,7 +7,7 @@ for byte all the same.
 
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import quote, unquote, unquote_plus
+from urllib.parse import quote, unquote_plus
 
 from proxy.authorities import Authority
 
@@ -61,7 +61,8 @@ class Request:
 
 def read_target(method: str, path: str) -> Target:
     """Say what a method and a raw path are about; raises BadPath for one that could be read in two ways."""
-    segments = [unquote(raw.partition(";")[0]) for raw in path.split("/") if raw]
+    # Brokers decode topics as URLDecoder does (common/util/Codec), so + is a space.
+    segments = [segment for raw in path.split("/") if (segment := unquote_plus(raw.partition(";")[0]))]
     if not _DOTS.isdisjoint("/".join(segments).replace("\\", "/").split("/")):
         raise BadPath("dot segments may be resolved in two ways: send the path resolved")
     match segments:
@@ -77,18 +78,18 @@ def read_target(method: str, path: str) -> Target:
 
 
 def _read_lookup(method: str, rest: list[str]) -> Target:
-    # v1 names have the cluster between tenant and namespace; brokers up to 4.0 answer them.
     lengths = {"v2/topic": 6, "v2/destination": 7}
     is_lookup = method in ("GET", "HEAD") and lengths.get("/".join(rest[:2])) == len(rest)
-    return _about("lookup" if is_lookup else "other", "lookup", rest[2:])
+    return _about("lookup" if is_lookup else "other", "lookup", rest[2:], v1=rest[1:2] == ["destination"])
 
 
 def _read_admin(method: str, rest: list[str], path: str) -> Target:
     if path.startswith(FUNCTION_PREFIXES):
         return Target("admin", "functions")
-    versioned = rest[1:] if rest[:1] in (["v2"], ["v3"]) else rest
-    area: Area = "client" if method in ("GET", "HEAD") and _is_client_call(versioned) else "admin"
-    return _about("admin", area, versioned)
+    v1 = rest[:1] not in (["v2"], ["v3"])
+    call = rest if v1 else rest[1:]
+    area: Area = "client" if method in ("GET", "HEAD") and _is_client_call(call) else "admin"
+    return _about("admin", area, call, v1)
 
 
 def _is_client_call(rest: list[str]) -> bool:
@@ -105,22 +106,23 @@ def _is_client_call(rest: list[str]) -> bool:
     return False
 
 
-def _about(kind: Kind, area: Area, rest: list[str]) -> Target:
-    """Find tenant, namespace and topic in what follows the prefix."""
-    for place, segment in enumerate(rest[:4]):
-        if segment in _DOMAINS:
-            names = rest[place + 1 :]
-            if kind == "lookup" and len(names) == 4:
-                tenant, cluster, namespace, topic = names
-                return Target(kind, area, tenant, namespace, f"{segment}://{tenant}/{cluster}/{namespace}/{topic}")
-            if len(names) >= 3:
-                return Target(kind, area, names[0], names[1], f"{segment}://{names[0]}/{names[1]}/{names[2]}")
-            break
+def _about(kind: Kind, area: Area, rest: list[str], v1: bool = False) -> Target:
+    """Find tenant, namespace and topic in what follows the prefix.
+
+    v1 names have the cluster between tenant and namespace; brokers up to 4.0 answer them.
+    """
     match rest:
-        case ["namespaces", tenant, namespace, *_]:
+        case ["namespaces", tenant, _, namespace, *_] if v1:
+            return Target(kind, area, tenant, namespace)
+        case ["namespaces", tenant, namespace, *_] if not v1:
             return Target(kind, area, tenant, namespace)
         case ["schemas", tenant, namespace, topic, *_]:
             return Target(kind, area, tenant, namespace, f"persistent://{tenant}/{namespace}/{topic}")
+    length = 4 if v1 else 3
+    for place, segment in enumerate(rest[:4]):
+        names = rest[place + 1 : place + 1 + length]
+        if segment in _DOMAINS and len(names) == length:
+            return Target(kind, area, names[0], names[-2], f"{segment}://{'/'.join(names)}")
     return Target(kind, area)
 
 

@@ -58,9 +58,18 @@ def dial_url(broker: Broker, snapshot: Snapshot) -> ServiceUrl:
 
 
 def _pinned(request: Request, listener: str, snapshot: Snapshot) -> Broker | None:
-    for authority in (request.host, request.forwarded_host):
-        if authority is not None:
-            port = authority.port or DEFAULT_PORTS[request.scheme]
-            if broker := snapshot.book.pinned(listener, Authority(authority.host, port)):
+    for given in (request.host, request.forwarded_host):
+        if given is not None:
+            authority = Authority(given.host, given.port or DEFAULT_PORTS[request.scheme])
+            if broker := snapshot.book.pinned(listener, authority) or _stand_in(authority, listener, snapshot):
                 return broker
+            if snapshot.ingresses.by_host(given.host) is not None:
+                return None  # a forwarded host never beats a Host that matches
     return None
+
+
+def _stand_in(authority: Authority, listener: str, snapshot: Snapshot) -> Broker | None:
+    """By its address on the default listener, which redirects lead to where it has none on this one (PIP-338)."""
+    default = snapshot.config.lookup_listener_name
+    broker = snapshot.book.pinned(default, authority) if default is not None else None
+    return broker if broker is not None and broker.web_url(listener, "http") is None else None

@@ -132,7 +132,9 @@ class TestCheck:
 
     def test_a_line_for_each_fault(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         bad = tmp_path / "bad.yaml"
-        bad.write_text("clusterNam: x\nredirects: {lookup: rewrit}\nworkers: 0\nbrokers: {webServiceUrl: ['http://b']}\n")
+        bad.write_text(
+            "clusterNam: x\nredirects: {lookup: rewrit}\nworkers: 0\nbrokers: {webServiceUrl: ['http://b']}\n"
+        )
         assert main(["check", "--config", str(bad)]) == 2
         out, err = capsys.readouterr()
         assert out == ""

@@ -41,7 +41,10 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Config:
         raise ConfigFaults([f"{path}: cannot be read: {error.strerror}"]) from None
     except UnicodeDecodeError as error:
         raise ConfigFaults([f"{path}: is not UTF-8 text: {error.reason} at byte {error.start}"]) from None
-    return _validate(*_parse(text, str(path)), os.environ if environ is None else environ)
+    try:
+        return _validate(*_parse(text, str(path)), os.environ if environ is None else environ)
+    except RecursionError:
+        raise ConfigFaults([f"{path}: is nested too deeply, or an alias in it stands for itself"]) from None
 
 
 def load_mapping(values: Mapping[str, Any]) -> Config:
@@ -98,7 +101,8 @@ def _parse(text: str, name: str) -> tuple[dict[str, Any], _Source]:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
-        raise ConfigFaults([f"{name}{line}: is not YAML: {getattr(error, 'problem', None) or error}"]) from None
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise ConfigFaults([f"{name}{line}: is not YAML: {problem}"]) from None
     if values is None:
         values = {}
     if not isinstance(values, dict):
@@ -146,15 +150,17 @@ def _overrides(environ: Mapping[str, str], faults: list[str]) -> Iterator[tuple[
 def _path_of(variable: str) -> Path_:
     """`PULSAR_INGRESS_REDIRECTS__MAX_HOPS` is `redirects.maxHops`."""
     path: list[str | int] = []
-    model: type[BaseModel] | None = Config
+    model: Any = Config
     for part in variable.removeprefix(ENV_PREFIX).split("__"):
-        known = {name.upper(): name for name in model.model_fields} if model is not None else {}
-        if part not in known or model is None:
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise ValueError(f"{path[-1]} has no keys of its own: set it whole, lists and records as JSON")
+        known = {name.upper(): name for name in model.model_fields}
+        if part not in known:
             near = _nearest(part, list(known))
             raise ValueError(f"no such key{f'; did you mean {near}?' if near else ''}")
         field = model.model_fields[known[part]]
         path.append(field.alias or known[part])
-        model = _section(field.annotation)
+        model = field.annotation
     return tuple(path)
 
 
@@ -172,22 +178,26 @@ def _value(text: str) -> Any:
 
 def _set(values: dict[str, Any], path: Path_, value: Any) -> None:
     *parents, last = path
+    section: Any = values
     for key in parents:
-        if not isinstance(values.get(str(key)), dict):
-            values[str(key)] = {}
-        values = values[str(key)]
-    values[str(last)] = value
+        if section.get(key) is None:
+            section[key] = {}
+        section = section[key]
+        if not isinstance(section, dict):
+            return  # no record in the file, which is a fault of its own
+    section[last] = value
 
 
 def _lines(detail: ErrorDetails, source: _Source, from_environment: Mapping[Path_, str]) -> Iterator[str]:
-    path = tuple(detail["loc"])
-    variable = next((name for key, name in from_environment.items() if path[: len(key)] == key), None)
-    for text in _text(detail, path).splitlines():
-        where = source.where(path)
+    key = tuple(detail["loc"])
+    for line in _text(detail, key).splitlines():
+        place, text = key, line
         # A fault between keys names its own place.
-        if not path and (match := re.match(r"([A-Za-z][\w.]*): (.*)", text)):
-            where, text = source.where(_read_path(match[1])), match[2]
-        yield f"environment: {variable}: {text}" if variable else where + text
+        dotted, _, rest = line.partition(": ")
+        if dotted.startswith(f"{key[0]}."):
+            place, text = _read_path(dotted), rest
+        variable = next((name for path, name in from_environment.items() if place[: len(path)] == path), None)
+        yield f"environment: {variable}: {text}" if variable else source.where(place) + text
 
 
 def _read_path(dotted: str) -> Path_:

@@ -14,7 +14,9 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    ValidationInfo,
     WithJsonSchema,
+    field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -198,11 +200,13 @@ class BrokerListeners(Section):
     @model_validator(mode="after")
     def _variables_are_bound(self) -> "BrokerListeners":
         bound = {match[1].lower() for match in VARIABLE.finditer(self.broker)}
-        for urls in self.listeners.values():
-            for url in urls.values():
-                for match in VARIABLE.finditer(url.authority):
-                    if match[1] not in bound:
-                        raise ValueError(f"{url} has {match[0]}, but 'broker' has no {{{match[1]}}} to take it from")
+        _refuse(
+            f"{url} has {match[0]}, but 'broker' has no {{{match[1]}}} to take it from"
+            for urls in self.listeners.values()
+            for url in urls.values()
+            for match in VARIABLE.finditer(url.authority)
+            if match[1] not in bound
+        )
         return self
 
 
@@ -299,8 +303,8 @@ class Config(Section):
         (BindAddress(None, "http", "0.0.0.0", 8080),),  # noqa: S104 - the gateway beside it connects here
         description="sockets, as [listener:]scheme://host:port (PIP-95)",
     )
-    tls: ServerTls = Field(ServerTls(), description="for https and pulsar+ssl sockets")
-    brokers: Brokers = Field(Brokers(), description="the brokers behind this sidecar")
+    tls: ServerTls = Field(ServerTls(), validate_default=True, description="for https and pulsar+ssl sockets")
+    brokers: Brokers = Field(Brokers(), validate_default=True, description="the brokers behind this sidecar")
     function_workers: FunctionWorkers = Field(FunctionWorkers(), description="function workers that run apart")
     ingresses: tuple[IngressConfig, ...] = Field((), description="the doors that clients come through")
     internal_listener_name: ListenerName = Field(
@@ -338,36 +342,48 @@ class Config(Section):
     workers: Count = Field(1, description="processes")
     log: Log = Field(Log(), description="the sidecar's own log")
 
-    @model_validator(mode="after")
-    def _consistent(self) -> "Config":
-        if faults := tuple(self._faults()):
-            raise SyntaxFaults(faults)
-        return self
+    # What keys say against each other. Each key is held against those before it, as far as those are right: a
+    # validator of the whole would be silent until every key is, and all faults of a file are to be told at once.
 
-    def _faults(self) -> Iterable[str]:
-        """What the keys say against each other."""
-        if any(address.scheme in WEB_SCHEMES for address in self.bind_addresses) and not self.brokers.web_service_url:
-            yield "brokers.webServiceUrl: is missing: say where HTTP goes, e.g. [http://pulsar-broker:8080]"
-        if any(address.scheme == "https" for address in self.bind_addresses):
-            for key in ("certificate", "key"):
-                if getattr(self.tls, key) is None:
-                    yield f"tls.{key}: is missing: bindAddresses has an https socket"
-        names: set[str] = set()
-        hosts: dict[str, str] = {}
-        for place, ingress in enumerate(self.ingresses):
-            if ingress.name in names:
-                yield f"ingresses.{place}.name: '{ingress.name}' is there twice: give each ingress its own name"
-            names.add(ingress.name)
-            for host in ingress.hosts:
-                if hosts.setdefault(host, ingress.name) != ingress.name:
-                    yield f"ingresses.{place}.hosts: '{host}' is in two ingresses, '{hosts[host]}' and '{ingress.name}'"
-        dialable = bool(self.brokers.web_service_url or self.brokers.broker_service_url)
-        for place, line in enumerate(self.advertised_listeners):
-            if line.listeners and self.internal_listener_name not in line.listeners and not dialable:
-                yield (
-                    f"advertisedListeners.{place}.listeners: has no '{self.internal_listener_name}' listener, "
-                    "and no brokers URL says how to reach the broker without it"
-                )
+    @field_validator("tls")
+    @classmethod
+    def _tls_is_enough(cls, tls: ServerTls, info: ValidationInfo) -> ServerTls:
+        if any(address.scheme == "https" for address in info.data.get("bind_addresses", ())):
+            _refuse(
+                f"tls.{key}: is missing: bindAddresses has an https socket"
+                for key in ("certificate", "key")
+                if getattr(tls, key) is None
+            )
+        return tls
+
+    @field_validator("brokers")
+    @classmethod
+    def _brokers_are_enough(cls, brokers: Brokers, info: ValidationInfo) -> Brokers:
+        web = any(address.scheme in WEB_SCHEMES for address in info.data.get("bind_addresses", ()))
+        if web and not brokers.web_service_url:
+            raise ValueError("brokers.webServiceUrl: is missing: say where HTTP goes, e.g. [http://pulsar-broker:8080]")
+        return brokers
+
+    @field_validator("ingresses")
+    @classmethod
+    def _ingresses_differ(cls, ingresses: tuple[IngressConfig, ...]) -> tuple[IngressConfig, ...]:
+        _refuse(_common_names_and_hosts(ingresses))
+        return ingresses
+
+    @field_validator("advertised_listeners")
+    @classmethod
+    def _brokers_are_dialable(
+        cls, lines: tuple[BrokerListeners, ...], info: ValidationInfo
+    ) -> tuple[BrokerListeners, ...]:
+        brokers, internal = info.data.get("brokers"), info.data.get("internal_listener_name")
+        if brokers and internal and not (brokers.web_service_url or brokers.broker_service_url):
+            _refuse(
+                f"advertisedListeners.{place}.listeners: has no '{internal}' listener, "
+                "and no brokers URL says how to reach the broker without it"
+                for place, line in enumerate(lines)
+                if line.listeners and internal not in line.listeners
+            )
+        return lines
 
     @cached_property
     def web_pool(self) -> tuple[ServiceUrl, ...]:
@@ -385,6 +401,23 @@ class Config(Section):
         for ingress in self.ingresses:
             names.update((ingress.listener, *(ingress.allowed_listeners or ())))
         return frozenset(name for name in names if name)
+
+
+def _refuse(faults: Iterable[str]) -> None:
+    if found := tuple(faults):
+        raise SyntaxFaults(found)
+
+
+def _common_names_and_hosts(ingresses: Iterable[IngressConfig]) -> Iterable[str]:
+    names: set[str] = set()
+    hosts: dict[str, str] = {}
+    for place, ingress in enumerate(ingresses):
+        if ingress.name in names:
+            yield f"ingresses.{place}.name: '{ingress.name}' is there twice: give each ingress its own name"
+        names.add(ingress.name)
+        for host in ingress.hosts:
+            if hosts.setdefault(host, ingress.name) != ingress.name:
+                yield f"ingresses.{place}.hosts: '{host}' is in two ingresses, '{hosts[host]}' and '{ingress.name}'"
 
 
 def json_schema() -> dict[str, Any]:

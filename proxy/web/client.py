@@ -6,20 +6,27 @@ switch of protocols the bytes go to a tunnel.
 
 import asyncio
 import ipaddress
-import json
 import logging
+import socket
+import struct
 from typing import Any, Protocol, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
-from aiohttp.web_protocol import RequestHandler
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
 from aiohttp.web_request import BaseRequest
 
 from proxy.config.model import Network
 from proxy.observe.metrics import Metrics
 from proxy.observe.records import Record
+from proxy.web import heads
 
-_HTTP2_PREFACE = b"PRI * HTTP/2.0"
+_HTTP2_PREFACE = "Pause on PRI/Upgrade"
+"""What llhttp says when it has read one."""
+
+_AT_ONCE = struct.pack("ii", 1, 0)
+"""SO_LINGER for an end with RST; without it the system sends FIN, however a transport is closed."""
 
 log = logging.getLogger("proxy.web")
 
@@ -48,12 +55,13 @@ class Answered:
 class ClientConnection(RequestHandler):
     """A connection that a client, or the gateway for it, has opened."""
 
-    __slots__ = ("_metrics", "_switched", "_trust", "peer")
+    __slots__ = ("_body", "_metrics", "_switched", "_trust", "peer")
 
     def __init__(self, manager: web.Server, metrics: Metrics, **settings: Any) -> None:
         super().__init__(manager, loop=asyncio.get_running_loop(), **settings)
         self._metrics = metrics
         self._switched: Switched | None = None
+        self._body: StreamReader = EMPTY_PAYLOAD
         self._trust: tuple[tuple[Network, ...], bool] = ((), False)
         self.peer = ""
 
@@ -79,6 +87,8 @@ class ClientConnection(RequestHandler):
             if gently:
                 self.transport.close()
             else:
+                sock = self.transport.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
                 self.transport.abort()
 
     def hand_over(self, switched: Switched) -> None:
@@ -114,29 +124,52 @@ class ClientConnection(RequestHandler):
             self._switched.client_writable(True)
 
     def data_received(self, data: bytes) -> None:
-        if self._request_count == 0 and data.startswith(_HTTP2_PREFACE):
-            log.warning(
-                "a gateway speaks HTTP/2 to this socket, which takes HTTP/1.1: in Istio name the port http (not http2 "
-                "or grpc) and set h2UpgradePolicy to DO_NOT_UPGRADE; in Envoy drop http2_protocol_options"
-            )
-            self.break_off(gently=True)
-            return
         super().data_received(data)
+        if self._messages:
+            message, body = self._messages[-1]
+            if isinstance(message, _ErrInfo):
+                self._break_body(_first_line(message.message))
+            else:
+                self._body = body
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes a bool, aiohttp gives none
+        """A client that ends inside a body can still be told so; over TLS there are no half-open connections."""
+        return self._break_body("it ends early") and self.ssl_context is None
+
+    def _break_body(self, why: str) -> bool:
+        """Tell whoever reads the newest body that there is no more of it, which aiohttp's parser leaves out."""
+        if self._body.is_eof():
+            return False
+        self._body.set_exception(RequestPayloadError(why))
+        self._body.feed_eof()  # or aiohttp would wait for the rest, and stumble over the exception
+        return True
 
     def handle_error(
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         """Answer what is not HTTP, or a fault of our own, in the form of all our answers."""
-        code, text = "bad-request", (message or "this is not HTTP/1.1").splitlines()[0].rstrip(":")
-        if isinstance(exc, LineTooLong) or "Too many headers" in text:
+        code, text = "bad-request", _first_line(message)
+        if text == _HTTP2_PREFACE:
+            log.warning(
+                "a gateway speaks HTTP/2 to this socket, which takes HTTP/1.1: in Istio name the port http (not http2 "
+                "or grpc) and set h2UpgradePolicy to DO_NOT_UPGRADE; in Envoy drop http2_protocol_options"
+            )
+            self.break_off(gently=True)
+        elif isinstance(exc, LineTooLong) or "Too many headers" in text:
             status, code, text = 431, "head-too-large", "the request line, a header or their number is over the limit"
-        elif status >= 500:
+        elif status >= 500 and not isinstance(exc, ConnectionError):
             log.error("%s %s failed", request.method, request.path, exc_info=exc)
             code, text = "internal-error", "this is a fault of the proxy; its log says more"
-        self._metrics.count(Record(status=status))
-        if request.writer.output_size > 0:
-            raise ConnectionError("part of an answer is out already")
-        body = json.dumps({"reason": f"{code}: {text}"}).encode()
-        answer = web.Response(status=status, body=body, content_type="application/json")
-        answer.force_close()
-        return answer
+        if self.transport is None or self.transport.is_closing():
+            raise ConnectionError("there is nobody to answer, or part of an answer is out already")
+        if status < 500:  # the others were counted by their exchange
+            self._metrics.count(Record(status=status))
+        reason, headers, body = heads.own_answer(status, code, text)
+        headers.append((b"Connection", b"close"))
+        self.write(heads.write_head(b"HTTP/1.1 %d %b" % (status, reason), headers) + body)
+        return cast(web.StreamResponse, Answered(keep_alive=False))
+
+
+def _first_line(message: str | None) -> str:
+    """What aiohttp's parser says, without the quotation that it adds."""
+    return (message or "this is not HTTP/1.1").splitlines()[0].rstrip(":")

@@ -5,11 +5,10 @@ and what is done about it. Answers are written as bytes, without a Response obje
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
-from http import HTTPStatus
 from itertools import islice
 
 from aiohttp.http_exceptions import HttpProcessingError
@@ -34,6 +33,8 @@ from proxy.web.upstream import BadAnswer, BodyBroken, ClosedEarly, Unreachable, 
 
 _IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))  # RFC 9110 9.2.2
 _NO_BODY = frozenset((204, 304))
+_CLIENT_LEFT = 499
+"""The status, as nginx has it, of a request whose client did not wait for an answer."""
 _TRIES = 3
 _LOOKUP_BODY_LIMIT = 1 << 20
 """Bytes of a lookup's answer; real ones have a few hundred."""
@@ -83,6 +84,8 @@ class Exchange:
         self._pump: asyncio.Task[None] | None = None
         self._continued = False
         self._asked_at = 0.0
+        self._hops: set[tuple[str, str]] = set()
+        """The redirects that were followed: whom they named, and what to ask for."""
         self.record = Record()
 
     async def run(self) -> bool:
@@ -90,11 +93,17 @@ class Exchange:
         started = self._loop.time()
         try:
             await self._run()
+        except Exception:
+            if self.record.status:  # part of an answer is out, and no other may follow it
+                self._client.break_off(gently=False)
+            self.record.status = 500
+            raise
         finally:
             self._stop_pump()
             if self._body is not None:
                 self._body.drop()
             self.record.duration = self._loop.time() - started
+            self.record.status = self.record.status or _CLIENT_LEFT
             self._rim.metrics.count(self.record)
         return self._keep_alive
 
@@ -122,6 +131,10 @@ class Exchange:
         self._path, self._query, self._asked = heads.read_request(
             request.method, request.raw_path, head, self._bind, self._trusted
         )
+        if request.version < (1, 1):
+            # RFC 9110 7.8 and 10.1.1: an HTTP/1.0 client upgrades nothing and expects nothing.
+            head.special.pop(b"upgrade", None)
+            head.special.pop(b"expect", None)
         if head.text(b"expect").lower() not in ("", "100-continue"):
             raise heads.BadHead("expectation-failed", "only 100-continue can be expected", 417)
         if request.body_exists:
@@ -152,14 +165,15 @@ class Exchange:
             selection = self._selection
             kept = selection.client_named if selection.client_named_by == "query" else None
             query = set_listener_name(query, kept if kept == selection.listener else None)
-        method, target = self._method, f"{path}?{query}" if query else path
+        method, target = self._method, self._request.raw_path
+        if query != self._query or not target.startswith("/"):
+            target = f"{path}?{query}" if query else path
         chosen = route(self._asked, self._selection, self._snapshot)
         if chosen.url is not None:
             urls: Iterator[ServiceUrl] = iter((chosen.url,))
         else:
             pool = self._config.function_pool if chosen.pool == "functions" else self._config.web_pool
             urls = self._rim.pool.in_turn(pool)
-        visited: set[tuple[str, str]] = set()
         while True:
             connection = await self._ask(method, target, urls)
             try:
@@ -169,22 +183,11 @@ class Exchange:
                 raise
             if redirect is None or redirect.broker is None:
                 return
-            hop = (redirect.broker.name, redirect.target)
-            if refusal := self._hop_refusal(hop, visited):
-                self._refuse(refusal)
-                return
-            visited.add(hop)
             if connection.status == 303:
-                method, self._body = "GET", None
+                method = "GET"
+                self._forget_body()
             target = redirect.target
             urls = iter((dial_url(redirect.broker, self._snapshot),))
-
-    def _hop_refusal(self, hop: tuple[str, str], visited: set[tuple[str, str]]) -> Refusal | None:
-        if hop in visited:
-            return Refusal(502, "redirect-loop", f"brokers redirect in a circle, through {hop[0]} a second time")
-        if len(visited) >= self._config.redirects.max_hops:
-            return Refusal(502, "too-many-redirects", f"more than {len(visited)} redirects (redirects.maxHops)")
-        return None
 
     async def _ask(self, method: str, target: str, urls: Iterator[ServiceUrl]) -> UpstreamConnection:
         """Get the head of an answer from one of these brokers.
@@ -215,6 +218,8 @@ class Exchange:
                     if connection is not None:
                         connection.close()
                     raise
+                if problem is not None:
+                    self.record.upstream_failed(problem.code)
                 return connection
         assert problem is not None
         raise problem
@@ -226,7 +231,7 @@ class Exchange:
         return error
 
     async def _send(self, connection: UpstreamConnection, method: str, target: str) -> None:
-        connection.on_continue = self._continue
+        connection.on_continue = self._continue if b"expect" in self._head.special else None
         if not self._asked_at:
             self._asked_at = self._loop.time()
         connection.ask(method, self._request_head(method, target, connection.url))
@@ -247,14 +252,14 @@ class Exchange:
         headers.append((b"X-Forwarded-Proto", url.scheme.encode()))
         if config.brokers.trust_original_principal and b"x-original-principal" in head.special:
             headers += [(b"X-Original-Principal", value) for value in head.special[b"x-original-principal"]]
-        if self._is_lookup:
+        if self._is_lookup and not config.shadow:
             headers.append((b"Accept-Encoding", b"identity"))
-            if config.shadow:
-                headers += [(heads.LISTENER_HEADER, value) for value in head.special.get(b"x-pulsar-listenername", ())]
-            elif self._selection.listener is not None:
+            if self._selection.listener is not None:
                 headers.append((heads.LISTENER_HEADER, self._selection.listener.encode()))
         elif b"accept-encoding" in head.special:
             headers.append((b"Accept-Encoding", head.text(b"accept-encoding").encode("latin-1")))
+        if config.shadow:
+            headers += [(heads.LISTENER_HEADER, value) for value in head.special.get(b"x-pulsar-listenername", ())]
         if self._body is not None:
             if self._body.length is None:
                 headers.append((b"Transfer-Encoding", b"chunked"))
@@ -273,7 +278,7 @@ class Exchange:
         return (
             b"upgrade" in self._head.special
             and self._head.text(b"upgrade").lower() == "websocket"
-            and "upgrade" in self._head.text(b"connection").lower()
+            and "upgrade" in (option.strip() for option in self._head.text(b"connection").lower().split(","))
             and self._method == "GET"
         )
 
@@ -282,13 +287,20 @@ class Exchange:
             await body.send(connection)
         except UpstreamError:
             return  # whoever waits for the answer learns of it there
-        except (RequestPayloadError, HttpProcessingError, ConnectionError) as error:
+        except (RequestPayloadError, HttpProcessingError, OSError) as error:
             connection.fail(BodyBroken(f"the request's body is broken: {error}"))
 
     def _stop_pump(self) -> None:
         if self._pump is not None:
             self._pump.cancel()
             self._pump = None
+
+    def _forget_body(self) -> None:
+        """Go on without the body, of which the client may not have sent all."""
+        if self._body is not None:
+            self._keep_alive = self._keep_alive and self._request.content.is_eof()
+            self._body.drop()
+            self._body = None
 
     def _continue(self) -> None:
         if not self._continued:
@@ -314,21 +326,38 @@ class Exchange:
                 if redirect.action == "rewritten" and redirect.location is not None:
                     headers = heads.without(headers, b"location")
                     headers.append((b"Location", redirect.location.encode("latin-1")))
-        elif self._is_lookup and status in (200, 500) and method != "HEAD" and self._selection.listener is not None:
-            await self._answer_lookup(connection, headers)
-            return None
+        elif self._is_lookup and status in (200, 500) and self._selection.listener is not None:
+            if method != "HEAD":
+                await self._answer_lookup(connection, headers)
+                return None
+            if not self._config.shadow:
+                connection.length = None  # of another body than a GET would have (RFC 9110 8.6)
         await self._relay(connection, headers, method)
         return None
 
     def _redirect(self, location: str) -> Redirect:
         can_follow = self._body is None or self._body.replayable
         redirect = decide(location, self._asked, self._selection, self._snapshot, can_follow)
+        if redirect.broker is not None:
+            redirect = self._hop(redirect, redirect.broker.name)
         record = self.record
         record.redirected(redirect.action)
         record.unmapped += redirect.unmapped
         if redirect.leak:
             record.leaked("location", "passed")
         return redirect
+
+    def _hop(self, redirect: Redirect, broker: str) -> Redirect:
+        """The redirect, or its refusal where it would lead in a circle or too far."""
+        hop, most = (broker, redirect.target), self._config.redirects.max_hops
+        if hop in self._hops:
+            refusal = Refusal(502, "redirect-loop", f"brokers redirect in a circle, through {broker} a second time")
+        elif len(self._hops) >= most:
+            refusal = Refusal(502, "too-many-redirects", f"more than {most} redirects (redirects.maxHops)")
+        else:
+            self._hops.add(hop)
+            return redirect
+        return Redirect("refused", refusal=refusal, unmapped=redirect.unmapped)
 
     def _dismiss(self, connection: UpstreamConnection) -> None:
         """Be done with an answer that the client does not get."""
@@ -342,25 +371,32 @@ class Exchange:
 
     async def _answer_lookup(self, connection: UpstreamConnection, headers: heads.Headers) -> None:
         """Put a lookup's answer on the listener, and say clearly that a broker lacks one."""
-        listener = self._selection.listener
-        assert listener is not None
-        body = await self._whole(connection)
+        body = await self._gather(connection)
         status, reason = connection.status, connection.reason
-        self._dismiss(connection)
-        plain = coding.decode(body, heads.header(headers, b"content-encoding"), _LOOKUP_BODY_LIMIT)
-        refusal = lacks_listener(status, plain, listener)
-        if refusal is not None:
-            self.record.miss_reason = refusal.code
-        elif status == 200:
-            plain, refusal = self._check_leaks(plain, self._on_listener(plain, listener))
         if self._config.shadow:
-            plain, refusal = body, None
+            with suppress(BadAnswer):
+                self._judge(status, headers, body)
+            await self._stream(connection, headers, body)
+            return
+        plain, refusal = self._judge(status, headers, body)
+        self._dismiss(connection)
         if refusal is not None:
             self._refuse(refusal)
             return
         if plain is not body:
             headers = heads.without(headers, b"content-encoding")
         self._write_whole(status, reason, headers, plain)
+
+    def _judge(self, status: int, headers: heads.Headers, body: bytes) -> tuple[bytes, Refusal | None]:
+        """The body to answer with, decoded, or a refusal."""
+        listener = self._selection.listener
+        assert listener is not None
+        plain = coding.decode(body, headers, _LOOKUP_BODY_LIMIT)
+        if refusal := lacks_listener(status, plain, listener):
+            self.record.miss_reason = refusal.code
+        elif status == 200:
+            return self._check_leaks(plain, self._on_listener(plain, listener))
+        return plain, refusal
 
     def _check_leaks(self, sent: bytes, answer: LookupAnswer) -> tuple[bytes, Refusal | None]:
         leaks, record = self._config.leaks, self.record
@@ -376,12 +412,11 @@ class Exchange:
             return answer.body, Refusal(502, "leak", text)
         return answer.body, None
 
-    async def _whole(self, connection: UpstreamConnection) -> bytes:
+    async def _gather(self, connection: UpstreamConnection) -> bytes:
+        """A lookup's answer, or as much of it as there may be."""
         body = connection.take()
-        while not connection.complete:
+        while not connection.complete and len(body) <= _LOOKUP_BODY_LIMIT:
             body += await connection.read(self._config.timeouts.lookup)
-            if len(body) > _LOOKUP_BODY_LIMIT:
-                raise BadAnswer(f"a lookup's answer has more than {_LOOKUP_BODY_LIMIT} bytes")
         return body + connection.take()
 
     async def _relay(self, connection: UpstreamConnection, headers: heads.Headers, method: str) -> None:
@@ -400,7 +435,8 @@ class Exchange:
         else:
             await self._stream(connection, headers)
 
-    async def _stream(self, connection: UpstreamConnection, headers: heads.Headers) -> None:
+    async def _stream(self, connection: UpstreamConnection, headers: heads.Headers, data: bytes = b"") -> None:
+        """Hand an answer on as it comes; `data` is what has come of it already."""
         chunked = False
         if connection.length is not None:
             headers.append((b"Content-Length", b"%d" % connection.length))
@@ -411,13 +447,15 @@ class Exchange:
             self._keep_alive = False
         self._write_head(connection.status, connection.reason, headers)
         try:
-            while data := await connection.read(self._config.timeouts.request):
+            while data or (data := await connection.read(self._config.timeouts.request)):
                 self._client.write(b"%x\r\n%b\r\n" % (len(data), data) if chunked else data)
+                data = b""
                 await self._client.drain()
         except UpstreamError as error:
             # The head is out: a broken connection is the only way left to say that this is not all.
             log.warning("%s %s: %s", self._method, self._asked.target.kind, error)
-            self.record.upstream_failed(error.code)
+            if not isinstance(error, BodyBroken):
+                self.record.upstream_failed(error.code)
             connection.close()
             self._keep_alive = False
             self._client.break_off(gently=chunked or connection.length is not None)
@@ -428,15 +466,16 @@ class Exchange:
 
     async def _switch(self, connection: UpstreamConnection) -> None:
         """Pass bytes both ways after a 101, until either side is done."""
-        if not self._wants_websocket():
-            raise BadAnswer("the broker switched protocols unasked")
+        if not self._wants_websocket() or heads.header(connection.headers, b"upgrade") is None:
+            raise BadAnswer("the broker switched to a protocol that was not asked for")
+        tunnel = Tunnel(self._client, connection)
         self._keep_alive = False
         self.record.status = 101
         headers = heads.answer_headers(connection.headers)
         headers += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
         self._client.write(heads.write_head(b"HTTP/1.1 101 Switching Protocols", headers))
         try:
-            await Tunnel(self._client, connection).run()
+            await tunnel.run()
         finally:
             connection.close()
 
@@ -455,10 +494,7 @@ class Exchange:
     def _refuse(self, refusal: Refusal, close: bool = False) -> None:
         """An answer of our own."""
         self._keep_alive = self._keep_alive and not close
-        body = json.dumps({"reason": f"{refusal.code}: {refusal.text}"}).encode()
-        headers: heads.Headers = [(b"Content-Type", b"application/json"), (b"Cache-Control", b"no-store")]
-        headers.append((b"Content-Length", b"%d" % len(body)))
-        reason = HTTPStatus(refusal.status).phrase.encode()
+        reason, headers, body = heads.own_answer(refusal.status, refusal.code, refusal.text)
         self._write_head(refusal.status, reason, headers, body if self._method != "HEAD" else b"")
 
     def _give_up(self, error: UpstreamError) -> None:

@@ -1,7 +1,9 @@
 """Request and answer heads: read from what the parser found, written anew. A client's raw head never goes on."""
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from proxy.authorities import Authority, parse_authority, parse_location
 from proxy.listeners import BindAddress
@@ -51,7 +53,7 @@ class RequestHead:
 
 
 def read_head(raw_headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
-    """Sort a request's fields."""
+    """Sort a request's fields; raises BadHead where they say that the body is coded in an unknown way."""
     head = RequestHead()
     passed, special = head.passed, head.special
     for item in raw_headers:
@@ -64,6 +66,8 @@ def read_head(raw_headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
         named = _connection_options(special[b"connection"])
         if named:
             head.passed = [item for item in passed if item[0].lower() not in named]
+    if b"transfer-encoding" in special and head.text(b"transfer-encoding").lower() != "chunked":
+        raise BadHead("bad-transfer-encoding", "chunked is the only transfer coding that is known here")
     return head
 
 
@@ -113,9 +117,11 @@ def _split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
     """A request target's path and query, and its authority where it has one (RFC 9112 3.2)."""
     if method == "CONNECT":
         raise BadHead("method-not-allowed", "this is a gateway to brokers, not a forward proxy", 405)
+    if "#" in raw:
+        raise BadHead("bad-target", "a request target has no fragment")
     if raw.startswith("/"):
         path, _, query = raw.partition("?")
-        return _without_fragment(path), _without_fragment(query), None
+        return path, query, None
     if raw == "*":
         return raw, "", None
     absolute = parse_location(raw)
@@ -123,12 +129,6 @@ def _split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
         raise BadHead("bad-target", "the request target is neither a path nor an http URL")
     path, _, query = absolute.target.partition("?")
     return path, query, absolute.authority
-
-
-def _without_fragment(text: str) -> str:
-    if "#" in text:
-        raise BadHead("bad-target", "a request target has no fragment")
-    return text
 
 
 def answer_headers(headers: Headers) -> Headers:
@@ -155,6 +155,14 @@ def write_head(start_line: bytes, headers: Headers) -> bytes:
     lines += [b"%b: %b" % item for item in headers]
     lines.append(b"\r\n")
     return b"\r\n".join(lines)
+
+
+def own_answer(status: int, code: str, text: str) -> tuple[bytes, Headers, bytes]:
+    """The reason phrase, fields and body of an answer that is not a broker's."""
+    body = json.dumps({"reason": f"{code}: {text}"}).encode()
+    headers = [(b"Content-Type", b"application/json"), (b"Cache-Control", b"no-store")]
+    headers.append((b"Content-Length", b"%d" % len(body)))
+    return HTTPStatus(status).phrase.encode(), headers, body
 
 
 def _connection_options(values: list[bytes]) -> frozenset[bytes]:

@@ -77,8 +77,8 @@ class Pool:
                 addresses = await self._loop.getaddrinfo(url.host.strip("[]"), int(url.port), type=socket.SOCK_STREAM)
         except TimeoutError:
             raise Unreachable(f"{url.host} could not be looked up within {self._connect_timeout:g} s") from None
-        except OSError as error:
-            raise Unreachable(f"{url.host} cannot be looked up: {error.strerror}") from None
+        except (OSError, UnicodeError) as error:  # a label of more than 63 letters is no name to IDNA
+            raise Unreachable(f"{url.host} cannot be looked up: {error}") from None
         random.shuffle(addresses)
         deadline = self._loop.time() + self._connect_timeout
         problem = "it has no address"
@@ -107,14 +107,18 @@ class Pool:
 
     def _sweep(self) -> None:
         """Close what nobody has used for long; broker connections must not outlive their welcome there."""
-        oldest = self._loop.time() - self._idle_timeout
-        for url in list(self._idle):
-            kept = [connection for connection in self._idle[url] if connection.idle_since > oldest and connection.alive]
-            for connection in self._idle[url]:
-                if connection not in kept:
+        now = self._loop.time()
+        for url, connections in list(self._idle.items()):
+            kept: list[UpstreamConnection] = []
+            for connection in connections:
+                if connection.idle_since > now - self._idle_timeout and connection.alive:
+                    kept.append(connection)
+                else:
                     connection.close()
             if kept:
                 self._idle[url] = kept
             else:
                 del self._idle[url]
+        # Clients can name any broker that a template covers, so what is remembered of failures must end.
+        self._failures = {url: failure for url, failure in self._failures.items() if failure[1] + _EJECTED_MOST > now}
         self._sweeper = self._loop.call_later(self._idle_timeout / 2, self._sweep)

@@ -38,7 +38,7 @@ class Door(web.Server):
         if self._server is not None:
             self._server.close()
         self.pre_shutdown()
-        await self.shutdown(grace)
+        await self.shutdown(max(grace, 0.001))  # aiohttp takes 0 for no limit
 
     def __call__(self) -> ClientConnection:
         config = self._rim.snapshot.config

@@ -99,6 +99,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.reason = b""
         self.headers: Headers = []
         self.length: int | None = None
+        self._chunked = False
         self.tail = b""
         self.head_done = False
         self.complete = False
@@ -117,6 +118,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def ask(self, method: str, head: bytes) -> None:
         """Send a request's head; a body follows with `write`."""
+        if self._method == "HEAD":
+            self._parser = httptools.HttpResponseParser(self)  # llhttp still waits for the body that it was promised
         self._begin(method)
         self._idle = False
         self.write(head)
@@ -135,10 +138,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     async def head(self, within: float) -> None:
         """Wait for the head of the final answer."""
-        while not self.head_done:
-            if self._error is not None:
-                raise self._error
+        while not self.head_done and self._error is None:
             await self._wait(within)
+        if self._error is not None and not self.complete:
+            raise self._error
 
     async def read(self, within: float) -> bytes:
         """The next piece of the body; nothing at its end."""
@@ -167,8 +170,12 @@ class UpstreamConnection(asyncio.Protocol):
         self.idle_since = self._loop.time()
 
     def close(self) -> None:
+        """End the connection; after a switch of protocols, when all is sent."""
         if self._transport is not None:
-            self._transport.abort()
+            if self._raw is not None:
+                self._transport.close()
+            else:
+                self._transport.abort()
 
     def fail(self, error: UpstreamError) -> None:
         """End the connection, for whoever waits on it."""
@@ -179,7 +186,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def switch(self, receiver: RawReceiver) -> asyncio.Transport:
         """After a 101: hand over the connection's bytes as they are."""
-        assert self._transport is not None
+        if self._error is not None:
+            raise self._error
+        if self._transport is None:
+            raise Truncated("the broker closed the connection when it had switched protocols")
         self._raw = receiver
         return self._transport
 
@@ -197,6 +207,12 @@ class UpstreamConnection(asyncio.Protocol):
             # An answer that nobody asked for would become the next request's.
             self.fail(BadAnswer("the broker sent data on an idle connection"))
             return
+        if self.complete:
+            if self.status == 101:
+                self.tail += data
+            else:
+                self.fail(BadAnswer("the broker sent more than its answer"))
+            return
         if not self.head_done:
             self._head_bytes += len(data)
         try:
@@ -204,14 +220,12 @@ class UpstreamConnection(asyncio.Protocol):
         except httptools.HttpParserUpgrade as switched:
             self.tail = data[switched.args[0] :]
         except httptools.HttpParserError as error:
-            if not (self._method == "HEAD" and self.complete):
-                self.fail(BadAnswer(f"the broker's answer is not HTTP: {error}"))
-                return
+            ours = error.__context__
+            self.fail(ours if isinstance(ours, BadAnswer) else BadAnswer(f"the broker's answer is not HTTP: {error}"))
+            return
         if not self.head_done and self._head_bytes > HEAD_LIMIT:
             self.fail(BadAnswer(f"the head of the broker's answer has more than {HEAD_LIMIT} bytes"))
             return
-        if self.complete and self._method == "HEAD":
-            self._parser = httptools.HttpResponseParser(self)  # llhttp would wait for the body it was promised
         if self._buffered > _BUFFER_LIMIT and not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
@@ -223,10 +237,12 @@ class UpstreamConnection(asyncio.Protocol):
             self._raw.upstream_lost()
         elif self._idle:
             self._error = self._error or ClosedEarly("the broker closed an idle connection")
-        elif self.head_done and not self.complete and self._is_close_delimited() and exc is None:
+        elif self.complete or self._error is not None:
+            pass
+        elif self.head_done and self._is_close_delimited() and exc is None:
             self.complete = True
-        elif not self.complete and self._error is None:
-            if self._head_bytes or self.head_done:
+        else:
+            if self._head_bytes:
                 self._error = Truncated("the broker closed the connection inside its answer")
             else:
                 self._error = ClosedEarly("the broker closed the connection without an answer")
@@ -248,6 +264,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     # What the parser calls.
 
+    def on_message_begin(self) -> None:
+        if self.complete:  # its head would be taken for that of the answer before it
+            raise BadAnswer("the broker sent more than its answer")
+
     def on_status(self, status: bytes) -> None:
         self.reason += status
 
@@ -257,12 +277,19 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
-        self._interim = 100 <= self.status < 200 and self.status != 101
+        if self.status < 100:
+            raise BadAnswer(f"the broker's answer has the status {self.status}")
+        self._interim = self.status < 200 and self.status != 101
         if self._interim:
             return
         for name, value in self.headers:
-            if name.lower() == b"content-length":
-                self.length = int(value)
+            match name.lower():
+                case b"content-length":
+                    self.length = int(value)
+                case b"transfer-encoding":
+                    self._chunked = True
+                    if value.strip().lower() != b"chunked":
+                        raise BadAnswer("the broker's answer has a transfer coding that was not asked for")
         self.head_done = True
         if self._method == "HEAD":
             self._keep_alive = self._parser.should_keep_alive()
@@ -270,8 +297,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         if self._method == "HEAD":
-            self._keep_alive = False
-            return
+            raise BadAnswer("the broker sent a body with its answer to HEAD")
         self._chunks.append(data)
         self._buffered += len(data)
 
@@ -288,7 +314,7 @@ class UpstreamConnection(asyncio.Protocol):
     # Waiting.
 
     def _is_close_delimited(self) -> bool:
-        return self.length is None and not any(name.lower() == b"transfer-encoding" for name, _ in self.headers)
+        return self.length is None and not self._chunked
 
     async def _wait(self, within: float) -> None:
         self._waiter = self._loop.create_future()

@@ -4,8 +4,8 @@ import json
 import signal
 
 import aiohttp
-from conftest import DOOR, World
 from processes import BIN, run
+from worlds import DOOR, World
 from yarl import URL
 
 TOPIC = "persistent://public/default/orders"

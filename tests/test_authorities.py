@@ -1,0 +1,174 @@
+"""Hosts, authorities and Locations as they stand in headers."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from proxy.authorities import (
+    Authority,
+    Location,
+    host_matches,
+    is_relative,
+    looks_inside,
+    parse_authority,
+    parse_location,
+)
+
+TEXT = st.text(alphabet="aZ09_-.:[]@/\\?#% \r\n\x00é", max_size=20)
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port"),
+    [
+        ("pulsar.example.com", "pulsar.example.com", None),
+        ("Pulsar.Example.COM.:8443", "pulsar.example.com", 8443),
+        ("pulsar:", "pulsar", None),  # RFC 3986 3.2.3: the port may be empty
+        ("my_gateway:80", "my_gateway", 80),
+        ("10.0.0.1:08080", "10.0.0.1", 8080),
+        ("[FD00::1]", "[fd00::1]", None),
+        ("[::ffff:10.0.0.1]:443", "[::ffff:10.0.0.1]", 443),
+        ("b0:0", "b0", 0),
+        ("b0:65535", "b0", 65535),
+    ],
+)
+def test_an_authority_is_a_host_in_lower_case_and_a_port(text: str, host: str, port: int | None) -> None:
+    assert parse_authority(text) == Authority(host, port)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", ".", "..", "a..", ".a", "a..b", ":80", "a:b", "a:65536", "a:123456", "a:-1", "a:80:80", "a:٨٠",
+        "user@a", "a/b", "a?b", "a#b", "a b", " a", "a ", "a\r\nX: y", "a\x00", "a,b", "a%2eb", "a\\b",
+        "::1", "[::1", "[a]b", "[]", "*.example.com", "é.example",
+    ],
+)  # fmt: skip
+def test_what_is_no_authority(text: str) -> None:
+    assert parse_authority(text) is None
+
+
+@given(TEXT)
+@example("a..")
+def test_an_authority_that_is_read_is_in_its_one_form(text: str) -> None:
+    authority = parse_authority(text)
+    assert authority is None or parse_authority(str(authority)) == authority
+
+
+@given(st.text())
+def test_no_text_breaks_a_reader_of_headers(text: str) -> None:
+    parse_authority(text)
+    parse_location(text)
+    is_relative(text)
+
+
+def test_the_port_that_was_not_given_is_the_default_one() -> None:
+    assert Authority("b0", None).with_port(80) == "b0:80"
+    assert Authority("b0", 8080).with_port(80) == "b0:8080"
+    assert Authority("b0", 0).with_port(80) == "b0:0"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param(
+            "http://b0:8080/lookup/v2/topic/persistent/a/b/c%2Fd?authoritative=true&x=%20",
+            Location("http", Authority("b0", 8080), "/lookup/v2/topic/persistent/a/b/c%2Fd?authoritative=true&x=%20"),
+            id="path and query byte for byte",
+        ),
+        pytest.param(
+            "HTTPS://B0.:443/A", Location("https", Authority("b0", 443), "/A"), id="case counts in paths only"
+        ),
+        pytest.param("http://b0", Location("http", Authority("b0", None), "/"), id="no path is the root"),
+        pytest.param("http://b0?x=1", Location("http", Authority("b0", None), "/?x=1"), id="a query alone"),
+        pytest.param("http://b0/a?b#c?d", Location("http", Authority("b0", None), "/a?b", "#c?d"), id="a fragment"),
+        pytest.param("http://b0/\xe9", Location("http", Authority("b0", None), "/\xe9"), id="bytes above ASCII"),
+        pytest.param("http://[::1]:80/", Location("http", Authority("[::1]", 80), "/"), id="IPv6"),
+        pytest.param("/lookup", None, id="a path"),
+        pytest.param("//b0/lookup", None, id="a host without a scheme"),
+        pytest.param("pulsar://b0:6650", None, id="another scheme"),
+        pytest.param("javascript:alert(1)", None, id="no host at all"),
+        pytest.param("http:///x", None, id="an empty host"),
+        pytest.param("http://user:secret@b0/", None, id="a user"),
+        pytest.param("http://b0\\@evil.example/", None, id="a backslash"),
+        pytest.param("http://b0/a b", None, id="a space"),
+        pytest.param("http://b0/\r\nSet-Cookie: x", None, id="a second header"),
+        pytest.param("http://b0:99999/", None, id="an impossible port"),
+        pytest.param("", None, id="nothing"),
+    ],
+)
+def test_a_location_is_taken_apart(text: str, expected: Location | None) -> None:
+    assert parse_location(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "address"), [("http://b0/", "b0:80"), ("https://b0/", "b0:443"), ("https://b0:8080/", "b0:8080")]
+)
+def test_a_location_has_the_default_port_of_its_scheme(text: str, address: str) -> None:
+    location = parse_location(text)
+    assert location is not None
+    assert location.address == address
+
+
+visible = st.text(alphabet=st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=20)
+
+
+@given(
+    st.sampled_from(["http", "https", "HTTP"]),
+    st.from_regex(r"[a-zA-Z0-9_-]{1,9}(\.[a-zA-Z0-9-]{1,9}){0,2}\.?", fullmatch=True),
+    st.none() | st.integers(0, 65535),
+    visible.map(lambda text: "/" + text.replace("#", "")),
+    st.just("") | visible.map(lambda text: "#" + text),
+)
+def test_a_locations_parts_are_those_it_was_made_of(
+    scheme: str, host: str, port: int | None, target: str, fragment: str
+) -> None:
+    location = parse_location(f"{scheme}://{host}{'' if port is None else f':{port}'}{target}{fragment}")
+    authority = Authority(host.lower().removesuffix("."), port)
+    assert location == Location(scheme.lower(), authority, target, fragment)
+
+
+@pytest.mark.parametrize("text", ["/", "/lookup?x=1", "/a//b", "/a:b"])
+def test_a_path_stays_with_the_host_that_sent_it(text: str) -> None:
+    assert is_relative(text)
+
+
+@pytest.mark.parametrize("text", ["//evil.example/", "/\\evil.example/", "http://b0/", "", "a", "/a\r\nb", "/a b"])
+def test_what_may_lead_to_another_host_is_not_relative(text: str) -> None:
+    assert not is_relative(text)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "10.1.2.3", "172.16.0.1", "192.168.0.1", "127.0.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0",
+        "[::1]", "[fd00::1]", "[fe80::1]", "[::ffff:10.0.0.1]",
+        "pulsar-broker", "localhost", "x.localhost",
+        "pulsar.default.svc", "printer.local", "pulsar.default.svc.cluster.local", "metadata.google.internal",
+        "127.1", "corp.example", "x.corp.example",
+    ],
+)  # fmt: skip
+def test_hosts_that_are_plainly_inside(host: str) -> None:
+    assert looks_inside(host, ["corp.example"])
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["pulsar.example.com", "8.8.8.8", "[2606:4700::1111]", "notcorp.example", "svc.example.com", "local.example"],
+)
+def test_hosts_that_look_public(host: str) -> None:
+    assert not looks_inside(host, ["corp.example"])
+
+
+@pytest.mark.parametrize(
+    ("host", "pattern", "matches"),
+    [
+        ("peer.example", "peer.example", True),
+        ("a.peer.example", "peer.example", False),
+        ("a.peer.example", "*.peer.example", True),
+        ("a.b.peer.example", "*.peer.example", True),
+        ("peer.example", "*.peer.example", False),
+        ("notpeer.example", "*.peer.example", False),
+    ],
+)
+def test_a_wildcard_stands_for_one_label_or_more(host: str, pattern: str, matches: bool) -> None:
+    assert host_matches(host, [pattern]) is matches

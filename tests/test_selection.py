@@ -1,0 +1,401 @@
+"""Selection: which listener a request belongs to, and by which rule.
+
+Query, header, bind, ingress, default: the first that matches wins; where none does it is a miss.
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pictures import LOOKUP, STATS, asks, picture
+
+from proxy.ingresses import Ingress, Ingresses
+from proxy.listeners import parse_bind_addresses
+from proxy.requests import Request
+from proxy.selection import Selection, select
+from proxy.snapshot import Snapshot
+
+PUBLIC = f"https://pulsar.example.com{LOOKUP}"
+PARTNERS = f"https://pulsar.partner.example{LOOKUP}"
+NOWHERE = f"http://10.0.0.9:8080{LOOKUP}"
+
+DEFAULT = "lookupListenerName: external"
+NO_BOOK = "advertisedListeners: []"
+
+
+def outcome(selection: Selection) -> tuple[str | None, str]:
+    return selection.listener, selection.rule
+
+
+def refused(selection: Selection) -> tuple[int, str]:
+    """The status and code of a refused request, which is a miss for that reason."""
+    assert selection.refusal is not None
+    assert not selection.hit
+    assert selection.reason == selection.refusal.code
+    return selection.refusal.status, selection.refusal.code
+
+
+@pytest.mark.parametrize(
+    ("asked", "listener", "rule"),
+    [
+        pytest.param(
+            asks(f"{PUBLIC}?listenerName=partner", header="other", bind="external"),
+            "partner",
+            "query",
+            id="query first",
+        ),
+        pytest.param(asks(PUBLIC, header="partner", bind="external"), "partner", "header", id="then header"),
+        pytest.param(asks(PUBLIC, bind="partner"), "partner", "bind", id="then bind"),
+        pytest.param(asks(PARTNERS), "partner", "ingress", id="then ingress"),
+        pytest.param(asks(NOWHERE), "external", "default", id="then default"),
+    ],
+)
+def test_the_first_rule_that_matches_wins(asked: Request, listener: str, rule: str) -> None:
+    selection = select(asked, picture(DEFAULT))
+    assert outcome(selection) == (listener, rule)
+    assert selection.hit
+    assert selection.reason is None
+    assert selection.refusal is None
+
+
+def test_where_no_rule_matches_it_is_a_miss() -> None:
+    selection = select(asks(NOWHERE), picture())
+    assert outcome(selection) == (None, "none")
+    assert not selection.hit
+    assert selection.reason == "no-rule"
+    assert selection.refusal is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "listener", "rule"),
+    [
+        pytest.param(asks(f"{PUBLIC}?listenerName=", header="partner"), "partner", "header", id="empty parameter"),
+        pytest.param(asks(f"{PUBLIC}?listenerName=%20", header="partner"), "partner", "header", id="a single space"),
+        pytest.param(asks(f"{PUBLIC}?listenerName=+%09", header=" "), "external", "ingress", id="all blank"),
+        pytest.param(asks(PUBLIC, header=("", "partner")), "partner", "header", id="a blank header before a name"),
+        pytest.param(
+            asks(f"{PUBLIC}?listenerName=%20&listenerName=partner"), "partner", "query", id="the first not blank"
+        ),
+        pytest.param(
+            asks(f"{PUBLIC}?listenerName=partner&listenerName=nobody"), "partner", "query", id="the first of two"
+        ),
+        pytest.param(asks(f"{PUBLIC}?listener%4Eame=partner"), "partner", "query", id="an encoded parameter name"),
+        pytest.param(asks(PUBLIC, header=("partner", "partner")), "partner", "header", id="one name in two headers"),
+    ],
+)
+def test_blank_means_absent_and_the_first_name_that_is_not_blank_counts(
+    asked: Request, listener: str, rule: str
+) -> None:
+    assert outcome(select(asked, picture())) == (listener, rule)
+
+
+@pytest.mark.parametrize("policy", ["honor", "ignore", "reject"])
+def test_headers_that_differ_are_refused(policy: str) -> None:
+    snapshot = picture(f"clientListenerName: {policy}")
+    assert refused(select(asks(PUBLIC, header=("external", "partner")), snapshot)) == (400, "conflicting-names")
+
+
+@pytest.mark.parametrize(
+    ("url", "forwarded_host", "ingress"),
+    [
+        pytest.param("https://pulsar.example.com", None, "public", id="exact"),
+        pytest.param(
+            "https://PULSAR.Example.Com.:8443", None, "public", id="case, port and a trailing dot do not count"
+        ),
+        pytest.param("https://broker-0.pulsar.example.com", None, "public", id="one label"),
+        pytest.param("https://a.b.pulsar.example.com", None, "public", id="more labels"),
+        pytest.param("https://xpulsar.example.com", None, None, id="not a part of a label"),
+        pytest.param(
+            "http://127.0.0.1:8080", "pulsar.partner.example", "partners", id="forwarded where Host is nobody's"
+        ),
+        pytest.param(
+            "https://pulsar.example.com", "pulsar.partner.example", "public", id="never over a Host that matches"
+        ),
+        pytest.param("http://127.0.0.1:8080", "nobody.example", None, id="nobody's at all"),
+    ],
+)
+def test_the_ingress_is_found_by_host(url: str, forwarded_host: str | None, ingress: str | None) -> None:
+    found = select(asks(url + LOOKUP, forwarded_host=forwarded_host), picture()).ingress
+    assert (found.name if found is not None else None) == ingress
+
+
+DOORS = Ingresses(
+    Ingress(host, (host,), "external")
+    for host in ("a.example", "*.example", "*.a.example", "x.b.a.example", "*.b.a.example", "*.b.a.example.")
+)
+
+
+@pytest.mark.parametrize(
+    ("host", "door"),
+    [
+        ("a.example", "a.example"),  # exact over *.example
+        ("b.example", "*.example"),
+        ("b.a.example", "*.a.example"),  # the longer wildcard
+        ("y.b.a.example", "*.b.a.example"),
+        ("x.b.a.example", "x.b.a.example"),
+        ("z.y.x.c.example", "*.example"),
+        ("example", None),
+        ("other", None),
+    ],
+)
+def test_an_exact_host_beats_a_wildcard_and_a_longer_wildcard_a_shorter_one(host: str, door: str | None) -> None:
+    found = DOORS.by_host(host)
+    assert (found.name if found is not None else None) == door
+
+
+labels = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map(".".join)
+
+
+@given(st.lists(st.builds("{}{}".format, st.sampled_from(["", "*."]), labels), unique=True, max_size=6), labels)
+def test_the_closest_host_of_all_decides(hosts: list[str], host: str) -> None:
+    wildcards = [pattern for pattern in hosts if pattern.startswith("*.") and host.endswith(pattern[1:])]
+    closest = host if host in hosts else max(wildcards, key=len, default=None)
+    found = Ingresses(Ingress(pattern, (pattern,), "external") for pattern in hosts).by_host(host)
+    assert (found.name if found is not None else None) == closest
+
+
+@pytest.mark.parametrize(
+    ("asked", "ingress", "listener"),
+    [
+        pytest.param(asks(PUBLIC, bind="partner"), "public", "partner", id="by host, whatever the socket's listener"),
+        pytest.param(asks(NOWHERE, bind="partner"), "partners", "partner", id="the first with the socket's listener"),
+        pytest.param(asks(NOWHERE, bind="lonely"), None, "lonely", id="none that has it"),
+        pytest.param(asks(f"{PARTNERS}?listenerName=external"), "partners", "external", id="whatever the client named"),
+    ],
+)
+def test_the_ingress_is_determined_in_any_case(asked: Request, ingress: str | None, listener: str) -> None:
+    selection = select(asked, picture())
+    assert (selection.ingress.name if selection.ingress is not None else None) == ingress
+    assert selection.listener == listener
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "allowed"),
+    [
+        pytest.param(PARTNERS, "external", True, id="listed"),
+        pytest.param(PARTNERS, "internal", False, id="the internal one, not listed"),
+        pytest.param(PARTNERS, "nobody", False, id="not listed, and unknown too: tested first"),
+        pytest.param(PUBLIC, "partner", True, id="no list: any known one"),
+        pytest.param(PUBLIC, "internal", False, id="no list: but the internal one"),
+        pytest.param(NOWHERE, "partner", True, id="no ingress: any known one"),
+        pytest.param(NOWHERE, "internal", False, id="no ingress: but the internal one"),
+    ],
+)
+@pytest.mark.parametrize("by", ["query", "header"])
+def test_which_names_clients_may_use(url: str, name: str, allowed: bool, by: str) -> None:
+    asked = asks(f"{url}?listenerName={name}") if by == "query" else asks(url, header=name)
+    selection = select(asked, picture())
+    if allowed:
+        assert outcome(selection) == (name, by)
+    else:
+        assert refused(selection) == (403, "not-allowed")
+
+
+def test_the_internal_listener_is_given_where_it_is_listed() -> None:
+    snapshot = picture(
+        "ingresses: [{name: ops, hosts: [ops.example], listener: external, allowedListeners: [internal]}]"
+    )
+    assert outcome(select(asks(f"http://ops.example{LOOKUP}", header="internal"), snapshot)) == ("internal", "header")
+    assert refused(select(asks(f"http://ops.example{LOOKUP}", header="partner"), snapshot)) == (403, "not-allowed")
+
+
+def test_the_internal_listener_is_the_one_that_the_config_calls_so() -> None:
+    snapshot = picture("internalListenerName: partner")
+    assert refused(select(asks(PUBLIC, header="partner"), snapshot)) == (403, "not-allowed")
+    assert outcome(select(asks(PUBLIC, header="internal"), snapshot)) == ("internal", "header")
+
+
+def test_a_refusal_says_what_would_be_allowed() -> None:
+    refusal = select(asks(PARTNERS, header="internal"), picture()).refusal
+    assert refusal is not None
+    assert (
+        refusal.text == "listener 'internal' may not be named through ingress 'partners'; allowed are external, partner"
+    )
+
+
+LOCKED = """
+ingresses:
+  - {name: locked, hosts: [locked.example], listener: internal, allowedListeners: []}
+lookupListenerName: nobody
+"""
+
+
+@pytest.mark.parametrize("policy", ["honor", "ignore", "reject"])
+@pytest.mark.parametrize(
+    ("url", "bind", "name", "rule"),
+    [
+        pytest.param("http://locked.example", None, "internal", "ingress", id="ingress"),
+        pytest.param("http://locked.example", "unheard-of", "unheard-of", "bind", id="bind"),
+        pytest.param("http://10.0.0.9", None, "nobody", "default", id="default"),
+    ],
+)
+def test_a_name_equal_to_what_the_rules_give_counts_under_that_rule_and_is_never_refused(
+    url: str, bind: str | None, name: str, rule: str, policy: str
+) -> None:
+    """Our own redirects carry it."""
+    snapshot = picture(f"{LOCKED}\nclientListenerName: {policy}")
+    for asked in (
+        asks(f"{url}{LOOKUP}?authoritative=true&listenerName={name}", bind=bind),
+        asks(url + LOOKUP, header=name, bind=bind),
+    ):
+        assert outcome(select(asked, snapshot)) == (name, rule)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        pytest.param("", (400, "unknown-listener"), id="reject"),
+        pytest.param("unknownListener: forward", ("nobody", "query"), id="forward"),
+        pytest.param(NO_BOOK, ("nobody", "query"), id="an empty book: nothing is unknown"),
+    ],
+)
+def test_a_name_that_is_allowed_but_that_no_broker_has(changes: str, expected: tuple[object, str]) -> None:
+    selection = select(asks(f"{PUBLIC}?listenerName=nobody"), picture(changes))
+    assert (refused(selection) if selection.refusal else outcome(selection)) == expected
+
+
+def test_an_unknown_listener_is_told_the_known_ones_but_the_internal() -> None:
+    refusal = select(asks(PUBLIC, header="nobody"), picture()).refusal
+    assert refusal is not None
+    assert refusal.text == "no broker has a listener 'nobody'; known are external, partner"
+
+
+def test_the_internal_listener_is_refused_also_where_nothing_is_unknown() -> None:
+    assert refused(select(asks(PUBLIC, header="internal"), picture(NO_BOOK))) == (403, "not-allowed")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        asks(f"{PUBLIC}?listenerName=partner"),
+        asks(PUBLIC, header="partner"),
+        asks(f"{PUBLIC}?listenerName=a%0d%0ab"),
+    ],
+    ids=["query", "header", "what is no name"],
+)
+def test_a_clients_name_can_be_ignored_or_rejected(asked: Request) -> None:
+    assert outcome(select(asked, picture("clientListenerName: ignore"))) == ("external", "ingress")
+    assert refused(select(asked, picture("clientListenerName: reject"))) == (400, "client-named")
+
+
+def test_an_ignored_name_does_not_make_up_for_a_rule() -> None:
+    selection = select(asks(NOWHERE, header="partner"), picture("clientListenerName: ignore"))
+    assert (selection.rule, selection.reason) == ("none", "no-rule")
+
+
+@pytest.mark.parametrize("policy", ["honor", "ignore", "reject"])
+def test_what_the_client_named_is_remembered_whatever_became_of_it(policy: str) -> None:
+    snapshot = picture(f"clientListenerName: {policy}")
+    selection = select(asks(f"{PUBLIC}?listenerName=partner", header="external"), snapshot)
+    assert (selection.client_named, selection.client_named_by) == ("partner", "query")
+
+
+@pytest.mark.parametrize(
+    "name", ["a%0d%0aX-Evil:1", "a%00", "ext%20eu", "%E4%B8%BB", "%7f", "a" * 256], ids=lambda name: str(name)[:20]
+)
+def test_what_cannot_stand_in_a_header_is_refused(name: str) -> None:
+    assert refused(select(asks(f"{PUBLIC}?listenerName={name}"), picture(NO_BOOK))) == (400, "bad-listener-name")
+
+
+def test_names_of_older_brokers_may_hold_more_than_letters_and_digits() -> None:
+    assert outcome(select(asks(f"{PUBLIC}?listenerName=ext.eu%2F1"), picture(NO_BOOK))) == ("ext.eu/1", "query")
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_miss_can_be_rejected(method: str) -> None:
+    assert refused(select(asks(NOWHERE, method), picture("miss: reject"))) == (400, "no-rule")
+
+
+def test_only_lookups_are_misses_to_be_rejected() -> None:
+    snapshot = picture("miss: reject")
+    assert select(asks(f"http://10.0.0.9:8080{STATS}"), snapshot).refusal is None
+    assert select(asks(f"{NOWHERE}/bundle"), snapshot).refusal is None
+    assert select(asks(NOWHERE, header="partner"), snapshot).refusal is None
+
+
+def test_admin_calls_have_a_selection_too() -> None:
+    assert outcome(select(asks(f"https://pulsar.partner.example{STATS}"), picture())) == ("partner", "ingress")
+    assert outcome(select(asks(f"http://10.0.0.9:8080{STATS}"), picture(DEFAULT))) == ("external", "default")
+
+
+def test_pip_95_a_lookup_through_a_socket_gets_the_sockets_listener() -> None:
+    assert outcome(select(asks(NOWHERE, bind="external"), picture())) == ("external", "bind")
+
+
+def test_pip_95_an_explicit_listener_name_takes_precedence_over_the_socket() -> None:
+    asked = asks(f"{NOWHERE}?listenerName=external", bind="partner")
+    assert outcome(select(asked, picture())) == ("external", "query")
+
+
+def test_pip_95_the_header_counts_when_there_is_no_query_parameter() -> None:
+    assert outcome(select(asks(NOWHERE, header="partner"), picture())) == ("partner", "header")
+    assert outcome(select(asks(f"{NOWHERE}?listenerName=external", header="partner"), picture())) == (
+        "external",
+        "query",
+    )
+
+
+def test_pip_95_a_name_that_does_not_match_the_configuration_is_a_bad_request() -> None:
+    assert refused(select(asks(NOWHERE, header="nobody"), picture())) == (400, "unknown-listener")
+
+
+def test_pip_95_primary_addresses_belong_to_no_listener() -> None:
+    (primary,) = parse_bind_addresses("http://0.0.0.0:8080")
+    assert outcome(select(asks(PARTNERS, bind=primary.listener), picture())) == ("partner", "ingress")
+    assert outcome(select(asks(NOWHERE, bind=primary.listener), picture())) == (None, "none")
+
+
+def test_pip_338_case_1_a_lookup_without_a_listener_gets_the_lookup_listener() -> None:
+    assert outcome(select(asks(NOWHERE), picture("lookupListenerName: partner"))) == ("partner", "default")
+
+
+def test_pip_338_case_2_the_listener_of_the_query_has_priority_over_the_config() -> None:
+    asked = asks(f"{NOWHERE}?listenerName=external")
+    assert outcome(select(asked, picture("lookupListenerName: partner"))) == ("external", "query")
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("external", "external"),
+        ("from-a-socket", "from-a-socket"),
+        ("made-up-by-a-client", "other"),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_a_label_is_a_name_that_we_have_heard_of(name: str | None, label: str) -> None:
+    assert picture("bindAddresses: from-a-socket:http://0.0.0.0:8080").listener_label(name) == label
+
+
+SNAPSHOTS = [
+    picture(f"clientListenerName: {policy}\nmiss: {miss}\n{rest}")
+    for policy in ("honor", "ignore", "reject")
+    for miss in ("forward", "reject")
+    for rest in (DEFAULT, NO_BOOK, "unknownListener: forward")
+]
+some_names = st.lists(
+    st.sampled_from(["", " ", "internal", "external", "partner", "nobody", "a\r\nb", "é"]), max_size=3
+)
+
+
+@given(
+    st.sampled_from(SNAPSHOTS),
+    st.sampled_from([PUBLIC, PARTNERS, NOWHERE, f"https://pulsar.example.com{STATS}"]),
+    some_names,
+    some_names,
+    st.none() | st.sampled_from(["internal", "external", "lonely"]),
+)
+def test_every_selection_is_either_a_hit_that_can_be_sent_or_a_miss_with_a_reason(
+    snapshot: Snapshot, url: str, query_names: list[str], header_names: list[str], bind: str | None
+) -> None:
+    asked = asks(url, bind=bind)
+    asked = Request(asked.target, asked.host, None, asked.scheme, bind, tuple(query_names), tuple(header_names))
+    selection = select(asked, snapshot)
+    assert selection.hit == (selection.reason is None)
+    if selection.hit:
+        assert selection.refusal is None
+        assert selection.listener is not None
+        assert selection.listener.isascii()
+        assert selection.listener.isprintable()
+    # Nobody is let onto the internal listener who did not come through its own socket.
+    assert selection.listener != "internal" or bind == "internal"

@@ -1,0 +1,221 @@
+"""A sidecar in front of simulated brokers, and a client behind the ingress: all of it on loopback sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, DummyCookieJar
+from multidict import CIMultiDict, CIMultiDictProxy
+from prometheus_client.parser import text_string_to_metric_families
+from yarl import URL
+
+from proxy.config import load_mapping
+from proxy.demo.brokers import SimulatedCluster
+from proxy.demo.metadata import numbered
+from proxy.service import Sidecar
+
+Keys = dict[str, Any]
+"""Keys of the config."""
+
+HEADER = "X-Pulsar-ListenerName"
+HOST = "pulsar.example.com"
+INGRESS = f"https://{HOST}"
+PUBLIC: Mapping[str, Any] = {"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"}
+EXTERNAL = (
+    "external:https://broker-{n}.pulsar.example.com",
+    "external:pulsar+ssl://broker-{n}.pulsar.example.com:{n+6651}",
+)
+PARTNER = (
+    "partner:http://b{n}.partner.example:8080",
+    "partner:https://b{n}.partner.example:8443",
+    "partner:pulsar://b{n}.partner.example:6650",
+    "partner:pulsar+ssl://b{n}.partner.example:6651",
+)
+MOST_REDIRECTS = 10
+"""Of the clients that follow redirects, Go gives up first."""
+
+# The contract's labels in its order; a scenario names their values in this order too.
+_LABELS: Mapping[str, tuple[str, ...]] = {
+    "listener_hits_total": ("ingress", "listener", "rule", "protocol"),
+    "listener_misses_total": ("ingress", "reason", "protocol"),
+    "redirects_total": ("listener", "kind", "action"),
+    "leaks_total": ("listener", "where", "action"),
+    "unmapped_redirects_total": ("listener",),
+    "requests_total": ("kind", "protocol", "code"),
+    "upstream_errors_total": ("reason",),
+}
+
+
+def named(n: int) -> str:
+    """What a simulated broker calls itself."""
+    return f"pulsar-broker-{n}.pulsar-broker.pulsar.svc.cluster.local"
+
+
+def external(n: int) -> str:
+    return f"https://broker-{n}.pulsar.example.com"
+
+
+def book(cluster: SimulatedCluster, *urls: str) -> list[dict[str, str]]:
+    """An address book: where each broker really listens, and these URLs, in which `{n}` is its number."""
+    return [
+        {
+            "broker": broker.name,
+            "listeners": ",".join([f"internal:{broker.web}", *(numbered(url, broker.index) for url in urls)]),
+        }
+        for broker in cluster.brokers
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: CIMultiDictProxy[str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def refusal(self) -> tuple[int, str]:
+        """The status and code of an answer of the sidecar's own."""
+        assert self.headers["Content-Type"] == "application/json", self
+        (reason,) = self.json.values()
+        code, colon, text = reason.partition(": ")
+        assert colon, self
+        assert text, self
+        return self.status, code
+
+    @property
+    def location(self) -> str:
+        assert 300 <= self.status < 400, self
+        (location,) = self.headers.getall("Location")
+        return location
+
+
+@dataclass(slots=True)
+class Walk:
+    """What a client went through: the URLs it asked, in order, and the answer at the end."""
+
+    urls: list[str] = field(default_factory=list)
+    replies: list[Reply] = field(default_factory=list)
+
+    @property
+    def reply(self) -> Reply:
+        return self.replies[-1]
+
+    @property
+    def origins(self) -> list[str]:
+        return [str(URL(url, encoded=True).origin()) for url in self.urls]
+
+
+class Client:
+    """A client behind the ingress. It sends targets byte for byte, and decodes nothing."""
+
+    def __init__(self, sidecar: Sidecar, session: ClientSession, reachable: frozenset[str]) -> None:
+        self.sidecar = sidecar
+        self._session = session
+        self._reachable = reachable
+
+    async def send(
+        self,
+        target: str,
+        *,
+        host: str = HOST,
+        method: str = "GET",
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes | None = None,
+        door: int = 0,
+    ) -> Reply:
+        """One request to one of the sidecar's sockets; nothing is followed."""
+        at = self.sidecar.doors[door]
+        url = URL(f"http://{at.bind.host}:{at.port}{target}", encoded=True)
+        fields = CIMultiDict([("Host", host), *headers])
+        async with self._session.request(method, url, headers=fields, data=body, allow_redirects=False) as response:
+            return Reply(response.status, response.headers, await response.read())
+
+    async def walk(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Iterable[tuple[str, str]] = (),
+        body: bytes | None = None,
+    ) -> Walk:
+        """Ask through a gateway that ends TLS, and follow redirects through it as clients do: same method and body.
+
+        A Location that the client could not reach is the fault that this product is there to mend.
+        """
+        walk = Walk()
+        while True:
+            asked = URL(url, encoded=True)
+            assert str(asked.origin()) in self._reachable, f"no client outside can reach {url}, after {walk.urls}"
+            forwarded = [("X-Forwarded-Proto", asked.scheme), ("X-Forwarded-For", "203.0.113.7")]
+            walk.urls.append(url)
+            walk.replies.append(
+                await self.send(
+                    asked.raw_path_qs,
+                    host=asked.raw_authority,
+                    method=method,
+                    headers=[*headers, *forwarded],
+                    body=body,
+                )
+            )
+            if not 300 <= walk.reply.status < 400:
+                return walk
+            location = walk.reply.location
+            url = f"{asked.origin()}{location}" if location.startswith("/") else location
+            assert len(walk.urls) <= MOST_REDIRECTS, f"too many redirects: {walk.urls}"
+
+    async def counted(self, metric: str) -> dict[tuple[str, ...], int]:
+        """What /metrics says of a counter, by label values in the contract's order."""
+        url = f"http://127.0.0.1:{self.sidecar.metrics_port}/metrics"
+        async with self._session.get(url) as response:
+            text = await response.text()
+        name = f"pulsar_ingress_{metric}"
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        labels = _LABELS[metric]
+        assert all(sample.labels.keys() == set(labels) for sample in samples if sample.name == name)
+        return {
+            tuple(sample.labels[label] for label in labels): int(sample.value)
+            for sample in samples
+            if sample.name == name
+        }
+
+
+@asynccontextmanager
+async def serving(
+    cluster: SimulatedCluster, pool: Sequence[int] = (1,), reachable: Iterable[str] = (), **keys: Any
+) -> AsyncIterator[Client]:
+    """A sidecar with these keys of the config, and a client that reaches the external listener and these origins.
+
+    The pool is one broker that does not lead, unless told otherwise: who is asked first is certain then.
+    """
+    config = load_mapping(
+        {
+            "bindAddresses": ["http://127.0.0.1:0"],
+            "metrics": {"address": "127.0.0.1:0"},
+            "brokers": {"webServiceUrl": [cluster.brokers[n].web for n in pool]},
+            "ingresses": [PUBLIC],
+            "advertisedListeners": book(cluster, *EXTERNAL),
+            **keys,
+        }
+    )
+    known = frozenset((INGRESS, *(external(broker.index) for broker in cluster.brokers), *reachable))
+    sidecar = Sidecar(config)
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SSL_CERT_FILE", os.devnull)  # the system's CAs take 30 ms to load, and none is needed here
+        await sidecar.start()
+    try:
+        async with ClientSession(
+            auto_decompress=False, cookie_jar=DummyCookieJar(), skip_auto_headers=["Accept-Encoding"]
+        ) as session:
+            yield Client(sidecar, session, known)
+    finally:
+        await sidecar.stop()

@@ -1,0 +1,333 @@
+"""Brokers that die, stall or talk nonsense: the client never takes part of an answer for the whole."""
+
+import json
+
+import pytest
+from raw import OK, Message, RawBroker, Start, unused_port
+
+GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+GET_10 = b"GET /admin/v2/clusters HTTP/1.0\r\n\r\n"
+LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+POST = b"POST /topics/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"
+TINY = {"request": 0.05, "lookup": 0.05}
+HOUR = {"request": 3600, "lookup": 3600}
+
+
+def reason(message: Message) -> str:
+    return str(json.loads(message.body)["reason"]).partition(":")[0]
+
+
+# In the middle of an answer.
+
+PARTS = {
+    "a length": b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nsome",
+    "chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n",
+    "an open chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nsome",
+    "the last chunk's line": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n0\r\n",
+}
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
+async def test_a_broken_answer_looks_broken(start: Start, broker: RawBroker, part: bytes, how: str) -> None:
+    served = await start(broker.url)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(part)
+    head = await client.head()
+    await client.take_until(b"some")
+    getattr(wire, how)()
+    await client.end()
+    assert head.all(b"content-length") == [b"10"] or b"0\r\n" not in client.buffer
+    assert served.number("upstream_errors_total", reason="broker-truncated") == 1
+    assert served.number("requests_total", code="200") == 1
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
+async def test_a_broken_answer_looks_broken_to_http_10(start: Start, broker: RawBroker, part: bytes) -> None:
+    """Where the end of the connection is the end of the answer, only a reset says that it is not."""
+    served = await start(broker.url)
+    client = await served.client(GET_10)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(part)
+    head = await client.head()
+    wire.close()
+    await client.end()
+    assert head.all(b"content-length") == [b"10"] or isinstance(client.error, ConnectionResetError)
+
+
+async def test_a_reset_is_no_end_of_an_answer(start: Start, broker: RawBroker) -> None:
+    """An answer that ends with its connection ends with FIN, not with RST."""
+    served = await start(broker.url)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 200 OK\r\n\r\nsome")
+    await client.take_until(b"some\r\n")
+    wire.reset()
+    await client.end()
+    assert b"0\r\n" not in client.buffer
+
+
+async def test_a_stalled_answer_is_no_end_either(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, timeouts=TINY)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 200 OK\r\n\r\nsome")
+    await client.take_until(b"some\r\n")
+    await client.end()
+    assert b"0\r\n" not in client.buffer
+    assert served.number("upstream_errors_total", reason="broker-timeout") == 1
+    await wire.end()
+
+
+async def test_a_lookups_answer_is_read_whole_before_it_is_judged(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, lookupListenerName="external")
+    client = await served.client(LOOKUP)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b'HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{"brokerUrl":')
+    wire.close()
+    answer = await client.message()
+    assert (answer.status, reason(answer)) == (502, "broker-truncated")
+
+
+async def test_a_head_that_is_cut_is_no_answer(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Le")
+    wire.close()
+    answer = await client.message()
+    assert (answer.status, reason(answer)) == (502, "broker-truncated")
+    assert len(broker.wires) == 1  # it may have had an effect, so it is not asked again
+
+
+# Nonsense.
+
+NONSENSE = {
+    "not HTTP": b"SSH-2.0-OpenSSH_9.6\r\n",
+    "the binary protocol": b"\x00\x00\x00\x10\x00\x00\x00\x0c\x08\x03" + bytes(10),
+    "TLS": b"\x15\x03\x01\x00\x02\x02\x46",
+    "HTTP/2": b"\x00\x00\x12\x04\x00\x00\x00\x00\x00",
+    "HTTP/0.9": b"<html></html>",
+    "HTTP/3.0": b"HTTP/3.0 200 OK\r\nContent-Length: 2\r\n\r\nok",
+    "a status of two digits": b"HTTP/1.1 20 OK\r\nContent-Length: 2\r\n\r\nok",
+    "a status of four digits": b"HTTP/1.1 2000 OK\r\nContent-Length: 2\r\n\r\nok",
+    "a status of words": b"HTTP/1.1 OK\r\nContent-Length: 2\r\n\r\nok",
+    "status 0": b"HTTP/1.1 000 OK\r\nContent-Length: 2\r\n\r\nok",
+    "status 99": b"HTTP/1.1 099 OK\r\nContent-Length: 2\r\n\r\nok",
+    "length and chunked": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "chunked and length": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n0\r\n\r\n",
+    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
+    "one length twice": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok",
+    "a list of lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok",
+    "a length that is none": b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok",
+    "a negative length": b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok",
+    "a coding nobody asked for": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok",
+    "a coding within chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    "a bad chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+    "a folded field": b"HTTP/1.1 200 OK\r\nX-A: b\r\n c\r\nContent-Length: 2\r\n\r\nok",
+    "a bare LF": b"HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+    "a bare CR": b"HTTP/1.1 200 OK\r\nX-A: b\rX-B: c\r\nContent-Length: 2\r\n\r\nok",
+    "a NUL": b"HTTP/1.1 200 OK\r\nX-A: b\0c\r\nContent-Length: 2\r\n\r\nok",
+    "a space before the colon": b"HTTP/1.1 200 OK\r\nContent-Length : 2\r\n\r\nok",
+    "a head beyond all limits": b"HTTP/1.1 200 OK\r\n" + b"X-A: %b\r\n" % (b"x" * 1000) * 400,
+    "interim answers without end": b"HTTP/1.1 103 Early Hints\r\nX-A: b\r\n\r\n" * 10000,
+    "a switch nobody asked for": b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+    "a switch to nothing": b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD"])
+@pytest.mark.parametrize("data", NONSENSE.values(), ids=NONSENSE.keys())
+async def test_nonsense_is_a_bad_answer(start: Start, broker: RawBroker, data: bytes, method: bytes) -> None:
+    served = await start(broker.url)
+    client = await served.client(GET.replace(b"GET", method))
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(data)
+    head = await client.head()
+    if data == NONSENSE["a bad chunk"] and method == b"HEAD":
+        assert head.status == 200  # whose chunks are nobody's business
+    else:
+        assert head.status == 502
+        if method == b"GET":
+            body = json.loads(await client.take(int(head.one(b"content-length"))))
+            assert str(body["reason"]).startswith("bad-answer: ")
+        assert served.number("upstream_errors_total", reason="bad-answer") == 1
+    client.send(GET)  # the client's own connection is none the worse
+    await wire.end()
+    await broker.answer()
+    assert (await client.message()).body == b"ok"
+
+
+async def test_nonsense_after_the_head_breaks_the_answer(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n")
+    await client.take_until(b"some\r\n")
+    wire.send(b"x\r\n")
+    await client.end()
+    assert not client.buffer
+    assert served.number("upstream_errors_total", reason="bad-answer") == 1
+
+
+# More than one answer.
+
+
+@pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST"])
+async def test_a_second_answer_is_nobodys(start: Start, broker: RawBroker, method: bytes) -> None:
+    """Neither does it change the first, nor is it kept for the next request."""
+    served = await start(broker.url)
+    client = await served.client(GET.replace(b"GET", method))
+    wire = await broker.accept()
+    await wire.head()
+    body = b"" if method == b"HEAD" else b"ok"
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%bHTTP/1.1 599 Forged\r\nX-A: b\r\n" % (len(body), body))
+    answer = await client.message()
+    assert answer.head.raw == b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+    assert answer.body == body
+    client.send(GET)
+    await wire.end()
+    await broker.answer(OK.replace(b"ok", b"no"))
+    assert (await client.message()).body == b"no"
+
+
+async def test_bytes_on_a_waiting_connection_end_it(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(OK)
+    await client.message()
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")
+    await wire.end()
+    client.send(GET)
+    await broker.answer()
+    assert (await client.message()).body == b"ok"
+
+
+async def test_a_body_after_head_ends_the_connection(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(GET.replace(b"GET", b"HEAD"))
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(OK)
+    assert (await client.head()).one(b"content-length") == b"2"
+    await wire.end()
+    client.send(GET)
+    await broker.answer()
+    assert (await client.message()).body == b"ok"
+
+
+# Time.
+
+
+@pytest.mark.parametrize(
+    ("data", "timeouts"),
+    [(GET, HOUR | {"request": 0.05}), (POST, HOUR | {"request": 0.05}), (LOOKUP, HOUR | {"lookup": 0.05})],
+)
+async def test_a_broker_that_does_not_answer_is_not_waited_for(
+    start: Start, broker: RawBroker, data: bytes, timeouts: dict[str, float]
+) -> None:
+    served = await start(broker.url, timeouts=timeouts)
+    client = await served.client(data)
+    wire = await broker.accept()
+    answer = await client.message()
+    assert (answer.status, reason(answer)) == (504, "broker-timeout")
+    await wire.end()
+    assert len(broker.wires) == 1
+    assert served.number("upstream_errors_total", reason="broker-timeout") == 1
+
+
+async def test_a_lookup_whose_body_stalls_is_not_waited_for(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, timeouts=HOUR | {"lookup": 0.05}, lookupListenerName="external")
+    client = await served.client(LOOKUP)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{")
+    answer = await client.message()
+    assert (answer.status, reason(answer)) == (504, "broker-timeout")
+
+
+async def test_a_broker_that_takes_no_body_is_not_waited_for(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, timeouts=HOUR | {"request": 0.2})
+    client = await served.client(POST.replace(b"Content-Length: 5", b"Content-Length: 100000000"))
+    wire = await broker.accept()
+    wire.stall()
+    client.send(bytes(50_000_000))
+    answer = await client.message()
+    assert (answer.status, reason(answer)) == (504, "broker-timeout")
+
+
+async def test_a_broker_that_accepts_nothing_is_unreachable(start: Start) -> None:
+    served = await start(f"http://127.0.0.1:{unused_port()}")
+    answer = await served.ask(GET)
+    assert (answer.status, reason(answer)) == (502, "broker-unreachable")
+    assert served.number("upstream_errors_total", reason="broker-unreachable") == 1
+
+
+@pytest.mark.parametrize("host", ["nobody.invalid", "x" * 70 + ".invalid"])
+async def test_a_broker_without_an_address_is_unreachable(start: Start, host: str) -> None:
+    served = await start(f"http://{host}:8080")
+    answer = await served.ask(GET)
+    assert (answer.status, reason(answer)) == (502, "broker-unreachable")
+
+
+# A client that leaves.
+
+
+@pytest.mark.parametrize(
+    ("data", "how", "code"),
+    [
+        (GET, "close", "499"),
+        (GET, "reset", "499"),
+        (POST, "close", "499"),
+        (POST, "reset", "499"),
+        (LOOKUP, "close", "499"),
+        (POST.replace(b"h: 5", b"h: 50"), "close", "400"),
+        (POST.replace(b"h: 5", b"h: 50"), "reset", "499"),
+    ],
+)
+async def test_a_client_that_leaves_is_no_longer_asked_for(
+    start: Start, broker: RawBroker, data: bytes, how: str, code: str
+) -> None:
+    served = await start(broker.url, timeouts=HOUR)
+    client = await served.client(data)
+    wire = await broker.accept()
+    await wire.head()
+    getattr(client, how)()
+    await wire.end()
+    await served.sidecar.stop()
+    assert served.number("upstream_errors_total") == 0
+    assert served.number("requests_total", code=code) == served.number("requests_total") == 1
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+async def test_a_client_that_leaves_inside_an_answer(start: Start, broker: RawBroker, how: str) -> None:
+    served = await start(broker.url, timeouts=HOUR)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\nsome")
+    await client.take_until(b"some")
+    getattr(client, how)()
+    await wire.end()
+
+
+async def test_a_client_that_leaves_under_back_pressure(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, timeouts=HOUR)
+    client = await served.client(GET)
+    client.stall()
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n" + bytes(50_000_000))
+    client.reset()
+    await wire.end()

@@ -1,0 +1,337 @@
+"""Several brokers: whose turn it is, what is tried again and on whom, and which connections are kept."""
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import pytest
+from raw import OK, Message, RawBroker, Served, Start, unused_port
+
+GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+PUT = b"PUT /admin/v2/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"
+POST = PUT.replace(b"PUT", b"POST")
+
+
+def reason(message: Message) -> str:
+    return str(json.loads(message.body)["reason"]).partition(":")[0]
+
+
+def refusing() -> str:
+    return f"http://127.0.0.1:{unused_port()}"
+
+
+async def asked(served: Served, data: bytes, *brokers: RawBroker) -> int:
+    """Which of these brokers gets a request; it is answered."""
+    client = await served.client(data)
+    accepting = [asyncio.ensure_future(broker.accept()) for broker in brokers]
+    done, waiting = await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
+    for accept in waiting:
+        accept.cancel()
+    (accept,) = done
+    wire = accept.result()
+    await wire.message()
+    wire.send(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    assert (await client.message()).status == 200
+    client.close()
+    return accepting.index(accept)
+
+
+# Turns.
+
+
+async def test_brokers_are_asked_in_turn(start: Start, broker: RawBroker, other: RawBroker) -> None:
+    served = await start(broker.url, other.url)
+    turns = [await asked(served, GET, broker, other) for _ in range(6)]
+    assert turns in ([0, 1] * 3, [1, 0] * 3)
+
+
+async def test_a_broker_that_failed_is_asked_last(start: Start, broker: RawBroker) -> None:
+    served = await start(refusing(), broker.url)
+    for _ in range(5):
+        assert await asked(served, GET, broker) == 0
+    assert served.number("upstream_errors_total", reason="broker-unreachable") == 1
+
+
+async def test_a_broker_that_failed_is_asked_where_no_other_is(start: Start, broker: RawBroker) -> None:
+    await broker.close()
+    served = await start(broker.url)
+    assert (await served.ask(GET)).status == 502
+    await broker.open(broker.port)
+    assert await asked(served, GET, broker) == 0
+
+
+async def test_no_broker_answers(start: Start) -> None:
+    served = await start(*(refusing() for _ in range(5)))
+    answer = await served.ask(GET)
+    assert (answer.status, reason(answer)) == (502, "broker-unreachable")
+    assert served.number("upstream_errors_total", reason="broker-unreachable") == 3  # it is tried so many times
+
+
+# Trying again.
+
+
+@pytest.mark.parametrize("data", [GET, PUT, POST], ids=["GET", "PUT", "POST"])
+async def test_a_refused_connection_is_tried_on_another_broker(start: Start, broker: RawBroker, data: bytes) -> None:
+    """Nothing was sent, so that a POST may go there too."""
+    served = await start(refusing(), refusing(), broker.url)
+    client = await served.client(data)
+    request = await broker.answer()
+    assert request.body == data.partition(b"\r\n\r\n")[2]
+    assert (await client.message()).body == b"ok"
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize("data", [GET, PUT], ids=["GET", "PUT"])
+async def test_a_broker_that_gives_no_answer_is_replaced(
+    start: Start, broker: RawBroker, other: RawBroker, data: bytes, how: str
+) -> None:
+    served = await start(broker.url, other.url)
+    client = await served.client(data)
+    accepting = [asyncio.ensure_future(each.accept()) for each in (broker, other)]
+    (first,), (second,) = await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
+    request = await first.result().message()
+    getattr(first.result(), how)()
+    wire = await second
+    again = await wire.message()
+    assert again.body == request.body
+    assert again.head.fields[1:] == request.head.fields[1:]  # all but Host
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+    assert served.number("upstream_errors_total", reason="broker-closed") == 1
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize("method", [b"POST", b"PATCH"])
+async def test_what_may_have_had_an_effect_is_not_sent_again(
+    start: Start, broker: RawBroker, other: RawBroker, method: bytes, how: str
+) -> None:
+    served = await start(broker.url, other.url)
+    client = await served.client(POST.replace(b"POST", method))
+    accepting = [asyncio.ensure_future(each.accept()) for each in (broker, other)]
+    (first,), (second,) = await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
+    second.cancel()
+    await first.result().message()
+    getattr(first.result(), how)()
+    answer = await client.message()
+    assert (answer.status, reason(answer)) == (502, "broker-closed")
+    assert len(broker.wires) + len(other.wires) == 1
+
+
+async def test_a_body_is_sent_again_from_its_beginning(start: Start, broker: RawBroker, other: RawBroker) -> None:
+    """What was sent is kept, what is still to come goes to the next broker at once."""
+    served = await start(broker.url, other.url)
+    client = await served.client(PUT.replace(b"Content-Length: 5", b"Content-Length: 10"))
+    accepting = [asyncio.ensure_future(each.accept()) for each in (broker, other)]
+    (first,), (second,) = await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
+    await first.result().head()
+    assert await first.result().take(5) == b"hello"
+    first.result().close()
+    wire = await second
+    await wire.head()
+    assert await wire.take(5) == b"hello"
+    client.send(b"world")
+    assert await wire.take(5) == b"world"
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+
+
+async def test_a_body_that_is_gone_is_not_sent_again(start: Start, broker: RawBroker, other: RawBroker) -> None:
+    served = await start(broker.url, other.url, redirects={"replayBytes": 3})
+    client = await served.client(PUT)
+    accepting = [asyncio.ensure_future(each.accept()) for each in (broker, other)]
+    (first,), (second,) = await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
+    second.cancel()
+    await first.result().message()
+    first.result().close()
+    answer = await client.message()
+    assert (answer.status, reason(answer)) == (502, "broker-closed")
+    assert len(broker.wires) + len(other.wires) == 1
+
+
+async def test_replays_have_a_budget_that_is_given_back(start: Start, broker: RawBroker, other: RawBroker) -> None:
+    """All bodies together may keep five bytes: each has them to itself once the one before is done."""
+    served = await start(broker.url, other.url, limits={"replayTotalBytes": 5})
+    for _ in range(3):
+        client = await served.client(PUT)
+        accepting = [asyncio.ensure_future(each.accept()) for each in (broker, other)]
+        (first,), (second,) = await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
+        await first.result().message()
+        first.result().close()
+        wire = await second
+        assert (await wire.message()).body == b"hello"
+        wire.send(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert (await client.message()).body == b"ok"
+        client.close()
+
+
+# Kept connections.
+
+
+@pytest.mark.parametrize("data", [GET, PUT], ids=["GET", "PUT"])
+async def test_a_kept_connection_that_dies_on_use_is_replaced(start: Start, broker: RawBroker, data: bytes) -> None:
+    """The broker closes it just as a request comes, which says nothing against the broker."""
+    served = await start(broker.url)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(OK)
+    await client.message()
+    client.send(data)
+    await wire.message()
+    wire.close()
+    request = await broker.answer()
+    assert request.body == data.partition(b"\r\n\r\n")[2]
+    assert (await client.message()).body == b"ok"
+    assert served.number("upstream_errors_total") == 0
+
+
+async def test_a_kept_connection_that_was_closed_is_not_used(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(OK)
+    await client.message()
+    wire.close()
+    await wire.end()
+    client.send(GET)
+    await broker.answer()
+    assert (await client.message()).body == b"ok"
+    assert served.number("upstream_errors_total") == 0
+
+
+async def test_a_post_goes_by_a_new_connection(start: Start, broker: RawBroker) -> None:
+    """A kept one might be closed as it is sent, and nobody could tell whether it had an effect."""
+    served = await start(broker.url)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(OK)
+    await client.message()
+    client.send(POST)
+    request = await broker.answer()
+    assert request.head.start.startswith(b"POST ")
+    assert (await client.message()).body == b"ok"
+    assert not wire.buffer
+
+
+async def test_unused_connections_are_closed(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, timeouts={"upstreamIdle": 0.05})
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(OK)
+    await client.message()
+    await wire.end()
+
+
+async def test_connections_are_kept_as_many_as_were_needed(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    clients = [await served.client(GET) for _ in range(20)]
+    wires = [await broker.accept() for _ in clients]
+    for wire in wires:
+        await wire.head()
+        wire.send(OK)
+    for client in clients:
+        await client.message()
+        client.send(GET)
+    for wire in wires:
+        await wire.head()
+        wire.send(OK)
+    for client in clients:
+        await client.message()
+    assert len(broker.wires) == 20
+
+
+# Names.
+
+
+async def test_names_are_looked_up_for_every_new_connection(
+    start: Start, broker: RawBroker, other: RawBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pods move: the next connection goes where the name leads then."""
+    where = broker
+    real = asyncio.get_running_loop().getaddrinfo
+
+    async def getaddrinfo(host: str, port: int, **options: Any) -> Any:
+        if host == "pulsar-broker.pulsar.svc":
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", where.port))]
+        return await real(host, port, **options)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    served = await start("http://pulsar-broker.pulsar.svc:8080")
+    assert await asked(served, GET, broker, other) == 0
+    where = other
+    assert await asked(served, GET, broker, other) == 1
+
+
+async def test_every_address_of_a_name_is_tried(
+    start: Start, broker: RawBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = asyncio.get_running_loop().getaddrinfo
+    ports = [unused_port(), broker.port, unused_port()]
+
+    async def getaddrinfo(host: str, port: int, **options: Any) -> Any:
+        if host == "pulsar-broker":
+            return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", each)) for each in ports]
+        return await real(host, port, **options)
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    served = await start("http://pulsar-broker:8080")
+    for _ in range(5):
+        client = await served.client(GET)
+        request = await broker.answer(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        assert request.head.one(b"host") == b"pulsar-broker:8080"
+        assert (await client.message()).status == 200
+    assert served.number("upstream_errors_total") == 0
+
+
+# Pinned brokers.
+
+
+def pinned(port: int) -> dict[str, Any]:
+    listeners = f"internal:http://127.0.0.1:{port},external:https://broker-0.pulsar.example.com"
+    return {
+        "ingresses": [{"name": "public", "hosts": ["*.pulsar.example.com"], "listener": "external"}],
+        "advertisedListeners": [{"broker": "broker-0.pulsar.svc", "listeners": listeners}],
+    }
+
+
+async def test_a_brokers_own_host_goes_to_that_broker(start: Start, broker: RawBroker, other: RawBroker) -> None:
+    served = await start(other.url, **pinned(broker.port))
+    for _ in range(3):
+        assert await asked(served, GET.replace(b"pulsar", b"broker-0.pulsar.example.com"), broker, other) == 0
+    assert await asked(served, GET, broker, other) == 1
+
+
+@pytest.mark.parametrize("data", [GET, POST], ids=["GET", "POST"])
+async def test_a_pinned_broker_has_no_stand_in(start: Start, other: RawBroker, data: bytes) -> None:
+    served = await start(other.url, **pinned(unused_port()))
+    for _ in range(2):
+        answer = await served.ask(data.replace(b"pulsar", b"broker-0.pulsar.example.com"))
+        assert (answer.status, reason(answer)) == (502, "broker-unreachable")
+    assert other.untouched
+
+
+async def test_a_pinned_broker_that_gives_no_answer_has_no_stand_in_either(
+    start: Start, broker: RawBroker, other: RawBroker
+) -> None:
+    served = await start(other.url, **pinned(broker.port))
+    client = await served.client(GET.replace(b"pulsar", b"broker-0.pulsar.example.com"))
+    wire = await broker.accept()
+    await wire.head()
+    wire.close()
+    answer = await client.message()
+    assert (answer.status, reason(answer)) == (502, "broker-closed")
+    assert other.untouched
+
+
+async def test_any_host_that_a_template_covers_may_be_asked_for(start: Start, other: RawBroker) -> None:
+    """Even one that no resolver takes, for a label of more than 63 letters."""
+    listeners = "internal:http://broker-{n}.invalid:8080,external:https://broker-{n}.pulsar.example.com"
+    settings = pinned(1) | {"advertisedListeners": [{"broker": "broker-{n}.invalid", "listeners": listeners}]}
+    served = await start(other.url, **settings)
+    answer = await served.ask(GET.replace(b"pulsar", b"broker-%b.pulsar.example.com" % (b"x" * 70)))
+    assert (answer.status, reason(answer)) == (502, "broker-unreachable")
+    assert other.untouched

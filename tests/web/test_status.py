@@ -1,0 +1,187 @@
+"""What operators see: /metrics, /livez and /readyz, and numbers that add up and stay bounded."""
+
+import asyncio
+import random
+import string
+
+import pytest
+from aiohttp import ClientSession
+from prometheus_client.parser import text_string_to_metric_families
+from raw import OK, RawBroker, Start, unused_port
+
+from proxy.config import load_mapping
+from proxy.service import CannotStart, Sidecar
+
+GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/%b HTTP/1.1\r\nHost: %b\r\nX-Pulsar-ListenerName: %b\r\n\r\n"
+
+# The contract's names, as the exposition has them.
+CONTRACT = {
+    "listener_hits": ["ingress", "listener", "rule", "protocol"],
+    "listener_misses": ["ingress", "reason", "protocol"],
+    "redirects": ["listener", "kind", "action"],
+    "leaks": ["listener", "where", "action"],
+    "unmapped_redirects": ["listener"],
+    "requests": ["kind", "protocol", "code"],
+    "request_duration_seconds": ["kind", "protocol"],
+    "upstream_duration_seconds": ["kind", "protocol"],
+    "in_flight_requests": ["protocol"],
+    "connections": ["protocol"],
+    "upstream_errors": ["reason"],
+    "snapshot_generation": [],
+    "address_book_entries": ["source"],
+    "config_reloads": ["result"],
+    "config_last_reload_successful": [],
+    "discovery_synced": ["kind"],
+    "discovery_restarts": ["kind", "reason"],
+    "events_written": [],
+    "events_dropped": ["reason"],
+    "build_info": None,
+}
+
+
+async def fetch(url: str) -> tuple[int, str]:
+    async with ClientSession() as session, session.get(url) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_the_metrics_of_the_contract(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(GET)
+    await broker.answer()
+    await client.message()
+    status, text = await fetch(f"{served.metrics_url}/metrics")
+    assert status == 200
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert {name for name in families if name.startswith("pulsar_ingress_")} == {
+        f"pulsar_ingress_{name}" for name in CONTRACT
+    }
+    for metric in served.sidecar.metrics.catalogue():
+        expected = CONTRACT[metric.name]
+        assert expected is None or list(metric.labels) == expected
+    assert "process_open_fds" in families
+    assert served.number("requests_total", kind="admin", protocol="http", code="200") == 1
+    (generation,) = families["pulsar_ingress_snapshot_generation"].samples
+    (reloaded,) = families["pulsar_ingress_config_last_reload_successful"].samples
+    assert (generation.value, reloaded.value) == (1, 1)
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz"])
+async def test_probes_do_not_ask_brokers(start: Start, path: str) -> None:
+    served = await start(f"http://127.0.0.1:{unused_port()}")
+    assert (await served.ask(GET)).status == 502
+    assert await fetch(served.metrics_url + path) == (200, "ok\n")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/metrics/", "/admin/v2/clusters", "/lookup/v2/topic/persistent/t/n/x", "/debug"]
+)
+async def test_there_is_nothing_else(start: Start, broker: RawBroker, path: str) -> None:
+    served = await start(broker.url)
+    assert (await fetch(served.metrics_url + path))[0] == 404
+    assert broker.untouched
+
+
+async def test_a_socket_that_is_taken_keeps_it_from_starting(start: Start, broker: RawBroker) -> None:
+    config = {
+        "bindAddresses": [f"http://127.0.0.1:{broker.port}"],
+        "metrics": {"address": "127.0.0.1:0"},
+        "brokers": {"webServiceUrl": [broker.url]},
+    }
+    with pytest.raises(CannotStart, match=f"bindAddresses http://127.0.0.1:{broker.port}: cannot be bound"):
+        await Sidecar(load_mapping(config)).start()
+
+
+async def test_requests_in_flight_and_connections(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    clients = [await served.client(GET) for _ in range(3)]
+    wires = [await broker.accept() for _ in clients]
+    idle = await served.client()
+    for wire in wires:
+        await wire.head()
+    assert served.number("in_flight_requests", protocol="http") == 3
+    assert served.number("connections", protocol="http") == 4
+    for wire, client in zip(wires, clients, strict=True):
+        wire.send(OK)
+        await client.message()
+    idle.close()
+    clients[0].reset()
+    assert served.number("requests_total", kind="admin", code="200") == 3
+    await served.sidecar.stop()
+    assert served.number("in_flight_requests") == 0
+    assert served.number("connections") == 0
+
+
+async def test_durations_are_counted_by_kind(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, lookupListenerName="external")
+    for data in (GET, LOOKUP % (b"x", b"a", b""), GET.replace(b"/admin", b"/metrics")):
+        client = await served.client(data)
+        await broker.answer(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        await client.message()
+    for kind in ("admin", "lookup", "other"):
+        for name in ("request_duration_seconds", "upstream_duration_seconds"):
+            assert served.number(f"{name}_count", kind=kind, protocol="http") == 1
+            assert served.number(f"{name}_bucket", kind=kind, protocol="http", le="+Inf") == 1
+            assert served.number(f"{name}_sum", kind=kind, protocol="http") > 0
+
+
+async def test_what_never_reached_a_broker_has_no_upstream_duration(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    assert (await served.ask(GET.replace(b"/v2", b"/.."))).status == 400
+    assert (await served.ask(b"nonsense\r\n\r\n")).status == 400
+    assert served.number("request_duration_seconds_count") == 2
+    assert served.number("upstream_duration_seconds_count") == 0
+
+
+async def test_labels_are_bounded_by_the_config(start: Start, broker: RawBroker) -> None:
+    """Nobody outside can make up a label: not by hosts, listener names, topics, methods or paths."""
+    ingress = {"name": "public", "hosts": ["*.example.com"], "listener": "external", "allowedListeners": ["external"]}
+    served = await start(f"http://127.0.0.1:{unused_port()}", ingresses=[ingress], unknownListener="forward")
+    letters = random.Random(338)
+    client = await served.client()
+
+    def word() -> bytes:
+        return "".join(letters.choices(string.ascii_letters, k=12)).encode()
+
+    for turn in range(1000):
+        host = word() + (b".example.com" if turn % 2 else b".elsewhere.org")
+        client.send(LOOKUP % (word(), host, word()))
+        assert (await client.message()).status in (403, 502)
+    labels = {
+        (sample.name, name, value)
+        for family in served.sidecar.metrics.collect()
+        for sample in family.samples
+        for name, value in sample.labels.items()
+        if name not in ("le", "version")
+    }
+    assert {value for _, name, value in labels if name == "listener"} <= {"", "external", "internal", "other"}
+    assert {value for _, name, value in labels if name == "ingress"} <= {"", "public"}
+    assert {value for _, name, value in labels if name == "code"} == {"403", "502"}
+    assert {value for _, name, value in labels if name == "reason"} == {"not-allowed", "broker-unreachable"}
+    assert len(labels) < 60
+
+
+async def test_stopping_waits_for_what_runs(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, drainSeconds=30)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    idle = await served.client(GET.replace(b"/v2", b"/.."))
+    await idle.message()
+    stopping = asyncio.create_task(served.sidecar.stop())
+    await idle.end()
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+    await stopping
+    await client.end()
+
+
+@pytest.mark.parametrize("drain", [0, 0.01])
+async def test_stopping_does_not_wait_for_ever(start: Start, broker: RawBroker, drain: float) -> None:
+    served = await start(broker.url, drainSeconds=drain)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    await served.sidecar.stop()
+    await wire.end()
+    await client.end()

@@ -1,0 +1,239 @@
+"""WebSockets go through byte for byte after their handshake, and end on both sides together."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
+from raw import OK, RawBroker, Served, Start, Wire, settled
+
+from proxy.demo.brokers import SimulatedCluster
+
+PATH = "/ws/v2/producer/persistent/public/default/a%2Fb?token=x"
+HANDSHAKE = (
+    b"GET /ws/v2/producer/persistent/public/default/x HTTP/1.1\r\nHost: pulsar\r\nUpgrade: websocket\r\n"
+    b"Connection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+SWITCH = (
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+)
+GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+
+
+async def switched(served: Served, broker: RawBroker) -> tuple[Wire, Wire]:
+    """Both ends of a tunnel."""
+    client = await served.client(HANDSHAKE)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(SWITCH)
+    assert (await client.head()).status == 101
+    return client, wire
+
+
+async def test_messages_come_back_from_a_broker(start: Start) -> None:
+    async with SimulatedCluster(1) as cluster, ClientSession() as session:
+        served = await start(cluster.brokers[0].web)
+        async with session.ws_connect(served.url + PATH, max_msg_size=0) as socket:
+            await socket.send_str("hello")
+            assert await socket.receive_str() == "hello"
+            large = bytes(range(256)) * 4096 * 3  # 3 MiB, beyond what is held on the way
+            await socket.send_bytes(large)
+            assert await socket.receive_bytes() == large
+            await socket.ping()
+            await socket.send_str("bye")
+            assert await socket.receive_str() == "bye"
+            assert served.number("in_flight_requests") == 1
+        assert socket.close_code == 1000
+        assert (
+            cluster.brokers[0].requests[0].target.encode() == b"/ws/v2/producer/persistent/public/default/a%2Fb?token=x"
+        )
+        await served.sidecar.stop()
+        assert served.number("requests_total", code="101", kind="other") == 1
+        assert served.number("in_flight_requests") == 0
+
+
+async def test_many_messages_at_a_time(start: Start) -> None:
+    async with SimulatedCluster(1) as cluster, ClientSession() as session:
+        served = await start(cluster.brokers[0].web)
+        async with session.ws_connect(served.url + PATH) as socket:
+
+            async def send() -> None:
+                for number in range(500):
+                    await socket.send_str(f"{number}" * 100)
+
+            sender = asyncio.create_task(send())
+            for number in range(500):
+                assert await socket.receive_str() == f"{number}" * 100
+            await sender
+
+
+async def test_a_broker_that_refuses_answers_as_it_always_does(start: Start) -> None:
+    async with SimulatedCluster(1, token="secret") as cluster, ClientSession() as session:
+        served = await start(cluster.brokers[0].web)
+        with pytest.raises(WSServerHandshakeError) as refused:
+            await session.ws_connect(served.url + PATH)
+        assert refused.value.status == 401
+        async with session.ws_connect(served.url + PATH, headers={"Authorization": "Bearer secret"}) as socket:
+            await socket.send_str("in")
+            assert await socket.receive_str() == "in"
+
+
+async def test_the_handshake_goes_both_ways(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(HANDSHAKE)
+    wire = await broker.accept()
+    head = await wire.head()
+    assert head.one(b"upgrade") == b"websocket"
+    assert head.one(b"connection") == b"Upgrade"
+    assert head.one(b"sec-websocket-key") == b"dGhlIHNhbXBsZSBub25jZQ=="
+    wire.send(SWITCH)
+    answer = await client.head()
+    assert answer.start == b"HTTP/1.1 101 Switching Protocols"
+    assert answer.one(b"upgrade").lower() == b"websocket"
+    assert answer.one(b"connection") == b"Upgrade"
+    assert answer.one(b"sec-websocket-accept") == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+
+
+async def test_frames_that_come_with_the_handshake_are_not_lost(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(HANDSHAKE + b"early from client")
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(SWITCH + b"early from broker")
+    assert (await client.head()).status == 101
+    assert await client.take(17) == b"early from broker"
+    assert await wire.take(17) == b"early from client"
+    client.send(b"GET / HTTP/1.1\r\n\r\n")
+    assert await wire.take(18) == b"GET / HTTP/1.1\r\n\r\n"
+    wire.send(OK)
+    assert await client.take(len(OK)) == OK
+
+
+async def test_frames_before_the_answer_wait_for_it(start: Start, broker: RawBroker) -> None:
+    """They are neither read without end nor taken for requests."""
+    served = await start(broker.url)
+    client = await served.client(HANDSHAKE)
+    wire = await broker.accept()
+    await wire.head()
+    client.send(b"x" * 5_000_000)
+    wire.send(SWITCH)
+    await client.head()
+    assert await wire.take(5_000_000) == b"x" * 5_000_000
+
+
+@pytest.mark.parametrize("direction", ["up", "down"])
+async def test_a_side_that_stalls_stalls_the_other(start: Start, broker: RawBroker, direction: str) -> None:
+    served = await start(broker.url)
+    client, wire = await switched(served, broker)
+    source, sink = (client, wire) if direction == "up" else (wire, client)
+    sink.stall()
+    sent = 0
+
+    async def pour() -> None:
+        nonlocal sent
+        for _ in range(1024):
+            await source.send_slowly(bytes(65536))
+            sent += 1
+
+    sender = asyncio.create_task(pour())
+    await settled(lambda: sent)
+    assert not sender.done()
+    sink.resume()
+    await sink.take(1024 * 65536)
+    await sender
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+async def test_the_client_hears_of_a_brokers_end(start: Start, broker: RawBroker, how: str) -> None:
+    served = await start(broker.url)
+    client, wire = await switched(served, broker)
+    wire.send(b"last words")
+    assert await client.take(10) == b"last words"
+    getattr(wire, how)()
+    await client.end()
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+async def test_the_broker_hears_of_a_clients_end(start: Start, broker: RawBroker, how: str) -> None:
+    served = await start(broker.url)
+    client, wire = await switched(served, broker)
+    client.send(b"last words")
+    assert await wire.take(10) == b"last words"
+    getattr(client, how)()
+    await wire.end()
+
+
+async def test_last_words_arrive(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client, wire = await switched(served, broker)
+    wire.stall()
+    client.send(b"x" * 3_000_000)
+    client.close()
+    wire.resume()
+    assert len(await wire.rest()) == 3_000_000
+
+
+async def test_a_broker_that_dies_with_its_switch(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(HANDSHAKE)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(SWITCH)
+    wire.close()
+    await client.end()
+
+
+async def test_after_a_refusal_the_connection_is_http_again(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(HANDSHAKE + GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n")
+    refused = await client.head()
+    assert refused.status == 426
+    assert not {b"upgrade", b"connection"} & {*refused.names}
+    await wire.head()
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+
+
+NO_HANDSHAKES = {
+    "another protocol": HANDSHAKE.replace(b"Upgrade: websocket", b"Upgrade: h2c"),
+    "no Connection": HANDSHAKE.replace(b"Connection: keep-alive, Upgrade\r\n", b""),
+    "Connection names something like it": HANDSHAKE.replace(b"keep-alive, Upgrade", b"keep-alive, Upgraded"),
+    "a POST": HANDSHAKE.replace(b"GET", b"POST"),
+    "HTTP/1.0": HANDSHAKE.replace(b"HTTP/1.1", b"HTTP/1.0"),
+}
+
+
+@pytest.mark.parametrize("data", NO_HANDSHAKES.values(), ids=NO_HANDSHAKES.keys())
+async def test_what_is_no_handshake_is_an_ordinary_request(start: Start, broker: RawBroker, data: bytes) -> None:
+    served = await start(broker.url)
+    client = await served.client(data)
+    wire = await broker.accept()
+    head = await wire.head()
+    assert not {b"upgrade", b"connection"} & {*head.names}
+    wire.send(SWITCH)
+    answer = await client.message()
+    assert answer.status == 502
+    assert str(json.loads(answer.body)["reason"]).startswith("bad-answer: ")
+    await wire.end()
+
+
+async def test_a_switch_must_say_to_what(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(HANDSHAKE)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+    assert (await client.message()).status == 502
+
+
+async def test_tunnels_end_with_the_sidecar(start: Start) -> None:
+    async with SimulatedCluster(1) as cluster, ClientSession() as session:
+        served = await start(cluster.brokers[0].web)
+        async with session.ws_connect(served.url + PATH) as socket:
+            await served.sidecar.stop()
+            assert (await socket.receive()).type in (WSMsgType.CLOSED, WSMsgType.CLOSE)
