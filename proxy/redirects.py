@@ -4,7 +4,7 @@ A broker's 3xx names the broker to ask next by an address of the brokers' own ne
 that broker's address on its listener, or the sidecar asks that broker itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from proxy.addresses import Broker
@@ -87,15 +87,15 @@ def _known(
     if url is not None and not snapshot.book.is_shared(broker, url):
         return Redirect("rewritten", f"{url}{target}{parsed.fragment}")
     if url is not None:  # an address that several brokers share leads to any of them
-        return follow if can_follow else _refuse_replay(broker)
+        return follow if can_follow else _refuse_replay(broker, unmapped=False)
     match snapshot.config.redirects.unmapped:
         case "pass":
             return Redirect("passed", location, unmapped=True, leak=True)
         case "follow":
-            return _marked_unmapped(follow) if can_follow else _marked_unmapped(_refuse_replay(broker))
+            return replace(follow, unmapped=True) if can_follow else _refuse_replay(broker, unmapped=True)
         case "refuse":
-            text = f"broker {broker.name} has no web address on listener '{listener}'"
-            return Redirect("refused", refusal=Refusal(502, "unmapped", text), unmapped=True)
+            text = f"a broker redirects to one that has no web address on listener '{listener}'"
+            return Redirect("refused", refusal=Refusal(502, "unmapped", text, broker.name), unmapped=True)
 
 
 def _unknown(
@@ -110,8 +110,9 @@ def _unknown(
     unmapped = snapshot.config.redirects.unmapped
     if policy == "pass" or unmapped == "pass" or (unmapped == "follow" and not inside):
         return Redirect("passed", location, unmapped=True, leak=True)
-    text = f"a broker redirects to '{host or location[:200]}', which is in no address book entry nor in redirects.peers"
-    return Redirect("refused", refusal=Refusal(502, "unknown-authority", text), unmapped=True)
+    text = "a broker redirects to a name that neither advertisedListeners nor redirects.peers has"
+    refusal = Refusal(502, "unknown-authority", text, host or "(not an http URL)")
+    return Redirect("refused", refusal=refusal, unmapped=True)
 
 
 def _reachable(broker: Broker, listener: str, scheme: str, snapshot: Snapshot) -> ServiceUrl | None:
@@ -129,12 +130,6 @@ def _with_listener(target: str, request: Request, listener: str) -> str:
     return f"{path}?{set_listener_name(query, listener)}"
 
 
-def _refuse_replay(broker: Broker) -> Redirect:
-    text = f"the redirect to {broker.name} must be followed, and the body is too large for it (redirects.replayBytes)"
-    return Redirect("refused", refusal=Refusal(502, "body-not-replayable", text))
-
-
-def _marked_unmapped(redirect: Redirect) -> Redirect:
-    return Redirect(
-        redirect.action, redirect.location, redirect.broker, redirect.target, redirect.refusal, unmapped=True
-    )
+def _refuse_replay(broker: Broker, unmapped: bool) -> Redirect:
+    text = "a redirect must be followed, and the request's body is too large for that (redirects.replayBytes)"
+    return Redirect("refused", refusal=Refusal(502, "body-not-replayable", text, broker.name), unmapped=unmapped)

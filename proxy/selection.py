@@ -31,6 +31,8 @@ class Refusal:
     status: int
     code: str
     text: str
+    detail: str = ""
+    """For the log: names of the inside, which clients are not told."""
 
 
 @dataclass(frozen=True, slots=True)

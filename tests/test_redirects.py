@@ -267,10 +267,11 @@ def test_what_nobody_knows_may_always_be_refused_or_passed(base: str) -> None:
     assert redirected(location, ADMINISTERING, passing) == Redirect("passed", location, unmapped=True, leak=True)
 
 
-def test_the_refusal_names_the_authority() -> None:
+def test_the_refusal_names_the_authority_to_the_operator_alone() -> None:
     refusal = redirected(f"http://worker-0:6750{STATS}", ADMINISTERING, picture()).refusal
     assert refusal is not None
-    assert "'worker-0'" in refusal.text
+    assert refusal.detail == "worker-0"
+    assert "worker-0" not in refusal.text
     assert "redirects.peers" in refusal.text
 
 

@@ -271,7 +271,7 @@ class Exchange:
             headers.append((b"Content-Length", b"0"))
         if self._wants_websocket():
             headers += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
-        start_line = b"%b %b HTTP/1.1" % (method.encode(), target.encode("utf-8", "surrogateescape"))
+        start_line = b"%b %b HTTP/1.1" % (method.encode(), target.encode("latin-1"))
         return heads.write_head(start_line, headers)
 
     def _wants_websocket(self) -> bool:
@@ -351,9 +351,9 @@ class Exchange:
         """The redirect, or its refusal where it would lead in a circle or too far."""
         hop, most = (broker, redirect.target), self._config.redirects.max_hops
         if hop in self._hops:
-            refusal = Refusal(502, "redirect-loop", f"brokers redirect in a circle, through {broker} a second time")
+            refusal = Refusal(502, "redirect-loop", "brokers redirect in a circle", f"{broker} a second time")
         elif len(self._hops) >= most:
-            refusal = Refusal(502, "too-many-redirects", f"more than {most} redirects (redirects.maxHops)")
+            refusal = Refusal(502, "too-many-redirects", f"more than {most} redirects (redirects.maxHops)", broker)
         else:
             self._hops.add(hop)
             return redirect
@@ -494,6 +494,8 @@ class Exchange:
     def _refuse(self, refusal: Refusal, close: bool = False) -> None:
         """An answer of our own."""
         self._keep_alive = self._keep_alive and not close
+        if refusal.detail:
+            log.warning("%s %s: %s: %s", self._method, self.record.kind, refusal.text, refusal.detail)
         reason, headers, body = heads.own_answer(refusal.status, refusal.code, refusal.text)
         self._write_head(refusal.status, reason, headers, body if self._method != "HEAD" else b"")
 
@@ -503,5 +505,4 @@ class Exchange:
             self._refuse(Refusal(400, error.code, str(error)), close=True)
             return
         self.record.upstream_failed(error.code)
-        log.warning("%s %s: %s", self._method, self._asked.target.kind, error)
-        self._refuse(Refusal(504 if error.code == "broker-timeout" else 502, error.code, str(error)))
+        self._refuse(Refusal(504 if error.code == "broker-timeout" else 502, error.code, error.text, str(error)))

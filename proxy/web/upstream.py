@@ -21,15 +21,21 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class UpstreamError(Exception):
-    """Why a broker gave no answer, or only part of one. `code` is what metrics count it by."""
+    """Why a broker gave no answer, or only part of one.
+
+    Metrics count it by `code`, clients are told `text`, and what it is raised with, names of the inside
+    among it, is for the log.
+    """
 
     code = "broker-closed"
+    text = "the broker closed the connection without an answer"
 
 
 class Unreachable(UpstreamError):
     """No connection could be made, so nothing was sent."""
 
     code = "broker-unreachable"
+    text = "no connection to a broker could be made"
 
 
 class ClosedEarly(UpstreamError):
@@ -38,12 +44,14 @@ class ClosedEarly(UpstreamError):
 
 class TimedOut(UpstreamError):
     code = "broker-timeout"
+    text = "the broker gave no answer in time"
 
 
 class BadAnswer(UpstreamError):
     """What came is not HTTP/1.1 as RFC 9112 has it, or is larger than it may be."""
 
     code = "bad-answer"
+    text = "the broker's answer is not one that may be passed on"
 
 
 class BodyBroken(UpstreamError):
@@ -56,6 +64,7 @@ class Truncated(UpstreamError):
     """The connection ended inside an answer."""
 
     code = "broker-truncated"
+    text = "the broker closed the connection inside its answer"
 
 
 class RawReceiver(Protocol):
