@@ -4,7 +4,7 @@ UV_VERSION := 0.13.7
 LOCKS := deploy/requirements
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint format e2e bench lock clean
+.PHONY: help setup demo test lint format e2e bench profile lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -30,8 +30,13 @@ format: .venv/.dev ## Put the code into shape
 e2e: .venv/.e2e ## Gateway, sidecar and brokers as real processes (Envoy comes from the package index)
 	$(BIN)/python -m pytest tests/e2e $(ARGS)
 
-bench: .venv/.dev ## CPU time per lookup beside a plain aiohttp proxy, in one run
+bench: .venv/.e2e ## CPU time per lookup beside nginx, HAProxy and Envoy, in one run of three minutes
+	sh bench/setup.sh
 	$(BIN)/python -m bench.lookups $(ARGS)
+
+profile: .venv/.dev ## The functions that a lookup spends its time in
+	sh bench/setup.sh
+	$(BIN)/python -m bench.hotspots $(ARGS)
 
 lock: .venv/bin/uv ## Resolve the dependencies anew, with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o $(LOCKS)/core.txt $(ARGS)

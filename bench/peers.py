@@ -1,66 +1,110 @@
-"""The peers of a measurement: a broker that answers at once, and the proxy that a textbook would write."""
+"""The proxies of the comparison, each told to do the job with one core and to log no requests.
 
-import asyncio
-import json
-import socket
+A command runs in the foreground; giving it writes what the proxy reads.
+"""
+
+import re
+import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import aiohttp
-from aiohttp import web
 
-ANSWER = json.dumps(
-    {
-        "brokerUrlTls": "pulsar+ssl://broker-1.pulsar.example.com:6652",
-        "httpUrl": "http://pulsar-broker-1.pulsar-broker.pulsar.svc.cluster.local:8080",
-        "brokerUrlSsl": "",
-    }
-).encode()
+from bench.envoy import envoy_command, envoy_program
+from bench.job import DOOR, LISTENER
+from bench.places import Place
+from bench.processes import program
+from bench.sidecar import sidecar_command
+from proxy import __version__
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@dataclass(frozen=True, slots=True)
+class Peer:
+    name: str
+    command: Callable[[Place], list[str]]
+    version: Callable[[], str]
 
 
-class InstantBroker(asyncio.Protocol):
-    """Answers every head with the same lookup answer."""
-
-    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(ANSWER)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._transport.write((self.head + ANSWER) * data.count(b"\r\n\r\n"))
-
-
-async def serve_broker(port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(InstantBroker, "127.0.0.1", port)
-    await server.serve_forever()
-
-
-async def serve_plain(port: int, broker: int) -> None:
-    """A router, a client session, a Response: tags the lookup and puts the answer's URL on the listener."""
-    async with aiohttp.ClientSession() as session:
-
-        async def forward(request: web.Request) -> web.Response:
-            headers = {**request.headers, "X-Pulsar-ListenerName": "external"}
-            url = f"http://127.0.0.1:{broker}{request.path_qs}"
-            async with session.request(request.method, url, headers=headers, allow_redirects=False) as answer:
-                body = json.loads(await answer.read())
-                body["httpUrl"] = "https://broker-1.pulsar.example.com"
-                return web.json_response(body, status=answer.status)
-
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", forward)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        await asyncio.Event().wait()
+def nginx_config(place: Place) -> str:
+    """The two lines that the README names, and connections that are kept on both sides."""
+    temporary = "\n".join(
+        f"  {what}_temp_path {place.folder}/{what};" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    return f"""\
+daemon off;
+worker_processes 1;
+pid {place.folder}/nginx.pid;
+error_log stderr crit;
+events {{ worker_connections 1024; }}
+http {{
+{temporary}
+  access_log off;
+  keepalive_requests 1000000000;
+  upstream brokers {{ server 127.0.0.1:{place.broker}; keepalive 64; keepalive_requests 1000000000; }}
+  server {{
+    listen 127.0.0.1:{place.port};
+    location / {{
+      proxy_pass http://brokers;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_set_header Host $http_host;
+      proxy_set_header X-Pulsar-ListenerName {LISTENER};
+      proxy_redirect ~^http://pulsar-broker-(\\d+)\\.[^/:]+(?::\\d+)?/(.*)$ https://broker-$1.{DOOR}/$2;
+    }}
+  }}
+}}
+"""
 
 
-if __name__ == "__main__":
-    what, *ports = sys.argv[1:]
-    asyncio.run(serve_broker(int(ports[0])) if what == "broker" else serve_plain(int(ports[0]), int(ports[1])))
+def nginx_command(place: Place) -> list[str]:
+    config = place.write("nginx.conf", nginx_config(place))
+    return [program("nginx"), "-e", "stderr", "-p", str(place.folder), "-c", config]
+
+
+def haproxy_config(place: Place) -> str:
+    return f"""\
+global
+  nbthread 1
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+frontend door
+  bind 127.0.0.1:{place.port}
+  http-request set-header X-Pulsar-ListenerName {LISTENER}
+  http-response replace-header Location '^http://pulsar-broker-([0-9]+)\\.[^/:]+(:[0-9]+)?/(.*)$' \
+'https://broker-\\1.{DOOR}/\\3'
+  default_backend brokers
+backend brokers
+  http-reuse always
+  server broker 127.0.0.1:{place.broker}
+"""
+
+
+def haproxy_command(place: Place) -> list[str]:
+    return [program("haproxy"), "-db", "-q", "-f", place.write("haproxy.cfg", haproxy_config(place))]
+
+
+def plain_command(place: Place) -> list[str]:
+    return [sys.executable, "-m", "bench.plain", str(place.port), str(place.broker)]
+
+
+def _says(*command: str) -> str:
+    """The version in what a program says of itself, which nginx does on stderr and Envoy after an empty line."""
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
+    return version_in(done.stdout + done.stderr)
+
+
+def version_in(said: str) -> str:
+    """The last on its first line: Envoy begins with its path, which may have one too."""
+    return str(re.findall(r"\d+\.\d+\.\d+", said.strip().partition("\n")[0])[-1])
+
+
+NGINX = Peer("nginx", nginx_command, lambda: _says(program("nginx"), "-v"))
+HAPROXY = Peer("HAProxy", haproxy_command, lambda: _says(program("haproxy"), "-v"))
+ENVOY = Peer("Envoy with Lua", envoy_command, lambda: _says(envoy_program(), "--version"))
+PLAIN = Peer("plain aiohttp", plain_command, lambda: aiohttp.__version__)
+OURS = Peer("pulsar-ingress-proxy", sidecar_command, lambda: __version__)
+PEERS = (NGINX, HAPROXY, ENVOY, PLAIN, OURS)

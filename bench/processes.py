@@ -1,39 +1,127 @@
-"""Child processes whose CPU time is read while they run."""
+"""Child processes on a core of their own, whose CPU time is read while they run."""
 
-import asyncio
 import os
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+
+START_SECONDS = 20
+STOP_SECONDS = 30
+
+
+class CannotMeasure(Exception):
+    """A program is missing or does not start, or a proxy does not do the job: any figure would mean nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Proxies have one core, the load and the broker another; None where the machine has one only."""
+
+    proxy: int | None
+    load: int | None
+
+    @classmethod
+    def of_this_machine(cls) -> "Cores":
+        load, proxy, *_ = [*sorted(os.sched_getaffinity(0)), None, None]
+        return cls(None, None) if proxy is None else cls(proxy, load)
+
+    def stay_on_load(self) -> None:
+        """This process, and what it starts without naming a core."""
+        if self.load is not None:
+            os.sched_setaffinity(0, {self.load})
 
 
 class Child:
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._stat = Path(f"/proc/{process.pid}/stat")
+    """A process that leads a session, so that its workers are found by it."""
+
+    def __init__(self, pid: int) -> None:
+        self._session = pid
 
     def cpu_seconds(self) -> float:
-        """User and system time so far (proc(5): fields 14 and 15)."""
-        fields = self._stat.read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """User and system time so far, of all threads, of its workers, and of children that have ended.
+
+        proc(5): field 6 is the session, 14 to 17 the times, in ticks; they are split after the command's name.
+        """
+        ticks = 0
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(FileNotFoundError, ProcessLookupError):  # ended since the folder was read
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[3]) == self._session:
+                    ticks += sum(map(int, fields[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
 
 
-@asynccontextmanager
-async def child(*arguments: str, port: int) -> AsyncIterator[Child]:
-    """A Python process, ready once it accepts connections on its port; killed at the end."""
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments)
+@contextmanager
+def started(command: Sequence[str], port: int, core: int | None, said: Path) -> Iterator[Child]:
+    """A process that accepts connections on its port. What it says goes to a file; it is ended with the block."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PULSAR_INGRESS_")}
+    with said.open("wb") as out, _on(core):
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
     try:
-        while True:
-            if process.returncode is not None:
-                raise SystemExit(f"{' '.join(arguments)} ended with {process.returncode}")
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.05)  # a child tells nobody when it has bound its socket
-                continue
-            writer.close()
-            break
-        yield Child(process)
+        _wait_until_bound(process, port, shlex.join(command), said)
+        yield Child(process.pid)
     finally:
-        process.kill()
-        await process.wait()
+        _end(process)
+
+
+@contextmanager
+def _on(core: int | None) -> Iterator[None]:
+    """Children inherit the affinity of the thread that starts them, and threads of theirs do too."""
+    if core is None:
+        yield
+        return
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
+
+
+def _wait_until_bound(process: subprocess.Popen[bytes], port: int, command: str, said: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.05)  # a child tells nobody when it has bound its socket
+        else:
+            return
+    ended = "is not bound" if process.returncode is None else f"ended with {process.returncode}"
+    raise CannotMeasure(f"{command}: {ended}\n{said.read_text(errors='replace')}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def program(name: str, *folders: Path) -> str:
+    """Where a program is; Debian has servers in /usr/sbin, which not every user's PATH names."""
+    path = os.pathsep.join([*map(str, folders), os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    found = shutil.which(name, path=path)
+    if found is None:
+        raise CannotMeasure(f"{name} is not installed, and nothing is compared without it: see bench/README.md")
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that differ, as all are held before any is let go."""
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [int(probe.getsockname()[1]) for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports

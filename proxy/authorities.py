@@ -4,6 +4,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 # A Host header may hold what DNS allows, underscores too: gateways of container networks send them.
@@ -25,6 +26,7 @@ class Authority(NamedTuple):
         return self.host if self.port is None else f"{self.host}:{self.port}"
 
 
+@lru_cache(4096)
 def parse_authority(text: str) -> Authority | None:
     """Read `host[:port]`; None where it is not one (a user part, a path, a space, an impossible port)."""
     match = _AUTHORITY.fullmatch(text)

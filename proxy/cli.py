@@ -3,19 +3,20 @@
 import argparse
 import asyncio
 import json
-import logging
 import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
-from proxy import __version__, doctor, service
+from proxy import __version__, doctor, running
 from proxy.config import Config, ConfigFaults, load
-from proxy.config.model import json_schema
+from proxy.config.model import Log, json_schema
 from proxy.demo import show
 from proxy.explain import CannotExplain, explain
 from proxy.observe import log
 from proxy.review import review
+from proxy.service import CannotStart
 from proxy.snapshot import Snapshot, build
 
 _UNREACHABLE, _FAULT = 1, 2
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (ConfigFaults, CannotExplain, service.CannotStart) as fault:
+    except (ConfigFaults, CannotExplain, CannotStart) as fault:
         print(fault, file=sys.stderr)
         return _FAULT
     except KeyboardInterrupt:
@@ -57,7 +58,10 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--config", required=True, metavar="FILE", help="the config, in YAML")
         return command
 
-    add_configured("run", _run, "serve until SIGTERM or SIGINT", "A bad config exits 2.")
+    serve = add_configured(
+        "run", _run, "serve until SIGTERM or SIGINT", "SIGHUP or a changed file reloads. A bad config at start exits 2."
+    )
+    serve.add_argument("--hold", action="store_true", help="serve 503 with the reason while the config is bad")
     add_configured("check", _check, "validate a config", "Prints what it says; exits 2 with a line for each fault.")
 
     dry = add_configured("explain", _explain, "say what would become of a request, without sending it")
@@ -93,12 +97,19 @@ def _read(options: argparse.Namespace) -> tuple[Config, Snapshot]:
 
 
 def _run(options: argparse.Namespace) -> int:
-    config, snapshot = _read(options)
-    log.set_up(config.log)
-    for doubt in review(snapshot):
-        logging.getLogger("proxy.config").warning("%s", doubt)
-    asyncio.run(service.run(config))
+    log.set_up(Log())
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(running.run(Path(options.config), options.hold))
     return 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster loop where there is one; it is no part of what is installed on every platform."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -5,9 +5,10 @@ from urllib.parse import urlsplit
 
 from proxy.listeners import WEB_SCHEMES, BindAddress
 from proxy.redirects import decide
-from proxy.routing import dial_url, not_exposed, route
-from proxy.selection import Refusal, select
+from proxy.routing import dial_url
+from proxy.selection import Refusal
 from proxy.snapshot import Snapshot
+from proxy.verdicts import judge
 from proxy.web.heads import BadHead, read_head, read_request
 
 
@@ -81,12 +82,12 @@ def explain(
     all_headers = [pair for pair in implied if pair[0].lower() not in given] + headers
     head = read_head((name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers)
     try:
-        _, _, request = read_request(method, target, head, _socket(snapshot, bind), trusted=True)
+        _, _, _, request = read_request(method, target, head, _socket(snapshot, bind), trusted=True)
     except BadHead as fault:
         refusal = Refusal(fault.status, fault.code, str(fault))
         return Explanation(None, None, "none", False, fault.code, None, None, "(refused)", refusal)
-    selection = select(request, snapshot)
-    refusal_or_none = not_exposed(request, selection) or selection.refusal
+    verdict = judge(request, snapshot)
+    selection, ways = verdict.selection, verdict.route
     redirection = None
     if location is not None:
         redirect = decide(location, request, selection, snapshot)
@@ -94,18 +95,17 @@ def explain(
         if redirect.broker is not None:
             to = f"{dial_url(redirect.broker, snapshot)}{redirect.target}"
         redirection = Redirection(location, to, redirect.action)
-    ways = route(request, selection, snapshot)
     pool = snapshot.config.function_pool if ways.pool == "functions" else snapshot.config.web_pool
     return Explanation(
         ingress=selection.ingress.name if selection.ingress is not None else None,
         listener=selection.listener,
         rule=selection.rule,
-        hit=selection.hit and refusal_or_none is None,
-        reason=refusal_or_none.code if refusal_or_none is not None else selection.reason,
-        upstream=None if refusal_or_none is not None else str(ways.url or ", ".join(map(str, pool))),
+        hit=selection.hit and verdict.refusal is None,
+        reason=verdict.miss_reason,
+        upstream=None if verdict.refusal is not None else str(ways.url or ", ".join(map(str, pool))),
         location=redirection,
         kind=request.target.kind,
-        refusal=refusal_or_none,
+        refusal=verdict.refusal,
     )
 
 

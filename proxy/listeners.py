@@ -9,6 +9,7 @@ import ipaddress
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651, "http": 80, "https": 443}
 WEB_SCHEMES = ("http", "https")
@@ -29,7 +30,7 @@ class SyntaxFaults(ValueError):
         super().__init__("\n".join(self.faults))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServiceUrl:
     """`scheme://host:port`, where host and port may hold `{n}` and `{n+6651}` as long as it is a template."""
 
@@ -38,19 +39,26 @@ class ServiceUrl:
     port: str
     shows_port: bool = field(default=True, compare=False)
 
-    @property
+    @cached_property
     def authority(self) -> str:
         return f"{self.host}:{self.port}"
 
+    @cached_property
+    def host_header(self) -> bytes:
+        return (self.authority if self.shows_port else self.host).encode()
+
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority if self.shows_port else self.host}"
+
+    def __hash__(self) -> int:
+        return hash(self.host)  # which a string remembers: connections are looked up by URL for every request
 
 
 Urls = Mapping[str, ServiceUrl]
 """A listener's URLs by scheme."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BindAddress:
     """A socket, and the listener that everything through it belongs to, if it has one."""
 
@@ -59,7 +67,7 @@ class BindAddress:
     host: str
     port: int
 
-    @property
+    @cached_property
     def address(self) -> str:
         return f"{self.host}:{self.port}"
 

@@ -6,6 +6,7 @@ for byte all the same.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 from urllib.parse import quote, unquote_plus
 
@@ -43,6 +44,16 @@ class Target:
     namespace: str | None = None
     topic: str | None = None
 
+    @property
+    def bare(self) -> "Target":
+        """Without names, which no decision looks at: so decisions can be remembered."""
+        return _bare(self.kind, self.area)
+
+
+@lru_cache
+def _bare(kind: Kind, area: Area) -> Target:
+    return Target(kind, area)
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -59,6 +70,7 @@ class Request:
     header_names: tuple[str, ...] = ()
 
 
+@lru_cache(8192)
 def read_target(method: str, path: str) -> Target:
     """Say what a method and a raw path are about; raises BadPath for one that could be read in two ways."""
     # Brokers decode topics as URLDecoder does (common/util/Codec), so + is a space.

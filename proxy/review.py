@@ -15,16 +15,11 @@ from proxy.snapshot import Snapshot
 PENDING = (
     "brokers.brokerServiceUrl",
     "brokers.discover",
-    "brokers.tls.peerIdentity",
     "ingresses.lookupProperties",
     "ingresses.overrideLookupProperties",
     "ingresses.throughSidecar",
     "kubernetes",
-    "events",
     "console",
-    "timeouts.head",
-    "limits.connections",
-    "limits.inFlight",
     "limits.commandBytes",
     "ownerMemory",
     "workers",
@@ -34,6 +29,7 @@ PENDING = (
 def review(snapshot: Snapshot) -> Iterator[str]:
     """Every doubt, in the order of the file."""
     yield from _sockets(snapshot)
+    yield from _certificates(snapshot)
     yield from _listeners(snapshot)
     yield from _addresses(snapshot)
     yield from _uncovered_hosts(snapshot)
@@ -50,6 +46,14 @@ def _sockets(snapshot: Snapshot) -> Iterator[str]:
     for address in addresses:
         if address.scheme in BINARY_SCHEMES:
             yield f"bindAddresses: {address}: has no effect yet: only http and https sockets are served"
+
+
+def _certificates(snapshot: Snapshot) -> Iterator[str]:
+    if snapshot.config.brokers.tls.certificate is not None:
+        yield (
+            "brokers.tls.certificate: brokers that authenticate by certificate will take the sidecar's for everyone's: "
+            "clients that have their own need TLS passthrough to the brokers' own bindAddresses, past this sidecar"
+        )
 
 
 def _listeners(snapshot: Snapshot) -> Iterator[str]:

@@ -33,6 +33,8 @@ class Refusal:
     text: str
     detail: str = ""
     """For the log: names of the inside, which clients are not told."""
+    retry_after: int = 0
+    """Seconds after which it is worth trying again, if it is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,22 @@
-"""The sidecar's life: start, serve, shut down."""
+"""The sidecar's life: start, serve, take up a changed config, shut down."""
 
 import asyncio
 import logging
-import signal
-import ssl
+import os
+import socket
 from collections.abc import Awaitable
 
 from proxy.authorities import parse_authority
 from proxy.config import Config
-from proxy.listeners import WEB_SCHEMES
+from proxy.listeners import WEB_SCHEMES, BindAddress
+from proxy.observe.events import EventLog
 from proxy.observe.metrics import Metrics
 from proxy.snapshot import Snapshot, build
-from proxy.web.exchange import Rim
 from proxy.web.pool import Pool
+from proxy.web.rim import Rim
 from proxy.web.server import Door
 from proxy.web.status import StatusServer
+from proxy.web.tls import BrokerTls, CannotLoad, ServerTls
 
 log = logging.getLogger("proxy")
 
@@ -32,7 +34,10 @@ class Sidecar:
         self._not_ready: str | None = "starting"
         self._status = StatusServer(self.metrics, lambda: self._not_ready)
         self._pool: Pool | None = None
+        self._tls: ServerTls | None = None
+        self._events: EventLog | None = None
         self.doors: list[Door] = []
+        self._closing: set[asyncio.Task[None]] = set()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -46,44 +51,115 @@ class Sidecar:
         """Bind everything; raises CannotStart, and leaves nothing bound, where that fails."""
         config = self._config
         try:
-            self._pool = Pool(config.timeouts.connect, config.timeouts.upstream_idle, _towards_brokers(config))
-            self._rim = Rim(build(config), self._pool, self.metrics)
+            self._pool = Pool(config.timeouts.connect, config.timeouts.upstream_idle, BrokerTls(config))
+            self._events = self._event_log()
+            self._rim = Rim(build(config), self._pool, self.metrics, self._events)
             metrics = parse_authority(config.metrics.address)
             assert metrics is not None
             assert metrics.port is not None
             await _bound(f"metrics.address {metrics}", self._status.open(metrics.host, metrics.port))
-            for bind in config.bind_addresses:
-                if bind.scheme in WEB_SCHEMES:
-                    door = Door(self._rim, bind)
-                    await _bound(f"bindAddresses {bind}", door.open(_towards_clients(config, bind.scheme)))
-                    self.doors.append(door)
-        except CannotStart:
+            self._load_certificates(config)
+            self.doors = await self._open(_web_sockets(config))
+        except (CannotStart, CannotLoad) as fault:
             await self.stop()
-            raise
+            raise CannotStart(str(fault)) from None
         self.metrics.last_reload.set(1)
         self._not_ready = None
         log.info("serving %s; metrics on %s", ", ".join(str(door.bind) for door in self.doors), metrics)
 
+    async def reload(self, config: Config) -> None:
+        """Put a new config in force; raises CannotStart, and leaves the old one in force, where that cannot be.
+
+        Requests that have begun keep the snapshot they began with; sockets that stay keep their connections.
+        """
+        assert self._pool is not None
+        kept = {_place(door.bind): door for door in self.doors}
+        wanted = _web_sockets(config)
+        try:
+            tls = BrokerTls(config)
+            self._load_certificates(config)
+            opened = await self._open([bind for bind in wanted if _place(bind) not in kept])
+        except (CannotStart, CannotLoad) as fault:
+            raise CannotStart(str(fault)) from None
+        self._pool.set_up(config.timeouts.connect, config.timeouts.upstream_idle, tls)
+        self._rim.install(build(config, self.snapshot.generation + 1))
+        for bind in wanted:
+            if door := kept.pop(_place(bind), None):
+                door.bind = bind
+                opened.append(door)
+        self.doors = opened
+        for door in kept.values():
+            self._close_later(door)
+        for key in ("metrics", "events", "cluster_name"):
+            if getattr(config, key) != getattr(self._config, key):
+                log.warning("a change of %s takes effect with the next start", key)
+        self._config = config
+        log.info("generation %d is in force", self.snapshot.generation)
+
+    def refresh_certificates(self) -> bool:
+        """Whether certificates whose files have changed are in force from now on."""
+        towards = (self._tls, self._pool.tls if self._pool is not None else None)
+        refreshed = [tls.refresh() for tls in towards if tls is not None]
+        return any(refreshed)
+
     async def stop(self) -> None:
-        """Stop accepting, let what runs finish, and close everything."""
+        """Be not ready, stop accepting, let what runs finish, write what was recorded, and close everything."""
         self._not_ready = "shutting down"
-        await asyncio.gather(*(door.close(self._config.drain_seconds) for door in self.doors))
+        await asyncio.gather(*(door.close(self._config.drain_seconds) for door in self.doors), *self._closing)
         if self._pool is not None:
             self._pool.close()
+        if self._events is not None:
+            await asyncio.to_thread(self._events.close, 5)
         await self._status.close()
 
+    def _event_log(self) -> EventLog | None:
+        if self._config.events.path is None:
+            return None
+        metrics = self.metrics
+        events = EventLog(
+            self._config.events,
+            self._config.cluster_name,
+            os.environ.get("POD_NAME") or socket.gethostname(),
+            written=lambda number: metrics.events_written.add(by=number),
+            dropped=lambda reason, number: metrics.events_dropped.add(reason, by=number),
+        )
+        events.start()
+        return events
 
-async def run(config: Config) -> None:
-    """Serve until SIGTERM or SIGINT."""
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    sidecar = Sidecar(config)
-    await sidecar.start()
-    await ended.wait()
-    log.info("shutting down")
-    await sidecar.stop()
+    def _load_certificates(self, config: Config) -> None:
+        if any(bind.scheme == "https" for bind in config.bind_addresses):
+            newest = ServerTls(config.tls)
+            if self._tls is None:
+                self._tls = newest
+            else:
+                self._tls.adopt(newest)
+
+    async def _open(self, binds: list[BindAddress]) -> list[Door]:
+        doors: list[Door] = []
+        try:
+            for bind in binds:
+                door = Door(self._rim, bind)
+                tls = self._tls.context if self._tls is not None and bind.scheme == "https" else None
+                await _bound(f"bindAddresses {bind}", door.open(tls))
+                doors.append(door)
+        except CannotStart:
+            for door in doors:
+                await door.close(0)
+            raise
+        return doors
+
+    def _close_later(self, door: Door) -> None:
+        task = asyncio.get_running_loop().create_task(door.close(self._config.drain_seconds))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _web_sockets(config: Config) -> list[BindAddress]:
+    return [bind for bind in config.bind_addresses if bind.scheme in WEB_SCHEMES]
+
+
+def _place(bind: BindAddress) -> tuple[str, str]:
+    return bind.scheme, bind.address
 
 
 async def _bound(what: str, opening: Awaitable[None]) -> None:
@@ -91,32 +167,3 @@ async def _bound(what: str, opening: Awaitable[None]) -> None:
         await opening
     except OSError as error:
         raise CannotStart(f"{what}: cannot be bound: {error.strerror or error}") from None
-
-
-def _towards_clients(config: Config, scheme: str) -> ssl.SSLContext | None:
-    if scheme != "https":
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls = config.tls
-    assert tls.certificate is not None
-    try:
-        context.load_cert_chain(tls.certificate, tls.key)
-        if tls.client_ca is not None:
-            context.load_verify_locations(tls.client_ca)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        raise CannotStart(f"tls: {tls.certificate}, {tls.key} cannot be used: {error}") from None
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def _towards_brokers(config: Config) -> ssl.SSLContext:
-    tls = config.brokers.tls
-    try:
-        context = ssl.create_default_context(cafile=tls.ca)
-        if tls.certificate is not None:
-            context.load_cert_chain(tls.certificate, tls.key)
-    except (OSError, ssl.SSLError) as error:
-        raise CannotStart(f"brokers.tls cannot be used: {error}") from None
-    context.set_alpn_protocols(["http/1.1"])
-    return context

@@ -187,11 +187,25 @@ def test_a_line_before_a_template_excepts_its_broker_from_it() -> None:
     assert name(book.resolve(authority("b1.example"), 443)) == "b1.svc"
 
 
-@pytest.mark.parametrize("n", ["abc", "-5", "1-2", "70000", "9" * 5000])
+def test_a_brokers_name_is_the_same_in_capitals_and_with_the_roots_dot() -> None:
+    book = picture(
+        "advertisedListeners: [{broker: 'B{N}.Corp.Example.', listeners: 'external:http://B{N}.example'}]"
+    ).book
+    assert name(book.resolve(authority("b1.corp.example"), 80)) == "b1.corp.example"
+    assert name(book.resolve(authority("b1.example"), 80)) == "b1.corp.example"
+
+
+@pytest.mark.parametrize("n", ["abc", "-5", "1-2", "65536", "9" * 5000])
 def test_values_that_make_no_port_make_no_broker(n: str) -> None:
     book = picture("advertisedListeners: [{broker: 'b-{n}', listeners: 'external:http://nodes.example:{n}'}]").book
     assert book.resolve(Authority(f"b-{n}", None), 80) is None
-    assert name(book.resolve(authority("b-8080"), 80)) == "b-8080"
+    assert name(book.resolve(authority("b-65535"), 80)) == "b-65535"
+
+
+def test_values_that_make_no_host_make_no_broker() -> None:
+    book = picture("advertisedListeners: [{broker: 'b-{n}', listeners: 'external:http://node{n+1}.example'}]").book
+    assert book.resolve(authority("b-abc"), 80) is None
+    assert name(book.resolve(authority("node8.example"), 80)) == "b-7"
 
 
 @pytest.mark.parametrize(

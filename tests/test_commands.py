@@ -190,13 +190,13 @@ class TestRun:
                 "bindAddresses": ["http://127.0.0.1:0"],
                 "brokers": {"webServiceUrl": [cluster.brokers[0].web]},
                 "metrics": {"address": "127.0.0.1:0"},
-                "events": {"path": str(tmp_path)},
+                "workers": 2,
             }
             path.write_text(yaml.safe_dump(values))
             process = await self.start(path)
             assert process.stderr is not None
             first, second = [json.loads(await process.stderr.readline()) for _ in range(2)]
-            assert (first["level"], first["message"]) == ("warning", "events: has no effect yet")
+            assert (first["level"], first["message"]) == ("warning", "workers: has no effect yet")
             assert second["message"].startswith("serving http://127.0.0.1:")
             process.send_signal(signal.SIGTERM)
             assert await process.wait() == 0
@@ -229,4 +229,4 @@ class TestRun:
         process = await self.start(path)
         _, err = await process.communicate()
         assert process.returncode == 2
-        assert err.decode().startswith("tls: none.pem")
+        assert err.decode().startswith("tls.certificate: none.pem cannot be read: No such file")

@@ -340,6 +340,35 @@ def test_a_fault_says_where_it_is_and_what_would_be_right(tmp_path: Path, text: 
 
 
 @pytest.mark.parametrize(
+    "identity",
+    [
+        "https://cluster.local/ns/pulsar",
+        "SPIFFE://cluster.local",
+        "spiffe://",
+        "spiffe:///ns/pulsar",
+        "spiffe://Cluster.local/ns",
+        "spiffe://cluster.local:8080/ns",
+        "spiffe://user@cluster.local/ns",
+        "spiffe://cluster.local/",
+        "spiffe://cluster.local/ns//pulsar",
+        "spiffe://cluster.local/ns?x=y",
+        "spiffe://cluster.local/ns#x",
+        "spiffe://cluster.local/n s",
+    ],
+)
+def test_a_peer_identity_is_a_spiffe_id(tmp_path: Path, identity: str) -> None:
+    (fault,) = faults(tmp_path, f'brokers: {{webServiceUrl: [https://b], tls: {{peerIdentity: "{identity}"}}}}')
+    assert fault.startswith(":1: brokers.tls.peerIdentity: '")
+    assert "is not a SPIFFE ID: write spiffe://trust-domain/path" in fault
+
+
+@pytest.mark.parametrize("identity", ["spiffe://x", "spiffe://cluster.local/ns/pulsar/sa/Broker_1"])
+def test_peer_identities(tmp_path: Path, identity: str) -> None:
+    config = read(tmp_path, f"brokers: {{webServiceUrl: [https://b], tls: {{peerIdentity: '{identity}'}}}}")
+    assert config.brokers.tls.peer_identity == identity
+
+
+@pytest.mark.parametrize(
     ("text", "fault"),
     [
         pytest.param(
@@ -351,6 +380,31 @@ def test_a_fault_says_where_it_is_and_what_would_be_right(tmp_path: Path, text: 
             LEAST + "bindAddresses: https://0.0.0.0:8443\ntls: {certificate: tls.crt}",
             ":3: tls.key: is missing: bindAddresses has an https socket",
             id="an https socket without a key",
+        ),
+        pytest.param(
+            LEAST + "tls: {certificate: tls.crt}",
+            ":2: tls.key: is missing: tls.certificate is of no use without it",
+            id="a certificate without a key",
+        ),
+        pytest.param(
+            LEAST + "tls: {key: tls.key}",
+            ":2: tls.certificate: is missing: tls.key is of no use without it",
+            id="a key without a certificate",
+        ),
+        pytest.param(
+            LEAST + "tls: {key: tls.key, clientCa: ca.crt}",
+            ":2: tls.certificate: is missing: tls.clientCa is of no use without it",
+            id="client certificates without one of our own",
+        ),
+        pytest.param(
+            "brokers: {webServiceUrl: [https://b], tls: {certificate: tls.crt}}",
+            ":1: brokers.tls.key: is missing: brokers.tls.certificate is of no use without it",
+            id="a certificate for brokers without a key",
+        ),
+        pytest.param(
+            "brokers: {webServiceUrl: [https://b], tls: {key: tls.key}}",
+            ":1: brokers.tls.certificate: is missing: brokers.tls.key is of no use without it",
+            id="a key for brokers without a certificate",
         ),
         pytest.param(
             LEAST + "ingresses:\n  - {name: a, listener: x}\n  - {name: a, listener: y}",

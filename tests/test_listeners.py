@@ -214,7 +214,7 @@ def test_port_0_is_another_socket_each_time_and_so_no_conflict_of_schemes() -> N
 
 
 def test_a_list_of_bind_addresses_is_read_like_the_comma_separated_text() -> None:
-    parts = ["http://0.0.0.0:8080", " external : https://0.0.0.0:8443 ", "external:pulsar://[::]:6650"]
+    parts = [" http://0.0.0.0:8080 ", " external : https://0.0.0.0:8443 ", "external:pulsar://[::]:6650"]
     assert parse_bind_addresses(parts) == parse_bind_addresses(",".join(parts))
 
 
@@ -235,6 +235,7 @@ def test_every_fault_of_a_value_is_told() -> None:
         ("HTTPS://B0.Example.COM.:8443/", "b0.example.com:8443", "https://b0.example.com:8443"),
         ("http://[FE80::1]:8080", "[fe80::1]:8080", "http://[fe80::1]:8080"),
         ("http://b0:0080", "b0:80", "http://b0:80"),
+        ("http://b0:65535", "b0:65535", "http://b0:65535"),
     ],
 )
 def test_a_service_url_has_its_default_port_and_shows_what_was_written(text: str, authority: str, shown: str) -> None:

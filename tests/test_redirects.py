@@ -187,6 +187,7 @@ def test_redirects_to_an_address_that_brokers_share_are_followed_never_rewritten
 
 def test_a_shared_address_is_on_the_listener_all_the_same() -> None:
     assert redirected(PUBLIC + STATS, ADMINISTERING, picture(SHARED)) == Redirect("kept", PUBLIC + STATS)
+    assert redirected(f"{PUBLIC}:8443{STATS}", ADMINISTERING, picture(SHARED)).unmapped  # with its own port alone
 
 
 WEBLESS = """
@@ -197,16 +198,16 @@ advertisedListeners:
 
 
 @pytest.mark.parametrize(
-    ("policy", "can_follow", "action", "code"),
+    ("policy", "can_follow", "action", "refusal"),
     [
         ("follow", True, "followed", None),
-        ("follow", False, "refused", "body-not-replayable"),
-        ("refuse", True, "refused", "unmapped"),
+        ("follow", False, "refused", (502, "body-not-replayable")),
+        ("refuse", True, "refused", (502, "unmapped")),
         ("pass", True, "passed", None),
     ],
 )
 def test_a_broker_without_a_web_address_on_the_listener_is_unmapped(
-    policy: str, can_follow: bool, action: str, code: str | None
+    policy: str, can_follow: bool, action: str, refusal: tuple[int, str] | None
 ) -> None:
     location = f"http://b1.svc:8080{STATS}"
     redirect = redirected(location, ADMINISTERING, picture(f"{WEBLESS}\nredirects: {{unmapped: {policy}}}"), can_follow)
@@ -215,7 +216,7 @@ def test_a_broker_without_a_web_address_on_the_listener_is_unmapped(
     assert redirect.leak == (action == "passed")
     assert redirect.location == (location if action == "passed" else None)
     assert (redirect.broker is not None) == (action == "followed")
-    assert (redirect.refusal.code if redirect.refusal is not None else None) == code
+    assert (refused(redirect) if redirect.refusal is not None else None) == refusal
 
 
 def test_unless_it_has_one_on_the_lookup_listener() -> None:

@@ -114,18 +114,23 @@ def test_two_sockets_at_one_address_cannot_both_be_bound() -> None:
     assert any("are one socket" in line for line in found)
 
 
+def test_a_certificate_of_our_own_hides_those_of_clients_from_brokers() -> None:
+    (line,) = doubts("brokers: {webServiceUrl: [https://b], tls: {certificate: tls.crt, key: tls.key}}")
+    assert line.startswith("brokers.tls.certificate: brokers that authenticate by certificate will take the sidecar's")
+    assert "TLS passthrough to the brokers' own bindAddresses" in line
+
+
+def test_a_peer_identity_is_no_doubt() -> None:
+    assert doubts("brokers: {webServiceUrl: [https://b], tls: {peerIdentity: 'spiffe://cluster.local/ns/p'}}") == []
+
+
 @pytest.mark.parametrize("key", PENDING)
 def test_keys_without_effect_are_named(key: str) -> None:
     values = {
         "brokers.brokerServiceUrl": "{brokers: {webServiceUrl: [http://b], brokerServiceUrl: [pulsar://b]}}",
         "brokers.discover": "{brokers: {webServiceUrl: [http://b], discover: admin}}",
-        "brokers.tls.peerIdentity": "{brokers: {webServiceUrl: [http://b], tls: {peerIdentity: 'spiffe://x'}}}",
         "kubernetes": "{kubernetes: {enabled: true}}",
-        "events": "{events: {path: events}}",
         "console": "{console: {address: '127.0.0.1:1'}}",
-        "timeouts.head": "{timeouts: {head: 1}}",
-        "limits.connections": "{limits: {connections: 1}}",
-        "limits.inFlight": "{limits: {inFlight: 1}}",
         "limits.commandBytes": "{limits: {commandBytes: 1}}",
         "ownerMemory": "{ownerMemory: 0}",
         "workers": "{workers: 2}",

@@ -76,6 +76,26 @@ def test_a_host_that_several_brokers_share_leads_to_the_pool() -> None:
 
 
 @pytest.mark.parametrize(
+    ("base", "broker"),
+    [
+        ("http://nodes.example", "b0"),
+        ("http://nodes.example:80", "b0"),
+        ("https://nodes.example", "b1"),
+        ("http://nodes.example:443", "b1"),
+    ],
+)
+def test_a_host_without_a_port_has_the_default_one_of_the_clients_scheme(base: str, broker: str) -> None:
+    snapshot = picture(
+        """
+        advertisedListeners:
+          - {broker: b0, listeners: "internal:http://b0:8080,external:http://nodes.example"}
+          - {broker: b1, listeners: "internal:http://b1:8080,external:https://nodes.example"}
+        """
+    )
+    assert upstream(asks(base + LOOKUP, bind="external"), snapshot) == f"http://{broker}:8080"
+
+
+@pytest.mark.parametrize(
     ("listeners", "pool", "expected"),
     [
         pytest.param(

@@ -71,7 +71,7 @@ def test_where_no_rule_matches_it_is_a_miss() -> None:
         pytest.param(asks(f"{PUBLIC}?listenerName=", header="partner"), "partner", "header", id="empty parameter"),
         pytest.param(asks(f"{PUBLIC}?listenerName=%20", header="partner"), "partner", "header", id="a single space"),
         pytest.param(asks(f"{PUBLIC}?listenerName=+%09", header=" "), "external", "ingress", id="all blank"),
-        pytest.param(asks(PUBLIC, header=("", "partner")), "partner", "header", id="a blank header before a name"),
+        pytest.param(asks(PUBLIC, header=(" ", "partner")), "partner", "header", id="a blank header before a name"),
         pytest.param(
             asks(f"{PUBLIC}?listenerName=%20&listenerName=partner"), "partner", "query", id="the first not blank"
         ),
@@ -120,7 +120,7 @@ def test_the_ingress_is_found_by_host(url: str, forwarded_host: str | None, ingr
 
 DOORS = Ingresses(
     Ingress(host, (host,), "external")
-    for host in ("a.example", "*.example", "*.a.example", "x.b.a.example", "*.b.a.example", "*.b.a.example.")
+    for host in ("a.example", "*.example", "*.a.example", "x.b.a.example", "*.b.a.example", "C.Example.")
 )
 
 
@@ -129,6 +129,7 @@ DOORS = Ingresses(
     [
         ("a.example", "a.example"),  # exact over *.example
         ("b.example", "*.example"),
+        ("c.example", "C.Example."),
         ("b.a.example", "*.a.example"),  # the longer wildcard
         ("y.b.a.example", "*.b.a.example"),
         ("x.b.a.example", "x.b.a.example"),
@@ -188,6 +189,7 @@ def test_which_names_clients_may_use(url: str, name: str, allowed: bool, by: str
         assert outcome(selection) == (name, by)
     else:
         assert refused(selection) == (403, "not-allowed")
+        assert selection.rule == by
 
 
 def test_the_internal_listener_is_given_where_it_is_listed() -> None:

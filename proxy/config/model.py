@@ -4,6 +4,7 @@ Keys are camelCase, with the broker's own names where the broker has one.
 """
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -37,6 +38,9 @@ from proxy.listeners import (
 )
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_SPIFFE_ID = re.compile(r"spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+)*")  # SPIFFE-ID 2: no port, no query, no empty segment
+_SPIFFE_EXAMPLE = "spiffe://cluster.local/ns/pulsar/sa/broker"
 
 
 def _text(value: object, what: str) -> str:
@@ -97,6 +101,14 @@ def _broker_name(value: object) -> str:
     return name
 
 
+def _spiffe_id(value: object) -> str | None:
+    if value is None:
+        return None
+    if not _SPIFFE_ID.fullmatch(text := _text(value, "a spiffe:// URI")):
+        raise ValueError(f"'{text}' is not a SPIFFE ID: write spiffe://trust-domain/path, e.g. {_SPIFFE_EXAMPLE}")
+    return text
+
+
 def _split(value: object) -> object:
     return [part for raw in value.split(",") if (part := raw.strip())] if isinstance(value, str) else value
 
@@ -130,6 +142,7 @@ Address = Annotated[str, BeforeValidator(_address)]
 WebUrls = Annotated[tuple[Annotated[str, _urls_of("http", "https")], ...], BeforeValidator(_split)]
 BinaryUrls = Annotated[tuple[Annotated[str, _urls_of("pulsar", "pulsar+ssl")], ...], BeforeValidator(_split)]
 BrokerName = Annotated[str, BeforeValidator(_broker_name)]
+SpiffeId = Annotated[str | None, BeforeValidator(_spiffe_id)]
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
 
@@ -152,7 +165,7 @@ class BrokerTls(Section):
     ca: str | None = Field(None, description="PEM file; unset: the system's CAs")
     certificate: str | None = Field(None, description="PEM file with the sidecar's own certificate")
     key: str | None = Field(None, description="PEM file with its key")
-    peer_identity: str | None = Field(None, description="a spiffe:// URI expected instead of the host name")
+    peer_identity: SpiffeId = Field(None, description="a spiffe:// URI expected instead of the host name")
 
 
 class Brokers(Section):
@@ -349,19 +362,23 @@ class Config(Section):
     @classmethod
     def _tls_is_enough(cls, tls: ServerTls, info: ValidationInfo) -> ServerTls:
         if any(address.scheme == "https" for address in info.data.get("bind_addresses", ())):
-            _refuse(
-                f"tls.{key}: is missing: bindAddresses has an https socket"
-                for key in ("certificate", "key")
-                if getattr(tls, key) is None
-            )
+            why = "bindAddresses has an https socket"
+        elif tls.client_ca is not None:
+            why = "tls.clientCa is of no use without it"
+        else:
+            _refuse(_half_pair("tls", tls.certificate, tls.key))
+            return tls
+        _refuse(f"tls.{key}: is missing: {why}" for key in ("certificate", "key") if getattr(tls, key) is None)
         return tls
 
     @field_validator("brokers")
     @classmethod
     def _brokers_are_enough(cls, brokers: Brokers, info: ValidationInfo) -> Brokers:
         web = any(address.scheme in WEB_SCHEMES for address in info.data.get("bind_addresses", ()))
+        faults = list(_half_pair("brokers.tls", brokers.tls.certificate, brokers.tls.key))
         if web and not brokers.web_service_url:
-            raise ValueError("brokers.webServiceUrl: is missing: say where HTTP goes, e.g. [http://pulsar-broker:8080]")
+            faults.append("brokers.webServiceUrl: is missing: say where HTTP goes, e.g. [http://pulsar-broker:8080]")
+        _refuse(faults)
         return brokers
 
     @field_validator("ingresses")
@@ -406,6 +423,13 @@ class Config(Section):
 def _refuse(faults: Iterable[str]) -> None:
     if found := tuple(faults):
         raise SyntaxFaults(found)
+
+
+def _half_pair(section: str, certificate: str | None, key: str | None) -> Iterable[str]:
+    if certificate is None and key is not None:
+        yield f"{section}.certificate: is missing: {section}.key is of no use without it"
+    if key is None and certificate is not None:
+        yield f"{section}.key: is missing: {section}.certificate is of no use without it"
 
 
 def _common_names_and_hosts(ingresses: Iterable[IngressConfig]) -> Iterable[str]:

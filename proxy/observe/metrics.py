@@ -22,6 +22,8 @@ PREFIX = "pulsar_ingress_"
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
+_CODES = {code: str(code) for code in range(100, 600)}
+
 Labels = tuple[str, ...]
 
 
@@ -109,9 +111,8 @@ class Metrics(Collector):
         self.events_dropped = counter("events_dropped", "Events lost.", "reason")
         self.build_info = gauge("build_info", "Always 1.", "version cluster")
         self.build_info.set(1, __version__, cluster)
-        for protocol in ("http",):
-            self.in_flight.set(0, protocol)
-            self.connections.set(0, protocol)
+        self.in_flight.set(0, "http")
+        self.connections.set(0, "http")
         self.events_written.add(by=0)
 
     def collect(self) -> Iterable[Family]:
@@ -123,23 +124,24 @@ class Metrics(Collector):
     def count(self, record: Record) -> None:
         """Add one finished request."""
         protocol, kind = record.protocol, record.kind
-        self.requests.values[kind, protocol, str(record.status)] += 1
+        self.requests.values[kind, protocol, _CODES.get(record.status) or str(record.status)] += 1
         self.duration.observe(record.duration, kind, protocol)
         if record.upstream_duration is not None:
             self.upstream_duration.observe(record.upstream_duration, kind, protocol)
-        if record.is_lookup:
+        selection = record.selection
+        if kind == "lookup" and selection is not None:
+            ingress = selection.ingress.name if selection.ingress is not None else ""
             if record.miss_reason is None:
-                self.hits.values[record.ingress, record.listener, record.rule, protocol] += 1
+                self.hits.values[ingress, record.listener, selection.rule, protocol] += 1
             else:
-                self.misses.values[record.ingress, record.miss_reason, protocol] += 1
-        if record.redirects is not None:
-            for action in record.redirects:
-                self.redirects.add(record.listener, kind, action)
-            if record.unmapped:
-                self.unmapped.add(record.listener, by=record.unmapped)
-        if record.leak_where is not None:
-            self.leaks.add(record.listener, record.leak_where, record.leak_action)
-        for reason in record.upstream_errors or ():
+                self.misses.values[ingress, record.miss_reason, protocol] += 1
+        for action in record.redirects:
+            self.redirects.add(record.listener, kind, action)
+        if record.unmapped:
+            self.unmapped.add(record.listener, by=record.unmapped)
+        if record.leak is not None:
+            self.leaks.add(record.listener, record.leak, record.leak_action)
+        for reason in record.upstream_errors:
             self.upstream_errors.add(reason)
 
 

@@ -1,35 +1,66 @@
-"""The record of one request: what was decided and what came of it. Metrics count it; events will write it."""
+"""The record of one request: what was decided and what came of it. Metrics count it, events are made of it.
 
-from dataclasses import dataclass
+It is filled in on the way of every request, so it only holds what was at hand; what an event says is worked
+out later, off that way.
+"""
+
+from dataclasses import dataclass, field
+
+from proxy.requests import Request, Target
+from proxy.selection import Selection
+
+UNKNOWN = Target("other", "other")
 
 
 @dataclass(slots=True)
 class Record:
-    """Filled in as the request goes by. A label with no value is the empty string."""
+    """Filled in as the request goes by."""
 
+    id: str = ""
+    time: float = 0.0
+    """When it came, in seconds since the epoch."""
+    generation: int = 0
     protocol: str = "http"
-    kind: str = "other"
-    ingress: str = ""
+    method: str = ""
+    bind: str = ""
+    """The socket it came in by, as host:port."""
+    peer: str = ""
+    """The client's address: never written, but its class is."""
+    user_agent: bytes | None = None
+    target: Target = UNKNOWN
+    request: Request | None = None
+    """None where its head was refused."""
+    selection: Selection | None = None
     listener: str = ""
-    rule: str = ""
-    is_lookup: bool = False
+    """The listener as a label: the empty string for none, `other` for one that nobody has heard of."""
     miss_reason: str | None = None
     """Why a lookup is a miss; None: a hit."""
     status: int = 0
-    redirects: list[str] | None = None
+    broker: str | None = None
+    """The broker that answered, or that a lookup's answer names."""
+    redirects: list[str] = field(default_factory=list)
     """What became of each redirect, in the metric's words."""
+    redirect_from: str | None = None
+    redirect_to: str | None = None
     unmapped: int = 0
-    leak_where: str | None = None
+    leak: str | None = None
+    """Where an address that is not on the listener stood: location, body, binary."""
     leak_action: str = ""
-    upstream_errors: list[str] | None = None
+    upstream_errors: list[str] = field(default_factory=list)
     duration: float = 0.0
+    """Seconds."""
     upstream_duration: float | None = None
+    request_bytes: int = 0
+    response_bytes: int = 0
 
-    def redirected(self, action: str) -> None:
-        self.redirects = [*(self.redirects or ()), action]
+    @property
+    def kind(self) -> str:
+        return self.target.kind
 
-    def upstream_failed(self, reason: str) -> None:
-        self.upstream_errors = [*(self.upstream_errors or ()), reason]
+    @property
+    def hops(self) -> int:
+        """Redirects that the sidecar followed."""
+        return self.redirects.count("followed")
 
     def leaked(self, where: str, action: str) -> None:
-        self.leak_where, self.leak_action = where, action
+        self.leak, self.leak_action = where, action

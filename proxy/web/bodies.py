@@ -9,7 +9,11 @@ class ReplayBudget:
     """Bytes that all requests together may keep."""
 
     def __init__(self, total: int) -> None:
-        self._left = total
+        self._total = self._left = total
+
+    def resize(self, total: int) -> None:
+        self._left += total - self._total
+        self._total = total
 
     def take(self, size: int) -> bool:
         if size > self._left:

@@ -1,7 +1,8 @@
-"""One client's connection: aiohttp's server protocol, with its parser, keep-alive and limits, and four things more.
+"""One client's connection: aiohttp's server protocol, with its parser, keep-alive and limits, and a few things more.
 
-Answers are written as bytes; parse errors are answered in JSON; an HTTP/2 preface is told apart; and after a
-switch of protocols the bytes go to a tunnel.
+A request without a body, on a connection that waits for one, goes straight to its exchange, without a task or a
+Request object; all others go aiohttp's own way. Answers are written as bytes. Parse errors are answered in JSON, an
+HTTP/2 preface is told apart, and after a switch of protocols the bytes go to a tunnel.
 """
 
 import asyncio
@@ -9,18 +10,22 @@ import ipaddress
 import logging
 import socket
 import struct
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
+from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
 from aiohttp.web_request import BaseRequest
 
 from proxy.config.model import Network
-from proxy.observe.metrics import Metrics
 from proxy.observe.records import Record
 from proxy.web import heads
+from proxy.web.upstream import UpstreamError
+
+if TYPE_CHECKING:
+    from proxy.web.server import Door
 
 _HTTP2_PREFACE = "Pause on PRI/Upgrade"
 """What llhttp says when it has read one."""
@@ -39,6 +44,18 @@ class Switched(Protocol):
     def client_writable(self, writable: bool) -> None: ...
 
 
+class Ongoing(Protocol):
+    """A request that is being answered without a task."""
+
+    def abandon(self) -> None: ...
+
+
+class TooSlow(UpstreamError):
+    """The client does not read its answer."""
+
+    code = "client-stalled"
+
+
 class Answered:
     """What aiohttp wants of a response that has been written already."""
 
@@ -55,15 +72,29 @@ class Answered:
 class ClientConnection(RequestHandler):
     """A connection that a client, or the gateway for it, has opened."""
 
-    __slots__ = ("_body", "_metrics", "_switched", "_trust", "peer")
+    __slots__ = (
+        "_body", "_door", "_head_bytes", "_head_timer", "_held", "_is_excess", "_ongoing", "_switched", "_trust",
+        "is_draining", "loop", "peer",
+    )  # fmt: skip
 
-    def __init__(self, manager: web.Server, metrics: Metrics, **settings: Any) -> None:
-        super().__init__(manager, loop=asyncio.get_running_loop(), **settings)
-        self._metrics = metrics
+    def __init__(self, door: "Door", **settings: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        super().__init__(door, loop=self.loop, **settings)
+        self._door = door
+        self._ongoing: Ongoing | None = None
+        self._held = b""
+        """What came while a request was being answered."""
         self._switched: Switched | None = None
         self._body: StreamReader = EMPTY_PAYLOAD
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
         self._trust: tuple[tuple[Network, ...], bool] = ((), False)
+        self._is_excess = False
+        """One more connection than there may be: it gets a 503."""
+        self.is_draining = False
         self.peer = ""
+
+    # What exchanges call.
 
     def is_trusted(self, networks: tuple[Network, ...]) -> bool:
         """Whether the peer is one of the proxies whose forwarding headers count."""
@@ -72,14 +103,23 @@ class ClientConnection(RequestHandler):
             self._trust = (networks, address is not None and any(address in network for network in networks))
         return self._trust[1]
 
+    @property
+    def has_unread_body(self) -> bool:
+        """Whether the client has not sent all of its request's body."""
+        return self._body is not EMPTY_PAYLOAD and not self._body.is_eof()
+
     def write(self, data: bytes) -> None:
         if self.transport is not None:
             self.transport.write(data)
 
-    async def drain(self) -> None:
-        """Wait until the client has taken what was written."""
+    async def drain(self, within: float) -> None:
+        """Wait until the client has taken what was written; raises TooSlow if it does not."""
         if self._paused:
-            await self._drain_helper()
+            try:
+                async with asyncio.timeout(within):
+                    await self._drain_helper()
+            except TimeoutError:
+                raise TooSlow(f"the client has read nothing for {within:g} s") from None
 
     def break_off(self, gently: bool) -> None:
         """End the connection inside an answer. A reset is needed where the end of the connection is the answer's."""
@@ -103,15 +143,46 @@ class ClientConnection(RequestHandler):
             else:
                 self.transport.pause_reading()
 
+    def exchange_ended(self, keep_alive: bool) -> None:
+        """A request that was answered without a task is done with."""
+        self._ongoing = None
+        if self.transport is None:
+            return
+        if not keep_alive or self.is_draining or self._force_close:
+            self._held = b""
+            self.transport.close()
+            return
+        self._next_keepalive_close_time = self.loop.time() + self._keepalive_timeout
+        if self._held:
+            held, self._held = self._held, b""
+            self.let_read(True)
+            # In a turn of its own, or a pipeline of requests would become a stack of calls.
+            self.loop.call_soon(self.data_received, held)
+
+    # What the transport and aiohttp call.
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
         self.peer = peer[0].partition("%")[0] if peer else ""
-        self._metrics.connections.add("http")
         super().connection_made(transport)
+        self._is_excess = not self._door.admit(self)
+        if self._is_excess:
+            self._start_head_timer()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._metrics.connections.add("http", by=-1)
+        self._stop_head_timer()
+        ongoing, self._ongoing = self._ongoing, None
         super().connection_lost(exc)
+        if ongoing is not None:
+            ongoing.abandon()
+        self._door.let_go(self)
+
+    def close(self) -> None:
+        """End the connection, after the request under way; aiohttp would stop listening to that one's body."""
+        if self._ongoing is not None or self._request_in_progress or self._messages:
+            self.is_draining = True
+        else:
+            self.force_close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -124,7 +195,80 @@ class ClientConnection(RequestHandler):
             self._switched.client_writable(True)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        if self._ongoing is not None:
+            self._held += data
+            self.let_read(False)
+        elif self._is_excess:
+            self._refuse(503, "overloaded", "more connections are open than limits.connections allows", retry_after=1)
+        elif self._waiter is None or self._waiter.done() or self._messages or self._force_close:
+            super().data_received(data)
+            self._note_body()
+        else:
+            self._begin(data)
+
+    def _begin(self, data: bytes) -> None:
+        """Data on a connection that waits for a request: as in aiohttp, but for requests that need no task."""
+        assert self._parser is not None
+        assert self._waiter is not None
+        try:
+            messages, upgraded, tail = self._parser.feed_data(data)
+        except HttpProcessingError as error:
+            fault: tuple[Any, StreamReader] = (_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)
+            messages, upgraded, tail = [fault], False, b""
+        if not messages:
+            self._mind_head(len(data))
+            return
+        self._head_bytes = 0
+        self._stop_head_timer()
+        message, body = messages[0]
+        if len(messages) == 1 and body is EMPTY_PAYLOAD and type(message) is RawRequestMessage and not message.upgrade:
+            self._parser.message_consumed()
+            self._request_count += 1
+            exchange = self._door.exchange(self, message)
+            self._ongoing = exchange
+            exchange.start()
+            return
+        self._request_count += len(messages)
+        self._messages.extend(messages)
+        self._waiter.set_result(None)
+        if len(self._messages) >= self._max_msg_queue_size:
+            self._pause_reading_for_buffer()
+        self._upgraded = upgraded
+        self._message_tail = tail if upgraded else b""
+        self._note_body()
+
+    def _mind_head(self, size: int) -> None:
+        """A head has begun and is not whole: it may take only so long, and be only so large."""
+        if self._upgraded or self._payload_parser is not None:
+            return
+        self._head_bytes += size
+        if self._head_bytes > self.max_line_size:
+            self._refuse(431, "head-too-large", "the head of the request is over the limit")
+        else:
+            self._start_head_timer()
+
+    def _start_head_timer(self) -> None:
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(self._door.head_timeout, self._head_timed_out)
+
+    def _stop_head_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_timed_out(self) -> None:
+        if self._is_excess:
+            self.break_off(gently=True)
+        else:
+            self._refuse(408, "head-timeout", "the head of the request did not come in time")
+
+    def _process_keepalive(self) -> None:
+        if self._ongoing is not None:  # or aiohttp would think that the connection idles
+            self._next_keepalive_close_time = self.loop.time() + self._keepalive_timeout
+        super()._process_keepalive()
+
+    def _note_body(self) -> None:
+        """Remember the newest body, and tell its reader if the parser has found that it is broken."""
         if self._messages:
             message, body = self._messages[-1]
             if isinstance(message, _ErrInfo):
@@ -147,7 +291,7 @@ class ClientConnection(RequestHandler):
     def handle_error(
         self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
-        """Answer what is not HTTP, or a fault of our own, in the form of all our answers."""
+        """Answer what is not HTTP in the form of all our answers."""
         code, text = "bad-request", _first_line(message)
         if text == _HTTP2_PREFACE:
             log.warning(
@@ -162,12 +306,19 @@ class ClientConnection(RequestHandler):
             code, text = "internal-error", "this is a fault of the proxy; its log says more"
         if self.transport is None or self.transport.is_closing():
             raise ConnectionError("there is nobody to answer, or part of an answer is out already")
-        if status < 500:  # the others were counted by their exchange
-            self._metrics.count(Record(status=status))
+        self._refuse(status, code, text)
+        return cast(web.StreamResponse, Answered(keep_alive=False))
+
+    def _refuse(self, status: int, code: str, text: str, retry_after: int = 0) -> None:
+        """Answer what never became a request, and end the connection."""
+        self._stop_head_timer()
+        self._door.count(Record(status=status))
         reason, headers, body = heads.own_answer(status, code, text)
+        if retry_after:
+            headers.append((b"Retry-After", b"%d" % retry_after))
         headers.append((b"Connection", b"close"))
         self.write(heads.write_head(b"HTTP/1.1 %d %b" % (status, reason), headers) + body)
-        return cast(web.StreamResponse, Answered(keep_alive=False))
+        self.break_off(gently=True)
 
 
 def _first_line(message: str | None) -> str:

@@ -2,16 +2,18 @@
 
 import zlib
 
-from proxy.web.upstream import BadAnswer, Headers
+from proxy.web.upstream import BadAnswer
 
 _WINDOWS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
 
 
-def decode(body: bytes, headers: Headers, limit: int) -> bytes:
+def decode(body: bytes, codings: list[bytes], limit: int) -> bytes:
     """The plain body; raises BadAnswer where its coding is unknown or broken, or it has more than the limit."""
     if len(body) > limit:
         raise BadAnswer(f"a lookup's answer has more than {limit} bytes")
-    name = b", ".join(value for key, value in headers if key.lower() == b"content-encoding").strip().lower()
+    if not codings:
+        return body
+    name = b", ".join(codings).strip().lower()
     if name in (b"", b"identity"):
         return body
     if name not in _WINDOWS:

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from http import HTTPStatus
 
 from proxy.authorities import Authority, parse_authority, parse_location
 from proxy.listeners import BindAddress
-from proxy.requests import BadPath, Request, listener_names, read_target
+from proxy.requests import BadPath, Request, Target, listener_names, read_target
 
 LISTENER_HEADER = b"X-Pulsar-ListenerName"
 
@@ -42,14 +43,16 @@ class RequestHead:
     """A request's head, sorted: what goes on as it is, and what the proxy answers for."""
 
     passed: Headers = field(default_factory=list)
-    special: dict[bytes, list[bytes]] = field(default_factory=dict)
+    special: dict[bytes, bytes] = field(default_factory=dict)
+    """By name in lower case; the values of several fields of a name are joined, as RFC 9110 5.3 allows."""
+    listener_names: tuple[bytes, ...] = ()
+    """The client's own X-Pulsar-ListenerName, each by itself."""
+    principals: tuple[bytes, ...] = ()
+    """The client's X-Original-Principal, likewise."""
+    user_agent: bytes | None = None
 
     def text(self, name: bytes) -> str:
-        """A field's value, several joined as RFC 9110 5.3 allows."""
-        return b", ".join(self.special.get(name, ())).decode("latin-1")
-
-    def values(self, name: bytes) -> tuple[str, ...]:
-        return tuple(value.decode("latin-1") for value in self.special.get(name, ()))
+        return self.special.get(name, b"").decode("latin-1")
 
 
 def read_head(raw_headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
@@ -58,27 +61,34 @@ def read_head(raw_headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
     passed, special = head.passed, head.special
     for item in raw_headers:
         name = item[0].lower()
-        if name in _SPECIAL:
-            special.setdefault(name, []).append(item[1])
-        else:
+        if name not in _SPECIAL:
             passed.append(item)
-    if b"connection" in special:
-        named = _connection_options(special[b"connection"])
-        if named:
-            head.passed = [item for item in passed if item[0].lower() not in named]
-    if b"transfer-encoding" in special and head.text(b"transfer-encoding").lower() != "chunked":
+            if name == b"user-agent":
+                head.user_agent = item[1]
+        elif name == b"x-pulsar-listenername":
+            head.listener_names = (*head.listener_names, item[1])
+        elif name == b"x-original-principal":
+            head.principals = (*head.principals, item[1])
+        elif name in special:
+            special[name] += b", " + item[1]
+        else:
+            special[name] = item[1]
+    if b"connection" in special and (named := connection_options(special[b"connection"])):
+        head.passed = [item for item in passed if item[0].lower() not in named]
+    if b"transfer-encoding" in special and special[b"transfer-encoding"].lower() != b"chunked":
         raise BadHead("bad-transfer-encoding", "chunked is the only transfer coding that is known here")
     return head
 
 
 def read_request(
     method: str, raw_target: str, head: RequestHead, bind: BindAddress, trusted: bool
-) -> tuple[str, str, Request]:
-    """The raw path and query, and what a decision may look at; raises BadHead where nothing may be made of it."""
+) -> tuple[str, str, Target, Request]:
+    """Path and query as they were, what they are about, and what decisions look at; raises BadHead if it is no use."""
     path, query, authority = _split_target(method, raw_target)
     forwarded_host, scheme = None, bind.scheme
-    if trusted:
+    if trusted and b"x-forwarded-host" in head.special:
         forwarded_host = parse_authority(_last_element(head.text(b"x-forwarded-host")))
+    if trusted and b"x-forwarded-proto" in head.special:
         forwarded_proto = _last_element(head.text(b"x-forwarded-proto")).lower()
         scheme = forwarded_proto if forwarded_proto in ("http", "https") else scheme
     try:
@@ -86,23 +96,23 @@ def read_request(
     except BadPath as fault:
         raise BadHead("bad-path", str(fault)) from None
     request = Request(
-        target,
+        target.bare,
         _host(head) if authority is None else authority,
         forwarded_host,
         scheme,
         bind.listener,
         listener_names(query),
-        head.values(b"x-pulsar-listenername"),
+        tuple(name.decode("latin-1") for name in head.listener_names),
     )
-    return path, query, request
+    return path, query, target, request
 
 
 def _host(head: RequestHead) -> Authority | None:
     """The Host; None where it is empty or HTTP/1.0 has none."""
-    values = head.special.get(b"host")
-    if not values or not values[0]:
+    value = head.text(b"host")
+    if not value:
         return None
-    host = parse_authority(values[0].decode("latin-1"))
+    host = parse_authority(value)
     if host is None:
         raise BadHead("bad-host", "the Host header is not host[:port]")
     return host
@@ -131,20 +141,6 @@ def _split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
     return path, query, absolute.authority
 
 
-def answer_headers(headers: Headers) -> Headers:
-    """A broker's fields that go on to the client; framing is written anew."""
-    kept = [item for item in headers if (name := item[0].lower()) not in HOP_BY_HOP and name != b"content-length"]
-    options = [value for name, value in headers if name.lower() == b"connection"]
-    if options and (named := _connection_options(options)):
-        kept = [item for item in kept if item[0].lower() not in named]
-    return kept
-
-
-def header(headers: Headers, name: bytes) -> bytes | None:
-    """The first value of a field, whatever its case."""
-    return next((value for key, value in headers if key.lower() == name), None)
-
-
 def without(headers: Headers, name: bytes) -> Headers:
     return [item for item in headers if item[0].lower() != name]
 
@@ -165,6 +161,8 @@ def own_answer(status: int, code: str, text: str) -> tuple[bytes, Headers, bytes
     return HTTPStatus(status).phrase.encode(), headers, body
 
 
-def _connection_options(values: list[bytes]) -> frozenset[bytes]:
-    options = (option.strip().lower() for value in values for option in value.split(b","))
+@lru_cache(256)
+def connection_options(value: bytes) -> frozenset[bytes]:
+    """The fields that a Connection field names as meant for one hop alone."""
+    options = (option.strip().lower() for option in value.split(b","))
     return frozenset(options) - {b"close", b"keep-alive", b"upgrade", b""}

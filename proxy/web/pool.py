@@ -3,14 +3,16 @@
 import asyncio
 import random
 import socket
-import ssl
 from collections.abc import Iterator
 
 from proxy.listeners import ServiceUrl
-from proxy.web.upstream import Unreachable, UpstreamConnection
+from proxy.web.tls import BrokerTls, CannotLoad, WrongIdentity, in_words
+from proxy.web.upstream import Unreachable, UpstreamConnection, Whole
 
 _LIFETIME = 60.0
 """Seconds after which a connection is not used again, so that names are looked up anew as pods move."""
+_TICK = 0.1
+"""Seconds between looks at which answers are overdue."""
 _EJECTED = 5.0
 """Seconds for which a broker that failed is asked last."""
 _EJECTED_MOST = 60.0
@@ -19,18 +21,28 @@ _EJECTED_MOST = 60.0
 class Pool:
     """Idle connections by broker address, and the memory of which brokers failed."""
 
-    def __init__(self, connect_timeout: float, idle_timeout: float, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, connect_timeout: float, idle_timeout: float, tls: BrokerTls) -> None:
         self._loop = asyncio.get_running_loop()
-        self._connect_timeout = connect_timeout
-        self._idle_timeout = idle_timeout
-        self._tls = tls
+        self.set_up(connect_timeout, idle_timeout, tls)
         self._idle: dict[ServiceUrl, list[UpstreamConnection]] = {}
         self._failures: dict[ServiceUrl, tuple[int, float]] = {}
+        self._whole_answers: dict[bytes, Whole] = {}
         self._turn = 0
+        self._asked: set[UpstreamConnection] = set()
+        """Connections whose answer nobody waits for with a timer of his own."""
+        self._ticker = self._loop.call_later(_TICK, self._tick)
         self._sweeper = self._loop.call_later(idle_timeout, self._sweep)
+
+    def set_up(self, connect_timeout: float, idle_timeout: float, tls: BrokerTls) -> None:
+        """What new connections are made by."""
+        self._connect_timeout = connect_timeout
+        self._idle_timeout = idle_timeout
+        self.tls = tls
 
     def in_turn(self, urls: tuple[ServiceUrl, ...]) -> Iterator[ServiceUrl]:
         """All brokers once, each request beginning with the next one, those that failed of late at the end."""
+        if len(urls) == 1:
+            return iter(urls)
         self._turn += 1
         start = self._turn % len(urls)
         turn = urls[start:] + urls[:start]
@@ -39,15 +51,19 @@ class Pool:
         now = self._loop.time()
         return iter(sorted(turn, key=lambda url: self._failures.get(url, (0, 0.0))[1] > now))
 
-    async def connection(self, url: ServiceUrl, reuse: bool) -> UpstreamConnection:
-        """A connection that waits for a request: one that was kept, where that may be, else a new one."""
-        idle = self._idle.get(url, [])
-        while idle and reuse:
+    def kept(self, url: ServiceUrl) -> UpstreamConnection | None:
+        """A connection that was kept and can still be used, if there is one."""
+        idle = self._idle.get(url)
+        while idle:
             connection = idle.pop()
             if connection.alive and self._loop.time() - connection.idle_since < self._idle_timeout:
                 return connection
             connection.close()
-        return await self._connect(url)
+        return None
+
+    async def connection(self, url: ServiceUrl, reuse: bool) -> UpstreamConnection:
+        """A connection that waits for a request: one that was kept, where that may be, else a new one."""
+        return (self.kept(url) if reuse else None) or await self._connect(url)
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """Keep a connection whose answer is whole; close any other."""
@@ -63,7 +79,15 @@ class Pool:
         times = self._failures.get(url, (0, 0.0))[0] + 1
         self._failures[url] = (times, self._loop.time() + min(_EJECTED * 2 ** (times - 1), _EJECTED_MOST))
 
+    def watch(self, connection: UpstreamConnection) -> None:
+        """See to it that an answer does not take for ever."""
+        self._asked.add(connection)
+
+    def unwatch(self, connection: UpstreamConnection) -> None:
+        self._asked.discard(connection)
+
     def close(self) -> None:
+        self._ticker.cancel()
         self._sweeper.cancel()
         for connections in self._idle.values():
             for connection in connections:
@@ -90,20 +114,34 @@ class Pool:
             except TimeoutError:
                 problem = f"no connection within {share:.3g} s"
             except OSError as error:
-                problem = str(error.strerror or error)
+                problem = in_words(error)
+            except CannotLoad as fault:
+                problem = str(fault)
         raise Unreachable(f"{url} cannot be reached: {problem}")
 
     async def _open(self, url: ServiceUrl, family: int, host: str, port: int) -> UpstreamConnection:
-        tls = self._tls if url.scheme == "https" else None
-        _, connection = await self._loop.create_connection(
-            lambda: UpstreamConnection(self._loop, url),
+        tls = self.tls if url.scheme == "https" else None
+        transport, connection = await self._loop.create_connection(
+            lambda: UpstreamConnection(self._loop, url, self._whole_answers),
             host,
             port,
             family=family,
-            ssl=tls,
+            ssl=tls.context if tls is not None else None,
             server_hostname=url.host.strip("[]") if tls is not None else None,
         )
+        if tls is not None:
+            try:
+                tls.verify(transport.get_extra_info("ssl_object"))
+            except WrongIdentity:
+                connection.close()
+                raise
         return connection
+
+    def _tick(self) -> None:
+        now = self._loop.time()
+        for connection in list(self._asked):
+            connection.expire(now)
+        self._ticker = self._loop.call_later(_TICK, self._tick)
 
     def _sweep(self) -> None:
         """Close what nobody has used for long; broker connections must not outlive their welcome there."""

@@ -5,11 +5,14 @@ import ssl
 from typing import cast
 
 from aiohttp import web
+from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_request import BaseRequest
 
 from proxy.listeners import BindAddress
+from proxy.observe.records import Record
 from proxy.web.client import Answered, ClientConnection
-from proxy.web.exchange import Exchange, Rim
+from proxy.web.exchange import Exchange
+from proxy.web.rim import Rim
 
 
 class Door(web.Server):
@@ -20,6 +23,9 @@ class Door(web.Server):
         self.bind = bind
         self._rim = rim
         self._server: asyncio.Server | None = None
+        self._clients: set[ClientConnection] = set()
+        self._deserted = asyncio.Event()
+        self._deserted.set()
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
         """Bind; raises OSError where that cannot be."""
@@ -34,17 +40,53 @@ class Door(web.Server):
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self, grace: float) -> None:
-        """Stop accepting, let what runs finish, then end it."""
+        """Stop accepting, let what runs finish within so many seconds, then end it."""
         if self._server is not None:
             self._server.close()
-        self.pre_shutdown()
-        await self.shutdown(max(grace, 0.001))  # aiohttp takes 0 for no limit
+        for client in list(self._clients):
+            client.close()
+        try:
+            async with asyncio.timeout(grace):
+                await self._deserted.wait()
+        except TimeoutError:
+            for client in list(self._clients):
+                client.force_close()
+            await self._deserted.wait()
+
+    # What connections call.
+
+    def admit(self, client: ClientConnection) -> bool:
+        """Count a client in; false where it is one too many."""
+        self._clients.add(client)
+        self._deserted.clear()
+        connections = self._rim.metrics.connections
+        connections.add("http")
+        return connections.values["http",] <= self._rim.rules.config.limits.connections
+
+    def let_go(self, client: ClientConnection) -> None:
+        self._rim.metrics.connections.add("http", by=-1)
+        self._clients.discard(client)
+        if not self._clients:
+            self._deserted.set()
+
+    @property
+    def head_timeout(self) -> float:
+        return self._rim.rules.config.timeouts.head
+
+    def exchange(self, client: ClientConnection, message: RawRequestMessage) -> Exchange:
+        """A request without a body."""
+        return Exchange(self._rim, self.bind, client, message)
+
+    def count(self, record: Record) -> None:
+        """What was answered before it became a request."""
+        self._rim.metrics.count(record)
+
+    # What aiohttp calls.
 
     def __call__(self) -> ClientConnection:
-        config = self._rim.snapshot.config
+        config = self._rim.rules.config
         return ClientConnection(
             self,
-            self._rim.metrics,
             keepalive_timeout=config.timeouts.client_idle,
             max_line_size=config.limits.head_bytes,
             max_field_size=config.limits.head_bytes,
@@ -54,9 +96,8 @@ class Door(web.Server):
         )
 
     async def _answer(self, request: BaseRequest) -> web.StreamResponse:
-        in_flight = self._rim.metrics.in_flight
-        in_flight.add("http")
-        try:
-            return cast(web.StreamResponse, Answered(await Exchange(self._rim, self.bind, request).run()))
-        finally:
-            in_flight.add("http", by=-1)
+        """A request that goes aiohttp's way: with a body, an upgrade, or others before it."""
+        client = cast(ClientConnection, request.protocol)
+        body = request.content if request.body_exists else None
+        exchange = Exchange(self._rim, self.bind, client, request._message, body)
+        return cast(web.StreamResponse, Answered(await exchange.run()))

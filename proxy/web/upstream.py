@@ -7,17 +7,24 @@ client would do, at four times the cost of everything else on the way of a looku
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
 from proxy.listeners import ServiceUrl
+from proxy.web.heads import HOP_BY_HOP, Headers, connection_options
+from proxy.web.tls import ends_whole, in_words
+
+_FRAMING = HOP_BY_HOP | {b"content-length"}
 
 HEAD_LIMIT = 65536
 """Bytes of an answer's head; a broker's are a few hundred."""
 _BUFFER_LIMIT = 262144
+_WHOLE_LIMIT = 2048
+_WHOLE_ANSWERS = 1024
 
-Headers = list[tuple[bytes, bytes]]
+Whole = tuple[bytes, tuple[tuple[bytes, bytes], ...], int | None, tuple[bytes, ...], bytes]
+"""A 200 that is remembered: its reason, fields, length, codings and body."""
 
 
 class UpstreamError(Exception):
@@ -78,8 +85,11 @@ class RawReceiver(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """Asks one request at a time: `ask`, `head`, then `read` until it gives nothing."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, url: ServiceUrl) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, url: ServiceUrl, whole_answers: dict[bytes, Whole] | None = None
+    ) -> None:
         self.url = url
+        self._whole_answers = {} if whole_answers is None else whole_answers
         self.used = False
         """Whether it has answered before, so that it may have been closed behind our back."""
         self.born = loop.time()
@@ -91,9 +101,12 @@ class UpstreamConnection(asyncio.Protocol):
         self.on_continue: Callable[[], None] | None = None
         """Called when the broker asks for the body with a 100 (Continue)."""
         self._waiter: asyncio.Future[None] | None = None
+        self._callback: Callable[[], None] | None = None
+        self._within = self._last_write = 0.0
         self._write_waiter: asyncio.Future[None] | None = None
         self._error: UpstreamError | None = None
         self._idle = True
+        self._cut_off = False
         self._begin("GET")
 
     def _begin(self, method: str) -> None:
@@ -107,12 +120,17 @@ class UpstreamConnection(asyncio.Protocol):
         self.status = 0
         self.reason = b""
         self.headers: Headers = []
+        """The fields that may go on to the client."""
+        self._framing: Headers = []
+        """The others, by their names in lower case."""
+        self.location: bytes | None = None
+        self.codings: list[bytes] = []
+        self.upgrades = False
         self.length: int | None = None
         self._chunked = False
         self.tail = b""
         self.head_done = False
         self.complete = False
-        self._last_write = self._loop.time()
 
     # What the exchange calls.
 
@@ -151,6 +169,19 @@ class UpstreamConnection(asyncio.Protocol):
             await self._wait(within)
         if self._error is not None and not self.complete:
             raise self._error
+
+    def call_back(self, callback: Callable[[], None] | None, within: float = 0) -> None:
+        """Call this once when there is an answer's head, or an end: `head` for those who do not wait.
+
+        Whoever keeps the connections has to look at `expire` now and then: a timer of its own would cost more.
+        """
+        self._callback = callback
+        self._within = within
+
+    def expire(self, now: float) -> None:
+        """Give up on an answer that is overdue."""
+        if self._callback is not None and self._last_write + self._within < now:
+            self._time_out(self._within)
 
     async def read(self, within: float) -> bytes:
         """The next piece of the body; nothing at its end."""
@@ -205,8 +236,7 @@ class UpstreamConnection(asyncio.Protocol):
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def data_received(self, data: bytes) -> None:
         if self._raw is not None:
@@ -222,6 +252,11 @@ class UpstreamConnection(asyncio.Protocol):
             else:
                 self.fail(BadAnswer("the broker sent more than its answer"))
             return
+        if not self._head_bytes and self._method == "GET" and (whole := self._whole_answers.get(data)) is not None:
+            self._assume(whole)
+            self._wake()
+            return
+        is_first = not self._head_bytes
         if not self.head_done:
             self._head_bytes += len(data)
         try:
@@ -238,23 +273,48 @@ class UpstreamConnection(asyncio.Protocol):
         if self._buffered > _BUFFER_LIMIT and not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
+        if is_first:
+            self._remember(data)
         self._wake()
+
+    def _remember(self, data: bytes) -> None:
+        """Brokers say the same over and over: what came in one piece and was whole need not be parsed again."""
+        if not (self.reusable and self.status == 200 and self._method == "GET" and len(data) <= _WHOLE_LIMIT):
+            return
+        if len(self._whole_answers) >= _WHOLE_ANSWERS:
+            self._whole_answers.clear()
+        body = b"".join(self._chunks)
+        self._whole_answers[data] = (self.reason, tuple(self.headers), self.length, tuple(self.codings), body)
+
+    def _assume(self, whole: Whole) -> None:
+        self.reason, headers, self.length, codings, body = whole
+        self.headers, self.codings = list(headers), list(codings)
+        self.status = 200
+        self._head_bytes = 1
+        self._keep_alive = self.head_done = self.complete = True
+        self._chunks.append(body)
+
+    def eof_received(self) -> None:
+        # RFC 9112 9.8: whoever cuts a TLS connection off could end an answer early where its end is the connection's.
+        tls = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
+        self._cut_off = tls is not None and not ends_whole(tls)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        why = f": {in_words(exc)}" if isinstance(exc, OSError) else ""
         if self._raw is not None:
             self._raw.upstream_lost()
         elif self._idle:
-            self._error = self._error or ClosedEarly("the broker closed an idle connection")
+            self._error = self._error or ClosedEarly(f"the broker closed an idle connection{why}")
         elif self.complete or self._error is not None:
             pass
-        elif self.head_done and self._is_close_delimited() and exc is None:
+        elif self.head_done and self._is_close_delimited() and exc is None and not self._cut_off:
             self.complete = True
         else:
             if self._head_bytes:
-                self._error = Truncated("the broker closed the connection inside its answer")
+                self._error = Truncated(f"the broker closed the connection inside its answer{why}")
             else:
-                self._error = ClosedEarly("the broker closed the connection without an answer")
+                self._error = ClosedEarly(f"the broker closed the connection without an answer{why}")
         self.resume_writing()
         self._wake()
 
@@ -281,8 +341,17 @@ class UpstreamConnection(asyncio.Protocol):
         self.reason += status
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.head_done:  # a trailer is of no use to the client
-            self.headers.append((name, value))
+        if self.head_done:  # a trailer is of no use to the client
+            return
+        key = name.lower()
+        if key in _FRAMING:
+            self._framing.append((key, value))
+            return
+        self.headers.append((name, value))
+        if key == b"location":
+            self.location = self.location or value
+        elif key == b"content-encoding":
+            self.codings.append(value)
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
@@ -291,14 +360,17 @@ class UpstreamConnection(asyncio.Protocol):
         self._interim = self.status < 200 and self.status != 101
         if self._interim:
             return
-        for name, value in self.headers:
-            match name.lower():
-                case b"content-length":
-                    self.length = int(value)
-                case b"transfer-encoding":
-                    self._chunked = True
-                    if value.strip().lower() != b"chunked":
-                        raise BadAnswer("the broker's answer has a transfer coding that was not asked for")
+        for name, value in self._framing:
+            if name == b"content-length":
+                self.length = int(value)
+            elif name == b"transfer-encoding":
+                self._chunked = True
+                if value.strip().lower() != b"chunked":
+                    raise BadAnswer("the broker's answer has a transfer coding that was not asked for")
+            elif name == b"upgrade":
+                self.upgrades = True
+            elif name == b"connection" and (named := connection_options(value)):
+                self.headers = [item for item in self.headers if item[0].lower() not in named]
         self.head_done = True
         if self._method == "HEAD":
             self._keep_alive = self._parser.should_keep_alive()
@@ -313,7 +385,7 @@ class UpstreamConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._interim:
             self._interim = False
-            self.reason, self.headers = b"", []
+            self.reason, self.headers, self._framing = b"", [], []
             if self.status == 100 and self.on_continue is not None:
                 self.on_continue()
             return
@@ -343,6 +415,10 @@ class UpstreamConnection(asyncio.Protocol):
             self.fail(TimedOut(f"the broker gave no answer within {within:g} s"))
 
     def _wake(self) -> None:
+        if self._callback is not None and (self.head_done or self._error is not None):
+            callback, self._callback = self._callback, None
+            callback()
+            return
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

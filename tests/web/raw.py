@@ -1,12 +1,14 @@
 """Both ends of the sidecar as bytes: clients and brokers that send exactly what a test says, and show what came."""
 
 import asyncio
+import re
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from proxy.config import load_mapping
 from proxy.service import Sidecar
@@ -109,8 +111,11 @@ class Wire(asyncio.Protocol):
         return Head(await self.take_until(b"\r\n\r\n"))
 
     async def message(self, *, bodiless: bool = False) -> Message:
-        """A head and the body that it announces; without any, an answer's body ends with the connection."""
-        head = await self.head()
+        """A head and the body that it announces; without any, an answer's body ends with the connection.
+
+        The id that the sidecar gives each answer is left out.
+        """
+        head = Head(re.sub(rb"\r\nX-Request-Id: [0-9a-f]{12}-[0-9a-f]+(?=\r\n)", b"", (await self.head()).raw))
         is_request = head.start.endswith(b" HTTP/1.1")
         if bodiless or (is_request and not {b"content-length", b"transfer-encoding"} & {*head.names}):
             return Message(head, b"")
@@ -163,8 +168,7 @@ class Wire(asyncio.Protocol):
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
         self._on_made(self)
 
     def data_received(self, data: bytes) -> None:
@@ -175,7 +179,7 @@ class Wire(asyncio.Protocol):
     def eof_received(self) -> bool:
         self.ended = True
         self._changed.set()
-        return True
+        return self.transport.get_extra_info("sslcontext") is None  # TLS has no half-open connections
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True
@@ -197,11 +201,12 @@ class RawBroker:
         self.wires: list[Wire] = []
         self._accepted: asyncio.Queue[Wire] = asyncio.Queue()
 
-    async def open(self, port: int = 0) -> None:
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Wire(self._made), "127.0.0.1", port, reuse_address=True)
+    async def open(self, port: int = 0, tls: ssl.SSLContext | None = None) -> None:
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Wire(self._made), "127.0.0.1", port, ssl=tls, reuse_address=True
+        )
         self.port: int = self._server.sockets[0].getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'http' if tls is None else 'https'}://127.0.0.1:{self.port}"
 
     async def accept(self) -> Wire:
         """The next connection."""
@@ -240,10 +245,12 @@ class Served:
         self.metrics_url = f"http://127.0.0.1:{sidecar.metrics_port}"
         self._wires: list[Wire] = []
 
-    async def client(self, data: bytes = b"") -> Wire:
-        """A connection to the sidecar, with this sent already."""
+    async def client(
+        self, data: bytes = b"", tls: ssl.SSLContext | None = None, server_name: str | None = None
+    ) -> Wire:
+        """A connection to the sidecar, with this sent already; over TLS, an empty server name is not sent."""
         loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(Wire, "127.0.0.1", self.port)
+        _, wire = await loop.create_connection(Wire, "127.0.0.1", self.port, ssl=tls, server_hostname=server_name)
         self._wires.append(wire)
         if data:
             wire.send(data)

@@ -7,7 +7,7 @@ import random
 import pytest
 from raw import RawBroker, Served, Start, Wire
 
-from proxy.web import exchange
+from proxy.web import exchange, heads
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 PUT = b"PUT /admin/v2/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"
@@ -17,7 +17,7 @@ async def test_a_fault_of_our_own_is_said_and_counted_once(
     start: Start, broker: RawBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await start(broker.url)
-    monkeypatch.setattr(exchange, "select", lambda request, snapshot: 1 / 0)
+    monkeypatch.setattr(heads, "read_head", lambda fields: 1 / 0)
     client = await served.client(GET + GET)
     answer = await client.message()
     assert answer.status == 500

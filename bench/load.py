@@ -1,0 +1,62 @@
+"""Load by wrk: keep-alive connections that ask for one topic after another, for a fixed time."""
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.job import REQUEST_HEADERS, Workload
+from bench.processes import CannotMeasure, program
+
+CONNECTIONS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    requests: int
+    seconds: float
+
+
+def script(workload: Workload) -> str:
+    """wrk's Lua: the requests are made once, and handed out in turn."""
+    headers = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in REQUEST_HEADERS.items())
+    paths = ",\n".join(f'  "{path}"' for path in workload.paths())
+    return f"""\
+{headers}
+local paths = {{
+{paths}
+}}
+local requests, turn = {{}}, 0
+function init(arguments)
+  for place, path in ipairs(paths) do
+    requests[place] = wrk.format("GET", path)
+  end
+end
+function request()
+  turn = turn % #requests + 1
+  return requests[turn]
+end
+"""
+
+
+def put(port: int, script: Path, seconds: int) -> Answered:
+    """Put load on a proxy; raises CannotMeasure where a lookup failed."""
+    options = f"-t1 -c{CONNECTIONS} -d{seconds}s --timeout 10s".split()
+    command = [program("wrk"), *options, "-s", str(script), f"http://127.0.0.1:{port}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
+    if done.returncode:
+        raise CannotMeasure(f"wrk ended with {done.returncode}: {done.stdout}{done.stderr}")
+    return parse(done.stdout)
+
+
+_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60}
+
+
+def parse(output: str) -> Answered:
+    """Read wrk's report. Its last two lines before the rates are there only where something failed."""
+    if failed := re.findall(r"^\s*((?:Socket errors|Non-2xx or 3xx responses): .*)$", output, re.MULTILINE):
+        raise CannotMeasure("; ".join(failed))
+    counted = re.search(r"^\s*(\d+) requests in ([\d.]+)(us|ms|s|m),", output, re.MULTILINE)
+    if counted is None or counted[1] == "0":
+        raise CannotMeasure(f"wrk counted nothing: {output}")
+    return Answered(int(counted[1]), float(counted[2]) * _UNITS[counted[3]])

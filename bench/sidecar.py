@@ -1,0 +1,46 @@
+"""Our own sidecar in the comparison."""
+
+import sys
+from pathlib import Path
+
+import yaml
+
+from bench.job import DOOR, LISTENER, inside, outside
+from bench.places import Place
+from bench.processes import free_ports
+
+
+def sidecar_config(place: Place) -> dict[str, object]:
+    """As an operator would have it: metrics and the event log are on."""
+    metrics, console = free_ports(2)
+    return {
+        "bindAddresses": [f"http://127.0.0.1:{place.port}"],
+        "brokers": {"webServiceUrl": [f"http://127.0.0.1:{place.broker}"]},
+        "ingresses": [{"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": LISTENER}],
+        "advertisedListeners": [
+            {
+                "broker": inside("{n}"),
+                "listeners": [
+                    f"{LISTENER}:https://{outside('{n}')}",
+                    f"{LISTENER}:pulsar://{outside('{n}')}:6650",
+                    f"{LISTENER}:pulsar+ssl://{outside('{n}')}:6651",
+                ],
+            }
+        ],
+        "events": {"path": str(events_folder(place))},
+        "metrics": {"address": f"127.0.0.1:{metrics}"},
+        "console": {"address": f"127.0.0.1:{console}"},
+        "workers": 1,
+        "log": {"level": "warning"},
+    }
+
+
+def events_folder(place: Place) -> Path:
+    return place.folder / "events"
+
+
+def sidecar_command(place: Place, *python_options: str) -> list[str]:
+    """Write what the sidecar reads, and give the command that runs it, under a profiler perhaps."""
+    events_folder(place).mkdir()
+    config = place.write("config.yaml", yaml.safe_dump(sidecar_config(place)))
+    return [sys.executable, *python_options, "-m", "proxy", "run", "--config", config]

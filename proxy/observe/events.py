@@ -1,0 +1,237 @@
+"""The event log: records go into a queue, and a thread of its own makes lines of them and files of lines.
+
+Requests never wait for the disk: adding is an append to a queue with an end. Every event is counted once, as
+written or as dropped: `queue-full` where the thread could not keep up, `disk` where the disk would not take it.
+What retention removes had been written before, and counts as dropped (`retention`) besides.
+"""
+
+import logging
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from itertools import accumulate
+
+from proxy.config.model import Events
+from proxy.observe.files import Folder, Unfinished
+from proxy.observe.lines import event, line, origin
+from proxy.observe.records import Record
+
+__all__ = ["EventLog", "event"]
+
+log = logging.getLogger("proxy.events")
+
+ROOM = 16384
+"""Events that may wait: most of a second at the rate that one process can serve, and some 16 MB."""
+
+PAUSE = 0.2
+"""Seconds between two looks at the queue."""
+
+SLICE = 64
+"""Events made into lines at a stretch. Compression and writing let go of the interpreter, making lines does not:
+requests wait for at most so many of them, half a millisecond, and not for the five that the interpreter allows."""
+
+
+class EventLog:
+    """Start it, add records from one thread, close it.
+
+    `written` and `dropped` are called from the log's own thread, and once more from `close`.
+    """
+
+    def __init__(
+        self,
+        settings: Events,
+        cluster: str,
+        sidecar: str,
+        written: Callable[[int], None],
+        dropped: Callable[[str, int], None],
+        *,
+        clock: Callable[[], float] = time.time,
+        room: int = ROOM,
+    ) -> None:
+        assert settings.path is not None
+        self._settings = settings
+        self._folder = Folder(settings.path, sidecar, settings.compress == "gzip")
+        self._origin = origin(cluster, sidecar)
+        self._written, self._dropped, self._clock = written, dropped, clock
+        # A file alone must not be more than is kept.
+        self._file_bytes = min(settings.rotate_bytes, settings.retain_bytes)
+
+        self._queue: deque[Record] = deque()
+        self._room = room
+        self._refused = 0
+        self._refused_and_counted = 0
+
+        self._file: Unfinished | None = None
+        self._untidy = True
+        """Files of a crash, or of a disk that failed, may have to be finished."""
+        self._failing = False
+        self._lost = 0
+
+        self._count_lock = threading.Lock()
+        self._in_hand = 0
+        """Events taken from the queue and not counted yet."""
+        self._closing = False
+        self._given_up = False
+        self._wake = threading.Event()
+        self._waiting: deque[threading.Event] = deque()
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, record: Record) -> None:
+        """Take a record that nobody will change any more. Never waits, never fails."""
+        if len(self._queue) < self._room:
+            self._queue.append(record)
+        else:
+            self._refused += 1
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until what was added is written or dropped; False where that takes longer."""
+        done = threading.Event()
+        self._waiting.append(done)
+        self._wake.set()
+        return done.wait(timeout)
+
+    def close(self, timeout: float) -> bool:
+        """Write what waits and finish the file; False where the disk takes longer: then the rest is dropped."""
+        self._room = 0
+        self._closing = True
+        self._wake.set()
+        self._thread.join(timeout)
+        with self._count_lock:
+            self._given_up = True
+            if left := self._in_hand + len(self._queue):
+                self._dropped("disk", left)
+            self._in_hand = 0
+            self._queue.clear()
+            self._count_refused()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        self._attempt(self._tidy)
+        while not self._closing:
+            self._wake.wait(PAUSE)
+            self._wake.clear()
+            waiting = len(self._waiting)
+            self._turn()
+            for _ in range(waiting):
+                self._waiting.popleft().set()
+        self._turn()
+        self._attempt(self._finish)
+        for done in self._waiting:
+            done.set()
+
+    def _turn(self) -> None:
+        with self._count_lock:
+            self._count_refused()
+        self._attempt(self._finish_if_old)
+        self._attempt(self._write_queue)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        """Do what the disk may refuse: said once, until it takes events again."""
+        try:
+            work()
+        except OSError as error:
+            if not self._failing:
+                log.warning("events: %s: %s; events are dropped until it can be written", self._folder.path, error)
+            self._failing = True
+            self._let_go()
+
+    def _write_queue(self) -> None:
+        left = len(self._queue)
+        try:
+            while left and not self._given_up:
+                if self._file is None:
+                    self._file = self._begin()
+                lines = [line(record, self._origin) for record in self._take(min(left, SLICE))]
+                left -= len(lines)
+                self._put(lines)
+        except OSError:
+            self._lose(left)
+            raise
+
+    def _put(self, lines: list[bytes]) -> None:
+        """Write lines, to as many files as rotateBytes makes of them; a line of more than that has its own."""
+        while lines:
+            file = self._file = self._file or self._begin()
+            fitting = bisect_right(list(accumulate(map(len, lines))), self._file_bytes - file.size)
+            if not fitting and not file.events:
+                fitting = 1
+            if fitting:
+                file.write(lines[:fitting])
+                self._count_written(fitting)
+            lines = lines[fitting:]
+            if lines:
+                self._finish()
+
+    def _begin(self) -> Unfinished:
+        if self._untidy:
+            self._tidy()
+        return self._folder.begin(self._clock())
+
+    def _finish_if_old(self) -> None:
+        # A clock that was set back would let a file stay open for as long.
+        if self._file is not None and not 0 <= self._clock() - self._file.began < self._settings.rotate_seconds:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._file is not None:
+            self._file.finish()
+            self._file = None
+            self._trim()
+
+    def _tidy(self) -> None:
+        faults = self._folder.salvage(self._clock())
+        self._untidy = bool(faults)
+        if faults and not self._failing:
+            log.warning("events: an unfinished file of a crash cannot be finished: %s", faults[0])
+        self._trim()
+
+    def _trim(self) -> None:
+        if events := self._folder.trim(self._settings.retain_bytes):
+            self._dropped("retention", events)
+
+    def _let_go(self) -> None:
+        """Finish what a failed disk has of the file; where it refuses that too, it is left for later."""
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.mend()
+                file.finish()
+            except OSError:
+                file.close()
+                self._untidy = True
+
+    def _take(self, count: int) -> list[Record]:
+        with self._count_lock:
+            taken = [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
+            self._in_hand = len(taken)
+        return taken
+
+    def _count_written(self, count: int) -> None:
+        with self._count_lock:
+            if not self._given_up:
+                self._in_hand -= count
+                self._written(count)
+        if self._failing:
+            log.info("events: %s can be written again; %d events were lost", self._folder.path, self._lost)
+            self._failing, self._lost = False, 0
+
+    def _lose(self, waiting: int) -> None:
+        """Drop what is in hand and so many of those that wait."""
+        with self._count_lock:
+            if not self._given_up:
+                for _ in range(waiting):
+                    self._queue.popleft()
+                lost, self._in_hand = self._in_hand + waiting, 0
+                self._lost += lost
+                self._dropped("disk", lost)
+
+    def _count_refused(self) -> None:
+        refused = self._refused
+        if count := refused - self._refused_and_counted:
+            self._refused_and_counted = refused
+            self._dropped("queue-full", count)

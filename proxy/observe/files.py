@@ -1,0 +1,268 @@
+"""Files of events: unfinished ones that begin with a dot, finished ones under their name, and what a crash left.
+
+An unfinished file is whole after every write, as far as its content goes: each write ends with what ends the file,
+and the next one begins by overwriting that. So finishing is a rename, which a full disk allows, and kill -9 costs
+no more than the write it interrupts.
+"""
+
+import contextlib
+import fcntl
+import gzip
+import json
+import logging
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import takewhile
+from pathlib import Path
+from typing import BinaryIO
+
+log = logging.getLogger("proxy.events")
+
+# RFC 1952: deflate, no flags, no time, fastest algorithm, unknown system.
+_GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
+# RFC 1951 3.2.6: a last block without content; it can stand wherever a sync flush has ended on a byte.
+_LAST_BLOCK = b"\x03\x00"
+
+_PIECE = 65536
+
+
+class _Plain:
+    """Lines as they are."""
+
+    suffix = ".jsonl"
+
+    def encode(self, data: bytes) -> bytes:
+        return data
+
+    def tail(self) -> bytes:
+        return b""
+
+
+class _Gzip:
+    """Lines compressed as one stream: a tenth of their size, where a stream for each write would be half."""
+
+    suffix = ".jsonl.gz"
+
+    def __init__(self) -> None:
+        self._head = _GZIP_HEAD
+        self._deflate = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+        self._crc = 0
+        self._size = 0
+
+    def encode(self, data: bytes) -> bytes:
+        self._crc = zlib.crc32(data, self._crc)
+        self._size += len(data)
+        head, self._head = self._head, b""
+        return head + self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+
+    def tail(self) -> bytes:
+        return _LAST_BLOCK + struct.pack("<II", self._crc, self._size & 0xFFFFFFFF)
+
+
+class Unfinished:
+    """A file that is being written, with the lock that tells it from what a crash left. Raises OSError."""
+
+    def __init__(self, folder: Path, stem: str, compress: bool, now: float) -> None:
+        self.began = now
+        self.events = 0
+        self.size = 0
+        """Bytes of its lines, before compression."""
+        self._codec = _Gzip() if compress else _Plain()
+        self._folder, self._stem = folder, stem
+        self._path = folder / f".{stem}{self._codec.suffix}"
+        self._end = 0
+        self._tail = b""
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        _lock(self._file)
+        self._inode = os.fstat(self._file).st_ino
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Add whole lines. After a failure nothing can be added: the compression goes on from what is not there."""
+        data = b"".join(lines)
+        encoded = self._codec.encode(data)
+        tail = self._codec.tail()
+        self._put(encoded + tail, self._end)
+        # Nobody tells the holder of an open file that its folder is gone, or another disk in its place.
+        if os.stat(self._path).st_ino != self._inode:
+            raise FileNotFoundError(f"{self._path} is gone")
+        self._end += len(encoded)
+        self._tail = tail
+        self.size += len(data)
+        self.events += len(lines)
+
+    def mend(self) -> None:
+        """Be as before the write that failed."""
+        self._put(self._tail, self._end)
+        os.ftruncate(self._file, self._end + len(self._tail))
+
+    def finish(self) -> None:
+        """Go to its place; without an event there is none to go to."""
+        if self.events:
+            os.fsync(self._file)
+            os.rename(self._path, self._folder / f"{self._stem}_{self.events}{self._codec.suffix}")
+        else:
+            os.unlink(self._path)
+        self.close()
+
+    def discard(self) -> None:
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it as it is."""
+        with contextlib.suppress(OSError):  # a network's disk may say so late as now that it failed
+            os.close(self._file)
+
+    def _put(self, data: bytes, place: int) -> None:
+        while data:
+            count = os.pwrite(self._file, data, place)
+            data, place = data[count:], place + count
+
+
+class Folder:
+    """A sidecar's files in a folder that it may share with others: those of other sidecars are left alone.
+
+    Names are TIME_SIDECAR_COUNTER_EVENTS, so they sort by time, are nobody else's, and say what is lost with them.
+    """
+
+    def __init__(self, path: str, sidecar: str, compress: bool) -> None:
+        self.path = Path(path)
+        self._sidecar = re.sub(r"[^A-Za-z0-9.-]", "-", sidecar)[:128]
+        self._compress = compress
+        self._begun = 0
+        stem = rf"\d{{8}}T\d{{6}}\.\d{{6}}Z_{re.escape(self._sidecar)}_\d+"
+        self._finished = re.compile(rf"{stem}_(\d+)\.jsonl(?:\.gz)?")
+        self._unfinished = re.compile(rf"\.({stem})(\.jsonl(?:\.gz)?)")
+
+    def begin(self, now: float) -> Unfinished:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._begun += 1
+        time = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        return Unfinished(self.path, f"{time}_{self._sidecar}_{self._begun:06d}", self._compress, now)
+
+    def trim(self, keep: int) -> int:
+        """Remove the oldest finished files beyond so many bytes; says how many events were in them."""
+        sizes: dict[str, int] = {}
+        for entry in os.scandir(self.path):
+            if self._finished.fullmatch(entry.name):
+                with contextlib.suppress(FileNotFoundError):  # whoever collects them may be faster
+                    sizes[entry.name] = entry.stat().st_size
+        events, total = 0, sum(sizes.values())
+        for name in sorted(sizes):
+            if total <= keep:
+                break
+            total -= sizes[name]
+            events += self._remove(name)
+        return events
+
+    def _remove(self, name: str) -> int:
+        match = self._finished.fullmatch(name)
+        assert match is not None
+        try:
+            os.unlink(self.path / name)
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            log.warning("events: %s is beyond retainBytes and cannot be removed: %s", self.path / name, error)
+            return 0
+        return int(match[1])
+
+    def salvage(self, now: float) -> list[OSError]:
+        """Finish what a crash left; returns why something is still left."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        faults = []
+        for name in sorted(os.listdir(self.path)):
+            if match := self._unfinished.fullmatch(name):
+                try:
+                    self._salvage(self.path / name, match[1], match[2], now)
+                except OSError as error:
+                    faults.append(error)
+        return faults
+
+    def _salvage(self, path: Path, stem: str, suffix: str, now: float) -> None:
+        """Whole: renamed. Torn: its whole lines go into a new file. Empty: removed. Of a process that lives: left."""
+        compressed = suffix.endswith(".gz")
+        with path.open("rb") as file:
+            if not _lock(file.fileno()):
+                return
+            events = _count(file, compressed)
+            if events:
+                path.rename(self.path / f"{stem}_{events}{suffix}")
+                return
+            file.seek(0)
+            self._copy(_readable(file, compressed), now)
+            path.unlink()
+
+    def _copy(self, pieces: Iterator[bytes], now: float) -> None:
+        copy = self.begin(now)
+        try:
+            for piece in pieces:
+                lines = piece.splitlines(keepends=True)
+                events = list(takewhile(_is_event, lines))
+                copy.write(events)
+                if len(events) < len(lines):
+                    break
+            copy.finish()
+        except OSError:
+            copy.discard()
+            raise
+
+
+def _lock(file: int) -> bool:
+    """Whether nobody else has it; a file system without locks is taken for one where nobody has."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _is_event(line: bytes) -> bool:
+    """What was torn may be read as something that was never written."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def _count(file: BinaryIO, compressed: bool) -> int | None:
+    """The lines of a file; None where it is torn."""
+    lines, last = 0, b"\n"
+    source = gzip.GzipFile(fileobj=file) if compressed else file
+    try:
+        while piece := source.read(_PIECE):
+            lines += piece.count(b"\n")
+            last = piece[-1:]
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return None
+    return lines if last == b"\n" else None
+
+
+def _readable(file: BinaryIO, compressed: bool) -> Iterator[bytes]:
+    """Whole lines, in pieces, as far as a torn file can be read."""
+    rest = b""
+    for piece in _inflated(file) if compressed else iter(lambda: file.read(_PIECE), b""):
+        whole, newline, rest = (rest + piece).rpartition(b"\n")
+        if newline:
+            yield whole + newline
+
+
+def _inflated(file: BinaryIO) -> Iterator[bytes]:
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    while piece := file.read(_PIECE):
+        before = inflate.copy()
+        try:
+            yield inflate.decompress(piece)
+        except zlib.error:
+            # An error takes the output before it along: byte by byte, all but the last is had.
+            with contextlib.suppress(zlib.error):
+                for place in range(len(piece)):
+                    yield before.decompress(piece[place : place + 1])
+            return

@@ -1,0 +1,81 @@
+"""The answer to one request, written to the client as bytes: whole, as it comes, or of our own."""
+
+import logging
+
+from proxy.observe.records import Record
+from proxy.selection import Refusal
+from proxy.web import heads
+from proxy.web.client import ClientConnection
+from proxy.web.upstream import BodyBroken, UpstreamConnection, UpstreamError
+
+log = logging.getLogger("proxy.web")
+
+
+class Reply:
+    """One answer. Its head goes out once; what goes wrong after that can only be shown by breaking off."""
+
+    def __init__(self, client: ClientConnection, record: Record, chunks: bool, keep_alive: bool) -> None:
+        self._client = client
+        self._record = record
+        self._chunks = chunks
+        """Whether the client knows chunks: HTTP/1.0 does not."""
+        self.keep_alive = keep_alive
+
+    def whole(self, status: int, reason: bytes, headers: heads.Headers, body: bytes) -> None:
+        headers.append((b"Content-Length", b"%d" % len(body)))
+        self.head(status, reason, headers, body)
+
+    def head(self, status: int, reason: bytes, headers: heads.Headers, body: bytes = b"") -> None:
+        """The head, and what follows it in the same write."""
+        record = self._record
+        headers.append((b"X-Request-Id", record.id.encode()))
+        if self._client.is_draining or self._client.has_unread_body:
+            self.keep_alive = False  # the rest of a body would be taken for a request
+        if not self.keep_alive:
+            headers.append((b"Connection", b"close"))
+        record.status = status
+        record.response_bytes += len(body)
+        self._client.write(heads.write_head(b"HTTP/1.1 %d %b" % (status, reason), headers) + body)
+
+    def refuse(self, refusal: Refusal, close: bool = False) -> None:
+        """An answer of our own."""
+        record = self._record
+        self.keep_alive = self.keep_alive and not close
+        if refusal.detail:
+            log.warning("%s %s %s: %s: %s", record.id, record.method, record.kind, refusal.text, refusal.detail)
+        reason, headers, body = heads.own_answer(refusal.status, refusal.code, refusal.text)
+        if refusal.retry_after:
+            headers.append((b"Retry-After", b"%d" % refusal.retry_after))
+        self.head(refusal.status, reason, headers, body if record.method != "HEAD" else b"")
+
+    async def stream(self, connection: UpstreamConnection, headers: heads.Headers, data: bytes, within: float) -> bool:
+        """An answer as it comes, `data` being what has come of it; false where it broke on the way."""
+        chunked = False
+        if connection.length is not None:
+            headers.append((b"Content-Length", b"%d" % connection.length))
+        elif self._chunks:
+            chunked = True
+            headers.append((b"Transfer-Encoding", b"chunked"))
+        else:
+            self.keep_alive = False
+        self.head(connection.status, connection.reason, headers)
+        try:
+            while data or (data := await connection.read(within)):
+                self._record.response_bytes += len(data)
+                self._client.write(b"%x\r\n%b\r\n" % (len(data), data) if chunked else data)
+                data = b""
+                await self._client.drain(within)
+        except UpstreamError as error:
+            # The head is out: a broken connection is the only way left to say that this is not all.
+            log.warning("%s %s %s: %s", self._record.id, self._record.method, self._record.kind, error)
+            if not isinstance(error, BodyBroken):
+                self._record.upstream_errors.append(error.code)
+            self.break_off(gently=chunked or connection.length is not None)
+            return False
+        if chunked:
+            self._client.write(b"0\r\n\r\n")
+        return True
+
+    def break_off(self, gently: bool) -> None:
+        self.keep_alive = False
+        self._client.break_off(gently)

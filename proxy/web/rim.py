@@ -1,0 +1,76 @@
+"""What all exchanges share: the snapshot in force, the connections to brokers, and those who keep the records."""
+
+import secrets
+from functools import lru_cache
+from itertools import count
+
+from proxy.answers import LookupAnswer, put_on_listener
+from proxy.observe.events import EventLog
+from proxy.observe.metrics import Metrics
+from proxy.observe.records import Record
+from proxy.requests import Request
+from proxy.snapshot import Snapshot
+from proxy.verdicts import Verdict, judge
+from proxy.web.bodies import ReplayBudget
+from proxy.web.pool import Pool
+
+
+class Rules:
+    """A snapshot with a memory. Doors, hosts and answers are few, so most decisions have been made before."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.config = snapshot.config
+
+        @lru_cache(4096)
+        def judged(request: Request) -> Verdict:
+            return judge(request, snapshot)
+
+        # The owner's answer is the same for all its topics.
+        @lru_cache(1024)
+        def on_listener(body: bytes, listener: str) -> LookupAnswer:
+            return put_on_listener(body, listener, snapshot)
+
+        self.judge = judged
+        self.on_listener = on_listener
+
+
+class Rim:
+    """The shared things of one sidecar."""
+
+    def __init__(self, snapshot: Snapshot, pool: Pool, metrics: Metrics, events: EventLog | None = None) -> None:
+        self.pool = pool
+        self.metrics = metrics
+        self._events = events
+        self.budget = ReplayBudget(snapshot.config.limits.replay_total_bytes)
+        self._ids = secrets.token_hex(6)
+        self._count = count(1)
+        self.install(snapshot)
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Put a snapshot in force; requests that have begun keep theirs."""
+        self.rules = Rules(snapshot)
+        self.budget.resize(snapshot.config.limits.replay_total_bytes)
+        self.metrics.generation.set(snapshot.generation)
+        self.metrics.book_entries.set(len(snapshot.book.entries), "config")
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.rules.snapshot
+
+    def begin(self) -> bool:
+        """One more request; false where it is one too many."""
+        in_flight = self.metrics.in_flight.values
+        in_flight["http",] += 1
+        return in_flight["http",] <= self.rules.config.limits.in_flight
+
+    def new_id(self) -> str:
+        """A request's id, unlike any other of any sidecar."""
+        return f"{self._ids}-{next(self._count):x}"
+
+    def finish(self, record: Record) -> None:
+        """A request is over."""
+        self.metrics.in_flight.values["http",] -= 1
+        self.metrics.count(record)
+        if self._events is not None:
+            self._events.add(record)

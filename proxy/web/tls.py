@@ -1,0 +1,249 @@
+"""TLS towards clients and towards brokers, with certificates that are taken up again when their files change.
+
+Who asks for `refresh`, and how often, is the service's business.
+"""
+
+import logging
+import os
+import ssl
+from collections.abc import Callable
+
+from proxy.config import Config
+from proxy.config import model as keys
+
+log = logging.getLogger("proxy.tls")
+
+_Stamp = tuple[tuple[int, ...] | None, ...]
+
+
+class CannotLoad(ValueError):
+    """A file that the config names for TLS is of no use: says which, and why."""
+
+
+class WrongIdentity(OSError):
+    """Whoever answered has a good certificate, and is not who was expected."""
+
+
+class ServerTls:
+    """What the https sockets show. `context` is for create_server, and stays one object for as long as they live."""
+
+    def __init__(self, tls: keys.ServerTls) -> None:
+        paths = [path for path in (tls.certificate, tls.key, tls.client_ca) if path is not None]
+        self._loaded = _Loaded(paths, lambda: _server_context(tls))
+        self.context = _Newest(self._loaded.context)
+
+    def refresh(self) -> bool:
+        """Whether changed files are in force for handshakes from now on; connections that there are stay."""
+        changed = self._loaded.refresh()
+        self.context.newest = self._loaded.context
+        return changed
+
+    def adopt(self, other: "ServerTls") -> None:
+        """Show from now on what the other one does: for a new config, whose files may be others."""
+        self._loaded = other._loaded
+        self.context.newest = self._loaded.context
+
+
+class BrokerTls:
+    """How https brokers are dialled. To read the system's CAs takes 30 ms, so it waits until a broker has https."""
+
+    def __init__(self, config: Config) -> None:
+        self._tls = config.brokers.tls
+        self._loaded: _Loaded | None = None
+        if _has_https_brokers(config):
+            self._loaded = self._load()
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the next connection; raises CannotLoad."""
+        if self._loaded is None:
+            self._loaded = self._load()
+        return self._loaded.context
+
+    def refresh(self) -> bool:
+        """Whether changed files are in force for connections from now on; those that there are stay."""
+        return self._loaded is not None and self._loaded.refresh()
+
+    def verify(self, peer: ssl.SSLObject) -> None:
+        """Raise WrongIdentity unless the peer is the one that `peerIdentity` names, before anything is sent to it.
+
+        An X.509-SVID has exactly one URI (SPIFFE X509-SVID 2), so that a certificate with two is nobody's.
+        """
+        expected = self._tls.peer_identity
+        if expected is None:
+            return
+        names = (peer.getpeercert() or {}).get("subjectAltName", ())
+        found = [str(name[1]) for name in names if name[0] == "URI"]
+        if found != [expected]:
+            raise WrongIdentity(f"its certificate has the identity {' and '.join(found) or '(none)'}, not {expected}")
+
+    def _load(self) -> "_Loaded":
+        tls = self._tls
+        paths = [path for path in (tls.ca, tls.certificate, tls.key) if path is not None]
+        return _Loaded(paths, lambda: _broker_context(tls))
+
+
+class _Newest(ssl.SSLContext):
+    """Stands for whichever context is newest when a handshake begins.
+
+    An sni_callback could swap contexts too, but too late: OpenSSL has then looked for a session to resume among those
+    of the first context, where a client can be whose CA is no longer trusted. Here nothing outlives its context.
+    """
+
+    newest: ssl.SSLContext
+
+    def __new__(cls, newest: ssl.SSLContext) -> "_Newest":
+        self = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        self.newest = newest
+        return self
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return self.newest.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+
+
+class _Loaded:
+    """A context, and the files that it was made from."""
+
+    def __init__(self, paths: list[str], make: Callable[[], ssl.SSLContext]) -> None:
+        self._paths = paths
+        self._make = make
+        self._stamp = _stamp(paths)  # before reading: what changes meanwhile is read again
+        self.context = make()
+
+    def refresh(self) -> bool:
+        stamp = _stamp(self._paths)
+        if stamp == self._stamp:
+            return False
+        self._stamp = stamp  # also where it fails, so that a fault is told once
+        try:
+            self.context = self._make()
+        except CannotLoad as fault:
+            log.warning("%s; what was loaded before stays in force", fault)
+            return False
+        log.info("changed certificates are in force: %s", ", ".join(self._paths))
+        return True
+
+
+def _stamp(paths: list[str]) -> _Stamp:
+    """What differs when a file has changed, or when a link on the way to it leads elsewhere."""
+
+    def one(path: str) -> tuple[int, ...] | None:
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None
+        # The time of change moves with every write, and also when a key is made readable.
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+    return tuple(map(one, paths))
+
+
+def _has_https_brokers(config: Config) -> bool:
+    inside = (line.listeners.get(config.internal_listener_name, {}) for line in config.advertised_listeners)
+    pools = (*config.web_pool, *config.function_pool)
+    return any(url.scheme == "https" for url in pools) or any("https" in urls for urls in inside)
+
+
+# Contexts are made by hand, not by create_default_context: that turns VERIFY_X509_STRICT on from Python 3.13, which
+# refuses the CAs of many clusters.
+
+
+def _server_context(tls: keys.ServerTls) -> ssl.SSLContext:
+    context = _modern(ssl.PROTOCOL_TLS_SERVER)
+    assert tls.certificate is not None
+    assert tls.key is not None
+    _load_pair(context, "tls", tls.certificate, tls.key)
+    if tls.client_ca is not None:
+        _load_ca(context, "tls.clientCa", tls.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def _broker_context(tls: keys.BrokerTls) -> ssl.SSLContext:
+    context = _modern(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = tls.peer_identity is None
+    if tls.ca is not None:
+        _load_ca(context, "brokers.tls.ca", tls.ca)
+    else:
+        context.load_default_certs()
+    if tls.certificate is not None:
+        assert tls.key is not None
+        _load_pair(context, "brokers.tls", tls.certificate, tls.key)
+    return context
+
+
+def _modern(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _load_ca(context: ssl.SSLContext, place: str, path: str) -> None:
+    _read(place, path)
+    try:
+        context.load_verify_locations(path)
+    except OSError:
+        raise CannotLoad(f"{place}: {path} does not hold whole CA certificates in PEM") from None
+
+
+def _load_pair(context: ssl.SSLContext, section: str, certificate: str, key: str) -> None:
+    chain = _read(f"{section}.certificate", certificate)
+    _read(f"{section}.key", key)
+    try:
+        context.load_cert_chain(certificate, key, password=_no_passphrase)
+    except CannotLoad as fault:
+        raise CannotLoad(f"{section}.key: {key} {fault}") from None
+    except OSError as error:
+        reason = getattr(error, "reason", None)
+        if reason == "KEY_VALUES_MISMATCH":
+            raise CannotLoad(f"{section}.key: {key} is not the key of {certificate}") from None
+        if not _is_chain(chain):
+            raise CannotLoad(f"{section}.certificate: {certificate} does not hold whole certificates in PEM") from None
+        problem = f" ({in_words(error)})" if reason else ""
+        raise CannotLoad(f"{section}.key: {key} does not hold a key in PEM that can be used{problem}") from None
+
+
+def _no_passphrase() -> str:
+    raise CannotLoad("is locked by a passphrase: give a key without one")  # or OpenSSL would ask the terminal
+
+
+def _is_chain(data: bytes) -> bool:
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=data.decode("ascii", "ignore"))
+    except (ssl.SSLError, ValueError):  # the latter where it is empty
+        return False
+    return True
+
+
+def _read(place: str, path: str) -> bytes:
+    """A file's content; OpenSSL's own complaints do not say which file they mean."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise CannotLoad(f"{place}: {path} cannot be read: {error.strerror}") from None
+
+
+def in_words(error: OSError) -> str:
+    """Why a connection failed, without the names and line numbers of OpenSSL's and Python's sources."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate verify failed: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+    return str(error.strerror or error) or "the connection was reset"
+
+
+def ends_whole(peer: ssl.SSLObject) -> bool:
+    """Whether a connection that has ended was ended by its peer, with a close_notify, and not by somebody between."""
+    try:
+        return not peer.read(1)
+    except ssl.SSLError:  # more would be wanted, if there were more
+        return False

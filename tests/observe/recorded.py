@@ -1,0 +1,129 @@
+"""Finished requests to be written, an event log that counts, and what a reader finds in its folder."""
+
+import gzip
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from proxy.authorities import Authority
+from proxy.config.model import Events
+from proxy.ingresses import Ingress
+from proxy.observe.events import EventLog
+from proxy.observe.records import Record
+from proxy.requests import Request, Target
+from proxy.selection import Selection
+
+PUBLIC = Ingress("public", ("pulsar.example.com",), "external")
+HOST = Authority("pulsar.example.com", 8443)
+LOOKUP = Target("lookup", "lookup", "acme", "orders", "persistent://acme/orders/paid")
+
+SECONDS = 10.0
+"""More than anything here takes; a test that needs it all has failed."""
+
+
+def lookup(number: int = 0, **changes: Any) -> Record:
+    """A lookup that came through the public door and was answered."""
+    values: dict[str, Any] = {
+        "id": f"{number:032x}",
+        "time": 1_763_294_400.123456,
+        "generation": 7,
+        "method": "GET",
+        "bind": "0.0.0.0:8443",
+        "peer": "10.1.2.3",
+        "user_agent": b"Pulsar-Java-v4.0.1",
+        "target": LOOKUP,
+        "request": Request(LOOKUP, HOST, None, "https"),
+        "selection": Selection(PUBLIC, "external", "ingress"),
+        "listener": "external",
+        "status": 200,
+        "broker": "pulsar-broker-2:8080",
+        "duration": 0.0012345678,
+        "upstream_duration": 0.00098765,
+        "response_bytes": 254,
+    }
+    return Record(**(values | changes))
+
+
+class Clock:
+    """A time that only the test moves."""
+
+    def __init__(self, now: float = 1_763_294_400.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Counted:
+    """An event log and what it said of its events."""
+
+    def __init__(
+        self,
+        folder: Path,
+        sidecar: str = "gateway-7f9c-abcde",
+        clock: Callable[[], float] | None = None,
+        room: int = 16384,
+        **settings: Any,
+    ) -> None:
+        self.folder = folder
+        self.added = 0
+        self.written = 0
+        self.dropped: Counter[str] = Counter()
+        self.log = EventLog(
+            Events.model_validate({"path": str(folder), **settings}),
+            "pulsar",
+            sidecar,
+            self._count_written,
+            self._count_dropped,
+            clock=clock or Clock(),
+            room=room,
+        )
+
+    def _count_written(self, count: int) -> None:
+        self.written += count
+
+    def _count_dropped(self, reason: str, count: int) -> None:
+        self.dropped[reason] += count
+
+    def add(self, count: int = 1, **changes: Any) -> None:
+        for _ in range(count):
+            self.log.add(lookup(self.added, **changes))
+            self.added += 1
+
+    def flush(self) -> None:
+        assert self.log.flush(SECONDS)
+
+    def close(self) -> None:
+        assert self.log.close(SECONDS)
+        assert self.accounted == self.added
+
+    @property
+    def accounted(self) -> int:
+        """Every event is written or dropped; what retention removed was written before."""
+        return self.written + self.dropped.total() - self.dropped["retention"]
+
+
+def finished(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def unfinished(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.name.startswith("."))
+
+
+def lines(path: Path) -> list[bytes]:
+    """The lines of a finished file, which ends where a line does."""
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    assert data.endswith(b"\n")
+    return data.split(b"\n")[:-1]
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in finished(folder) for line in lines(path)]
+
+
+def numbers(folder: Path) -> list[int]:
+    """Which of the events that were added are in finished files, in order."""
+    return [int(event["id"], 16) for event in events(folder)]

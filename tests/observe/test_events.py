@@ -1,0 +1,288 @@
+"""The event log: nothing waits for it, every event is written or counted as dropped, files are whole or have a dot."""
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+from recorded import SECONDS, Clock, Counted, events, finished, lines, lookup, numbers, unfinished
+
+from proxy.observe.events import event
+from proxy.observe.lines import line, origin
+
+LINE = len(line(lookup(), origin("pulsar", "gateway-7f9c-abcde")))
+"""Bytes of each of the events that are added here."""
+
+
+def test_what_is_added_is_in_a_finished_file_after_close(tmp_path: Path) -> None:
+    log = Counted(tmp_path / "made" / "if" / "missing")
+    log.log.start()
+    log.add(200)
+    log.close()
+    assert (log.written, log.dropped) == (200, {})
+    assert [path.suffixes[-2:] for path in finished(log.folder)] == [[".jsonl", ".gz"]]
+    assert unfinished(log.folder) == []
+    assert events(log.folder) == [event(lookup(number), "pulsar", "gateway-7f9c-abcde") for number in range(200)]
+
+
+def test_files_need_not_be_compressed(tmp_path: Path) -> None:
+    log = Counted(tmp_path, compress="none")
+    log.log.start()
+    log.add(3)
+    log.close()
+    (path,) = finished(tmp_path)
+    assert path.name.endswith("_3.jsonl")
+    assert path.read_bytes().count(b"\n") == 3
+    assert numbers(tmp_path) == [0, 1, 2]
+
+
+def test_a_log_without_events_leaves_no_file(tmp_path: Path) -> None:
+    log = Counted(tmp_path)
+    log.log.start()
+    log.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unfinished_file_begins_with_a_dot_and_is_counted_as_written(tmp_path: Path) -> None:
+    log = Counted(tmp_path)
+    log.log.start()
+    log.add(5)
+    log.flush()
+    assert log.written == 5
+    assert finished(tmp_path) == []
+    assert len(unfinished(tmp_path)) == 1
+    log.close()
+
+
+def test_an_unfinished_file_is_whole_between_any_two_writes(tmp_path: Path) -> None:
+    """So kill -9 costs the write it interrupts and nothing else."""
+    log = Counted(tmp_path)
+    log.log.start()
+    for turn in range(1, 6):
+        log.add(turn)
+        log.flush()
+        (path,) = unfinished(tmp_path)
+        assert len(lines(path)) == log.added
+    log.close()
+
+
+def test_a_queue_that_is_full_drops_and_counts(tmp_path: Path) -> None:
+    log = Counted(tmp_path, room=10)
+    log.add(25)
+    log.log.start()
+    log.close()
+    assert (log.written, log.dropped) == (10, {"queue-full": 15})
+    assert numbers(tmp_path) == list(range(10))
+
+
+def test_there_is_room_again_once_the_thread_has_caught_up(tmp_path: Path) -> None:
+    log = Counted(tmp_path, room=10)
+    log.add(12)
+    log.log.start()
+    log.flush()
+    log.add(10)
+    log.close()
+    assert (log.written, log.dropped) == (20, {"queue-full": 2})
+
+
+class TestRotation:
+    def test_by_size_of_the_lines_before_compression(self, tmp_path: Path) -> None:
+        log = Counted(tmp_path, rotateBytes=3 * LINE)
+        log.log.start()
+        log.add(10)
+        log.close()
+        assert [len(lines(path)) for path in finished(tmp_path)] == [3, 3, 3, 1]
+        assert numbers(tmp_path) == list(range(10))
+
+    def test_by_size_whatever_the_batches(self, tmp_path: Path) -> None:
+        log = Counted(tmp_path, rotateBytes=100 * LINE, compress="none")
+        log.log.start()
+        for _ in range(25):
+            log.add(30)
+            log.flush()
+        log.close()
+        assert [path.stat().st_size for path in finished(tmp_path)] == [100 * LINE] * 7 + [50 * LINE]
+        assert numbers(tmp_path) == list(range(750))
+
+    def test_a_line_longer_than_a_file_may_be_has_its_own(self, tmp_path: Path) -> None:
+        log = Counted(tmp_path, rotateBytes=10)
+        log.log.start()
+        log.add(3)
+        log.close()
+        assert [len(lines(path)) for path in finished(tmp_path)] == [1, 1, 1]
+
+    def test_by_time(self, tmp_path: Path) -> None:
+        clock = Clock()
+        log = Counted(tmp_path, clock=clock, rotateSeconds=60)
+        log.log.start()
+        log.add(2)
+        log.flush()
+        clock.now += 59
+        log.flush()
+        assert finished(tmp_path) == []
+        clock.now += 1
+        log.flush()
+        assert numbers(tmp_path) == [0, 1]
+        assert unfinished(tmp_path) == []
+        log.add(1)
+        log.close()
+        assert [len(lines(path)) for path in finished(tmp_path)] == [2, 1]
+
+    def test_by_time_though_the_clock_was_set_back(self, tmp_path: Path) -> None:
+        clock = Clock()
+        log = Counted(tmp_path, clock=clock, rotateSeconds=60)
+        log.log.start()
+        log.add(1)
+        log.flush()
+        clock.now -= 3600
+        log.flush()
+        assert numbers(tmp_path) == [0]
+        log.close()
+
+    def test_names_sort_by_time_and_say_whose_and_how_many(self, tmp_path: Path) -> None:
+        clock = Clock()
+        log = Counted(tmp_path, clock=clock, rotateBytes=2 * LINE)
+        log.log.start()
+        for _ in range(3):
+            log.add(4)
+            log.flush()
+            clock.now += 7200.000001
+        log.close()
+        names = [path.name for path in finished(tmp_path)]
+        assert names[0] == "20251116T120000.000000Z_gateway-7f9c-abcde_000001_2.jsonl.gz"
+        assert len(names) == 6
+        assert numbers(tmp_path) == list(range(12))
+
+    def test_any_sidecar_name_makes_a_file_name(self, tmp_path: Path) -> None:
+        log = Counted(tmp_path, sidecar="../_ä b\n" + "x" * 300)
+        log.log.start()
+        log.add(1)
+        log.close()
+        (path,) = finished(tmp_path)
+        assert re.fullmatch(r"[0-9TZ.]+_[A-Za-z0-9.-]+_000001_1\.jsonl\.gz", path.name)
+
+    def test_two_sidecars_and_two_runs_share_a_folder(self, tmp_path: Path) -> None:
+        for clock in (Clock(), Clock(1_763_294_401.0)):
+            logs = [Counted(tmp_path, sidecar=sidecar, clock=clock) for sidecar in ("gateway-0", "gateway-1")]
+            for log in logs:
+                log.log.start()
+                log.add(2)
+                log.flush()
+            for log in logs:
+                log.close()
+        assert len(finished(tmp_path)) == 4
+        assert len(events(tmp_path)) == 8
+
+
+class TestRetention:
+    def test_the_oldest_go_and_are_counted(self, tmp_path: Path) -> None:
+        log = Counted(tmp_path, compress="none", rotateBytes=10 * LINE, retainBytes=25 * LINE)
+        log.log.start()
+        log.add(50)
+        log.close()
+        assert numbers(tmp_path) == list(range(30, 50))
+        assert (log.written, log.dropped) == (50, {"retention": 30})
+
+    def test_files_of_earlier_runs_count(self, tmp_path: Path) -> None:
+        first = Counted(tmp_path, compress="none")
+        first.log.start()
+        first.add(8)
+        first.close()
+        second = Counted(tmp_path, clock=Clock(1_763_300_000.0), compress="none", retainBytes=10 * LINE)
+        second.log.start()
+        second.add(5)
+        second.close()
+        assert second.dropped == {"retention": 8}
+        assert numbers(tmp_path) == [0, 1, 2, 3, 4]
+
+    def test_it_holds_from_the_start(self, tmp_path: Path) -> None:
+        first = Counted(tmp_path, compress="none", rotateBytes=2 * LINE)
+        first.log.start()
+        first.add(8)
+        first.close()
+        second = Counted(tmp_path, compress="none", retainBytes=4 * LINE)
+        second.log.start()
+        second.close()
+        assert second.dropped == {"retention": 4}
+        assert numbers(tmp_path) == [4, 5, 6, 7]
+
+    def test_files_of_others_are_left_alone(self, tmp_path: Path) -> None:
+        strangers = [
+            "20000101T000000.000000Z_gateway-7f9c-abcde-2_000001_9.jsonl.gz",
+            "20000101T000000.000000Z_other_000001_9.jsonl.gz",
+            "notes.jsonl",
+        ]
+        for name in strangers:
+            (tmp_path / name).write_bytes(b"x" * 100_000)
+        log = Counted(tmp_path, retainBytes=1)
+        log.log.start()
+        log.add(1)
+        log.close()
+        assert [path.name for path in finished(tmp_path)] == strangers
+        assert log.dropped == {"retention": 1}
+
+    def test_a_file_is_never_more_than_is_kept(self, tmp_path: Path) -> None:
+        log = Counted(tmp_path, compress="none", retainBytes=10 * LINE)
+        log.log.start()
+        log.add(25)
+        log.close()
+        assert numbers(tmp_path) == [20, 21, 22, 23, 24]
+
+
+class TestClosing:
+    @pytest.mark.parametrize(
+        ("place", "written"),
+        [
+            pytest.param(1, 0, id="at the start"),
+            pytest.param(2, 0, id="at a file"),
+            pytest.param(3, 2, id="amid lines"),
+        ],
+    )
+    def test_a_disk_that_hangs_is_not_waited_for(self, tmp_path: Path, place: int, written: int) -> None:
+        """The clock is asked where a file is looked for or begun: there the thread is held."""
+        asked = 0
+        hangs, goes_on = threading.Event(), threading.Event()
+
+        def clock() -> float:
+            nonlocal asked
+            asked += 1
+            if asked == place:
+                hangs.set()
+                assert goes_on.wait(SECONDS)
+            return 1_763_294_400.0
+
+        log = Counted(tmp_path, clock=clock, rotateBytes=2 * LINE)
+        log.add(7)
+        log.log.start()
+        assert hangs.wait(SECONDS)
+        assert not log.log.close(0)
+        assert (log.written, log.dropped) == (written, {"disk": 7 - written})
+        goes_on.set()
+        assert log.log.close(SECONDS)
+        assert (log.written, log.dropped) == (written, {"disk": 7 - written})
+
+    def test_what_is_added_while_others_flush_and_close_is_accounted_for(self, tmp_path: Path) -> None:
+        log = Counted(tmp_path, room=100, rotateBytes=20 * LINE)
+        log.log.start()
+        flushing = [threading.Thread(target=log.flush) for _ in range(4)]
+        for number in range(2000):
+            log.add()
+            if number % 500 == 0:
+                flushing[number // 500].start()
+        for thread in flushing:
+            thread.join(SECONDS)
+        log.close()
+        assert len(numbers(tmp_path)) == log.written
+
+    @pytest.mark.parametrize("compress", ["gzip", "none"])
+    def test_readers_that_look_all_the_time_see_whole_files_only(self, tmp_path: Path, compress: str) -> None:
+        log = Counted(tmp_path, rotateBytes=5 * LINE, compress=compress)
+        log.add(200)
+        log.log.start()
+        seen: set[Path] = set()
+        while len(seen) < 39:  # the last waits for more
+            for path in finished(tmp_path):
+                if path not in seen:
+                    assert len(lines(path)) == 5
+                    seen.add(path)
+        log.close()

@@ -1,0 +1,52 @@
+"""The event schema is what operators and the pipeline were promised."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from proxy.observe import schema
+from proxy.observe.schema import FIELDS, NAMES, SCHEMA_VERSION
+
+PROMISED = """
+schema time id cluster sidecar generation protocol kind method scheme ingress bind host forwardedHost serverName
+listener rule hit missReason clientNamed clientNamedBy tenant namespace topic broker status redirectAction redirectFrom
+redirectTo hops leak durationMs upstreamMs requestBytes responseBytes clientClass userAgent
+"""
+
+
+def test_the_fields_are_those_of_version_1_in_order() -> None:
+    assert SCHEMA_VERSION == 1
+    assert list(NAMES) == PROMISED.split()
+
+
+@pytest.mark.parametrize(
+    ("type", "names"),
+    [
+        ("boolean", "hit"),
+        ("integer", "schema generation status hops requestBytes responseBytes"),
+        ("number", "durationMs upstreamMs"),
+    ],
+)
+def test_what_is_not_text_is_named(type: str, names: str) -> None:
+    assert {field.name for field in FIELDS if field.type == type} == set(names.split())
+
+
+def test_everything_else_is_text() -> None:
+    assert sum(field.type == "string" for field in FIELDS) == len(FIELDS) - 9
+
+
+def test_every_field_says_what_it_means() -> None:
+    assert all(field.meaning for field in FIELDS)
+
+
+def test_readers_need_nothing_but_the_standard_library() -> None:
+    tree = ast.parse(Path(schema.__file__).read_text())
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
+    }
+    assert imported <= sys.stdlib_module_names
