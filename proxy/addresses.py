@@ -76,7 +76,7 @@ class Broker:
     """One broker: its own name for itself, and its URLs by listener and scheme."""
 
     name: str
-    listeners: Mapping[str, Urls] = field(hash=False)
+    listeners: Mapping[str, Urls] = field(compare=False)
 
     def web_url(self, listener: str, scheme: str) -> ServiceUrl | None:
         """Its web address on a listener: of the scheme asked for if it has that, else of the other."""
@@ -208,14 +208,14 @@ class AddressBook:
             if not entry.variables <= values.keys():
                 return None  # an address that a template's brokers share
             broker = entry.fill(values)
-            if broker is None or self._describes(broker.name) is not entry:
+            if broker is None or self.describing(broker.name) is not entry:
                 continue
             if found is not None and found != broker:
                 return None
             found = broker
         return found
 
-    def _describes(self, name: str) -> Entry | None:
+    def describing(self, name: str) -> Entry | None:
         """The entry that speaks for a broker: the first that names it, so a line can except one from a template."""
         for entry in self.entries:
             if entry._name.match(name) is not None:

@@ -57,25 +57,32 @@ class Location:
         return f"{self.authority.host}:{self.port}"
 
 
-_LOCATION = re.compile(r"(https?)://([^/?#]*)([^#]*)(#.*)?", re.IGNORECASE)
 _VISIBLE = re.compile(r"[!-~\x80-\xff]*")
 
 
 def parse_location(text: str) -> Location | None:
     """Read an absolute http(s) URL; None where it is anything else."""
-    match = _LOCATION.fullmatch(text)
-    if match is None or not _VISIBLE.fullmatch(text):
+    scheme, found, rest = text.partition("://")
+    if not found or (scheme := scheme.lower()) not in ("http", "https") or not is_visible(text):
         return None
-    authority = parse_authority(match[2])
+    rest, mark, fragment = rest.partition("#")
+    end = min((place for place in (rest.find("/"), rest.find("?")) if place >= 0), default=len(rest))
+    authority, target = parse_authority(rest[:end]), rest[end:]
     if authority is None:
         return None
-    target = match[3] if match[3].startswith("/") else "/" + match[3]
-    return Location(match[1].lower(), authority, target, match[4] or "")
+    return Location(scheme, authority, target if target.startswith("/") else "/" + target, mark + fragment)
+
+
+def is_visible(text: str) -> bool:
+    """Whether a text can stand in a header as it is: no spaces, no control characters, nothing beyond latin-1."""
+    if text.isascii():
+        return text.isprintable() and " " not in text
+    return _VISIBLE.fullmatch(text) is not None
 
 
 def is_relative(location: str) -> bool:
     """Whether a Location stays with the host that sent it: a path, not `//host` and not `scheme:`."""
-    return location.startswith("/") and not location.startswith(("//", "/\\")) and bool(_VISIBLE.fullmatch(location))
+    return location.startswith("/") and not location.startswith(("//", "/\\")) and is_visible(location)
 
 
 def looks_inside(host: str, inside_suffixes: Iterable[str]) -> bool:

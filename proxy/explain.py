@@ -9,7 +9,7 @@ from proxy.routing import dial_url
 from proxy.selection import Refusal
 from proxy.snapshot import Snapshot
 from proxy.verdicts import judge
-from proxy.web.heads import BadHead, read_head, read_request
+from proxy.web.heads import BadHead, about, read_head, read_request, split_target
 
 
 class CannotExplain(Exception):
@@ -82,7 +82,8 @@ def explain(
     all_headers = [pair for pair in implied if pair[0].lower() not in given] + headers
     head = read_head((name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers)
     try:
-        _, _, _, request = read_request(method, target, head, _socket(snapshot, bind), trusted=True)
+        path, query, authority = split_target(method, target)
+        request = read_request(about(method, path), query, authority, head, _socket(snapshot, bind), trusted=True)
     except BadHead as fault:
         refusal = Refusal(fault.status, fault.code, str(fault))
         return Explanation(None, None, "none", False, fault.code, None, None, "(refused)", refusal)

@@ -35,6 +35,10 @@ class Ingresses:
     def __iter__(self) -> Iterator[Ingress]:
         return iter(self._all)
 
+    def expose(self, area: str) -> bool:
+        """Whether all doors let this area through: what comes through none of them gets no more than any."""
+        return all(ingress.exposes(area) for ingress in self._all)
+
     def by_host(self, host: str) -> Ingress | None:
         """An exact host beats a wildcard, a longer wildcard a shorter one; `*.` stands for one label or more."""
         found = self._by_host.get(host)

@@ -44,8 +44,9 @@ class ServiceUrl:
         return f"{self.host}:{self.port}"
 
     @cached_property
-    def host_header(self) -> bytes:
-        return (self.authority if self.shows_port else self.host).encode()
+    def host_field(self) -> bytes:
+        """The Host field of a request to it."""
+        return f"Host: {self.authority if self.shows_port else self.host}".encode()
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority if self.shows_port else self.host}"

@@ -4,17 +4,18 @@ A broker's 3xx names the broker to ask next by an address of the brokers' own ne
 that broker's address on its listener, or the sidecar asks that broker itself.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from proxy.addresses import Broker
-from proxy.authorities import Location, host_matches, is_relative, looks_inside, parse_location
+from proxy.authorities import Authority, host_matches, is_relative, looks_inside, parse_location
 from proxy.listeners import ServiceUrl
 from proxy.requests import Request, set_listener_name
 from proxy.selection import Refusal, Selection
 from proxy.snapshot import Snapshot
 
 Action = Literal["rewritten", "followed", "passed", "kept", "refused"]
+Policy = Literal["rewrite", "follow", "pass"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,19 @@ class Redirect:
     leak: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """What becomes of every Location with the same authority. Authorities are few, so ways are remembered."""
+
+    action: Action
+    base: str = ""
+    """What a rewritten Location begins with."""
+    broker: Broker | None = None
+    refusal: Refusal | None = None
+    unmapped: bool = False
+    leak: bool = False
+
+
 def decide(
     location: str, request: Request, selection: Selection, snapshot: Snapshot, can_follow: bool = True
 ) -> Redirect:
@@ -43,76 +57,92 @@ def decide(
     if is_relative(location):
         return Redirect("kept", location)
     parsed = parse_location(location)
+    policy = _policy(request, snapshot)
     if parsed is None:
-        return _unknown(location, None, snapshot, _policy(request, snapshot))
-    if host_matches(parsed.authority.host, snapshot.config.redirects.peers):
-        return Redirect("passed", location)
-    broker = snapshot.book.resolve(parsed.authority, parsed.port)
-    if broker is None:
-        if snapshot.book.is_web_address(listener, parsed.authority, parsed.port):
-            return Redirect("kept", location)
-        return _unknown(location, parsed, snapshot, _policy(request, snapshot))
-    return _known(location, parsed, broker, listener, request, snapshot, can_follow)
+        way = _unknown("", policy, snapshot)
+    else:
+        key = (parsed.authority, parsed.port, listener, request.scheme, policy, can_follow)
+        found = snapshot.memory.get(key)
+        way = found if isinstance(found, _Way) else snapshot.remember(key, _way(*key, snapshot))
+        if way.action == "rewritten":
+            target = _with_listener(parsed.target, request, listener)
+            return Redirect("rewritten", f"{way.base}{target}{parsed.fragment}")
+        if way.action == "followed":
+            target = _with_listener(parsed.target, request, listener)
+            return Redirect("followed", broker=way.broker, target=target, unmapped=way.unmapped)
+    sent = location if way.refusal is None else None
+    return Redirect(way.action, sent, refusal=way.refusal, unmapped=way.unmapped, leak=way.leak)
 
 
-def _policy(request: Request, snapshot: Snapshot) -> Literal["rewrite", "follow", "pass"]:
+def _policy(request: Request, snapshot: Snapshot) -> Policy:
     config = snapshot.config
     if not config.prefer_http_client_listener_over_internal_listener:
         return "pass"
     return config.redirects.lookup if request.target.kind == "lookup" else config.redirects.admin
 
 
-def _known(
-    location: str,
-    parsed: Location,
-    broker: Broker,
-    listener: str,
-    request: Request,
-    snapshot: Snapshot,
-    can_follow: bool,
-) -> Redirect:
-    """A Location that names one broker of ours."""
-    policy = _policy(request, snapshot)
-    on_listener = broker.is_at(listener, parsed.address)
-    target = _with_listener(parsed.target, request, listener)
-    follow = Redirect("followed", broker=broker, target=target)
-    if policy == "pass":
-        return Redirect("passed", location, leak=not on_listener)
-    if policy == "follow" and can_follow:
-        return follow
-    if on_listener:
-        return Redirect("kept", location)
+def _way(
+    authority: Authority, port: int, listener: str, scheme: str, policy: Policy, can_follow: bool, snapshot: Snapshot
+) -> _Way:
+    if host_matches(authority.host, snapshot.config.redirects.peers):
+        return _Way("passed")
+    broker = snapshot.book.resolve(authority, port)
+    if broker is not None:
+        on_listener = broker.is_at(listener, f"{authority.host}:{port}")
+        return _known(broker, on_listener, listener, scheme, policy, can_follow, snapshot)
+    if snapshot.book.is_web_address(listener, authority, port):
+        return _Way("kept")
+    return _unknown(authority.host, policy, snapshot)
 
-    url = _reachable(broker, listener, request.scheme, snapshot)
+
+def _known(
+    broker: Broker,
+    on_listener: bool,
+    listener: str,
+    scheme: str,
+    policy: Policy,
+    can_follow: bool,
+    snapshot: Snapshot,
+) -> _Way:
+    """An authority that means one broker of ours."""
+    if policy == "pass":
+        return _Way("passed", leak=not on_listener)
+    if policy == "follow" and can_follow:
+        return _Way("followed", broker=broker)
+    if on_listener:
+        return _Way("kept")
+
+    url = _reachable(broker, listener, scheme, snapshot)
     if url is not None and not snapshot.book.is_shared(broker, url):
-        return Redirect("rewritten", f"{url}{target}{parsed.fragment}")
+        return _Way("rewritten", str(url))
     if url is not None:  # an address that several brokers share leads to any of them
-        return follow if can_follow else _refuse_replay(broker, unmapped=False)
+        return _followed(broker, can_follow, unmapped=False)
     match snapshot.config.redirects.unmapped:
         case "pass":
-            return Redirect("passed", location, unmapped=True, leak=True)
+            return _Way("passed", unmapped=True, leak=True)
         case "follow":
-            return replace(follow, unmapped=True) if can_follow else _refuse_replay(broker, unmapped=True)
+            return _followed(broker, can_follow, unmapped=True)
         case "refuse":
             text = f"a broker redirects to one that has no web address on listener '{listener}'"
-            return Redirect("refused", refusal=Refusal(502, "unmapped", text, broker.name), unmapped=True)
+            return _Way("refused", refusal=Refusal(502, "unmapped", text, broker.name), unmapped=True)
 
 
-def _unknown(
-    location: str,
-    parsed: Location | None,
-    snapshot: Snapshot,
-    policy: Literal["rewrite", "follow", "pass"],
-) -> Redirect:
-    """A Location that names nobody we know: never dialled. It may be a peer cluster, or a name of the inside."""
-    host = parsed.authority.host if parsed is not None else ""
-    inside = parsed is None or looks_inside(host, snapshot.inside_suffixes)
+def _followed(broker: Broker, can_follow: bool, unmapped: bool) -> _Way:
+    if can_follow:
+        return _Way("followed", broker=broker, unmapped=unmapped)
+    text = "a redirect must be followed, and the request's body is too large for that (redirects.replayBytes)"
+    return _Way("refused", refusal=Refusal(502, "body-not-replayable", text, broker.name), unmapped=unmapped)
+
+
+def _unknown(host: str, policy: Policy, snapshot: Snapshot) -> _Way:
+    """An authority that means nobody we know: never dialled. It may be a peer cluster, or a name of the inside."""
+    inside = not host or looks_inside(host, snapshot.inside_suffixes)
     unmapped = snapshot.config.redirects.unmapped
     if policy == "pass" or unmapped == "pass" or (unmapped == "follow" and not inside):
-        return Redirect("passed", location, unmapped=True, leak=True)
+        return _Way("passed", unmapped=True, leak=True)
     text = "a broker redirects to a name that neither advertisedListeners nor redirects.peers has"
     refusal = Refusal(502, "unknown-authority", text, host or "(not an http URL)")
-    return Redirect("refused", refusal=refusal, unmapped=True)
+    return _Way("refused", refusal=refusal, unmapped=True)
 
 
 def _reachable(broker: Broker, listener: str, scheme: str, snapshot: Snapshot) -> ServiceUrl | None:
@@ -128,8 +158,3 @@ def _with_listener(target: str, request: Request, listener: str) -> str:
         return target
     path, _, query = target.partition("?")
     return f"{path}?{set_listener_name(query, listener)}"
-
-
-def _refuse_replay(broker: Broker, unmapped: bool) -> Redirect:
-    text = "a redirect must be followed, and the request's body is too large for that (redirects.replayBytes)"
-    return Redirect("refused", refusal=Refusal(502, "body-not-replayable", text, broker.name), unmapped=unmapped)

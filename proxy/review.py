@@ -7,23 +7,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from proxy.addresses import Broker, Entry
-from proxy.authorities import Authority, parse_authority
+from proxy.config.model import PENDING
 from proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl
 from proxy.snapshot import Snapshot
-
-# Keys that are accepted because the contract has them, and that nothing reads yet.
-PENDING = (
-    "brokers.brokerServiceUrl",
-    "brokers.discover",
-    "ingresses.lookupProperties",
-    "ingresses.overrideLookupProperties",
-    "ingresses.throughSidecar",
-    "kubernetes",
-    "console",
-    "limits.commandBytes",
-    "ownerMemory",
-    "workers",
-)
 
 
 def review(snapshot: Snapshot) -> Iterator[str]:
@@ -76,7 +62,7 @@ def _addresses(snapshot: Snapshot) -> Iterator[str]:
     said: set[str] = set()
     for place, entry in enumerate(snapshot.book.entries):
         for broker in samples(entry):
-            if snapshot.book.resolve(_authority(broker.name), 0) != broker and "broker" not in said:
+            if snapshot.book.describing(broker.name) is not entry:
                 yield f"advertisedListeners.{place}: broker {broker.name} is described by an earlier line already"
                 break
             for listener, urls in broker.listeners.items():
@@ -119,10 +105,6 @@ def samples(entry: Entry) -> Iterator[Broker]:
     for value in ("0", "1") if entry.is_template else ("",):
         if broker := entry.fill(dict.fromkeys(entry.variables, value)):
             yield broker
-
-
-def _authority(name: str) -> Authority:
-    return parse_authority(name) or Authority(name, None)
 
 
 def _is_set(model: BaseModel, path: list[str]) -> bool:

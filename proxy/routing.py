@@ -37,10 +37,13 @@ def route(request: Request, selection: Selection, snapshot: Snapshot) -> Route:
     return BROKERS
 
 
-def not_exposed(request: Request, selection: Selection) -> Refusal | None:
-    """The refusal for what this ingress does not let through."""
-    ingress = selection.ingress
-    if ingress is None or ingress.exposes(request.target.area):
+def not_exposed(request: Request, selection: Selection, snapshot: Snapshot) -> Refusal | None:
+    """The refusal for what this ingress does not let through; a Host of no ingress must not be a way around it."""
+    ingress, area = selection.ingress, request.target.area
+    if ingress is None:
+        exposed = snapshot.ingresses.expose(area)
+        return None if exposed else Refusal(403, "not-exposed", "this is not exposed to hosts of no ingress")
+    if ingress.exposes(area):
         return None
     shown = ", ".join(sorted(ingress.expose or ()))
     return Refusal(403, "not-exposed", f"ingress '{ingress.name}' exposes only {shown or 'nothing'}")

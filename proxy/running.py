@@ -7,26 +7,32 @@ nothing.
 import asyncio
 import json
 import logging
+import resource
 import signal
+import ssl
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
-import yaml
 from aiohttp import web
+from pydantic import ValidationError
 
 from proxy.authorities import parse_authority
-from proxy.config import Config, ConfigFaults, load
-from proxy.config.model import Metrics as MetricsConfig
+from proxy.config import Config, ConfigFaults, glean, load
+from proxy.config import model as keys
 from proxy.listeners import WEB_SCHEMES, BindAddress, parse_bind_addresses
 from proxy.observe import log as logs
 from proxy.observe.metrics import Metrics
 from proxy.review import review
-from proxy.service import CannotStart, Sidecar
+from proxy.service import CannotStart, Sidecar, bound
 from proxy.snapshot import build
 from proxy.web.status import StatusServer
+from proxy.web.tls import CannotLoad, ServerTls
 
 LOOK = 1.0
 """Seconds between looks at the config and the certificates."""
+PATIENCE = 5
+"""Looks after which what kept a good config from being in force, a socket or a certificate, is tried again."""
 
 log = logging.getLogger("proxy.config")
 
@@ -60,6 +66,8 @@ class Signals:
 async def run(path: Path, hold: bool) -> None:
     """Serve until SIGTERM or SIGINT; raises ConfigFaults or CannotStart unless told to hold."""
     signals = Signals()
+    _allow_open_files()
+    said = ""
     while not signals.ended.is_set():
         text = await _text(path)
         try:
@@ -67,8 +75,8 @@ async def run(path: Path, hold: bool) -> None:
         except (ConfigFaults, CannotStart) as fault:
             if not hold:
                 raise
-            log.error("holding: %s", fault)
-            await _hold(path, text, str(fault), signals)
+            await _hold(path, text, fault, str(fault) == said, signals)
+            said = str(fault)
         else:
             await _serve(sidecar, path, text, signals)
 
@@ -83,34 +91,54 @@ async def _started(path: Path) -> Sidecar:
 
 
 async def _serve(sidecar: Sidecar, path: Path, text: str | None, signals: Signals) -> None:
+    missing, looks = "", 0
     while not signals.ended.is_set():
         asked = await signals.pause()
         if signals.ended.is_set():
             break
         sidecar.refresh_certificates()
         newest = await _text(path)
+        looks += 1
         if asked or newest != text:
-            text = newest
-            await _reload(sidecar, path)
+            text, looks = newest, 0
+            missing = await _reload(sidecar, path)
+        elif missing and looks % PATIENCE == 0:
+            missing = await _reload(sidecar, path, missing)
     log.info("shutting down")
     await sidecar.stop()
 
 
-async def _reload(sidecar: Sidecar, path: Path) -> None:
+async def _reload(sidecar: Sidecar, path: Path, known: str = "") -> str:
+    """Put the file in force, or say why not; what is missing, where that may come without a change of the file.
+
+    A fault that is known has been said and counted.
+    """
     metrics = sidecar.metrics
     try:
         config = load(path)
         await sidecar.reload(config)
     except (ConfigFaults, CannotStart) as fault:
-        for line in str(fault).splitlines():
-            log.error("not reloaded, the old config stays in force: %s", line)
-        metrics.reloads.add("failure")
-        metrics.last_reload.set(0)
-        return
+        if str(fault) != known:
+            _say("not reloaded, the old config stays in force", fault)
+            metrics.reloads.add("failure")
+            metrics.last_reload.set(0)
+        return str(fault) if isinstance(fault, CannotStart) else ""
     logs.set_up(config.log)
     _say_doubts(config)
     metrics.reloads.add("success")
     metrics.last_reload.set(1)
+    return ""
+
+
+def _allow_open_files() -> None:
+    """As many as the system lets us have: some still allow 1,024 unless asked, less than limits.connections."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _say(what: str, fault: Exception) -> None:
+    for line in str(fault).splitlines():
+        log.error("%s: %s", what, line)
 
 
 def _say_doubts(config: Config) -> None:
@@ -126,8 +154,8 @@ async def _text(path: Path) -> str | None:
         return None
 
 
-async def _hold(path: Path, text: str | None, fault: str, signals: Signals) -> None:
-    """Say 503 with the reason on all sockets, until the file is another or it is worth trying again."""
+async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, signals: Signals) -> None:
+    """Say 503 with the reason on all sockets, until the file is another, or for a while where it is not the file."""
     body = json.dumps({"reason": f"bad-config: {fault}"}).encode()
 
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
@@ -135,38 +163,66 @@ async def _hold(path: Path, text: str | None, fault: str, signals: Signals) -> N
         return web.Response(status=503, body=body, content_type="application/json", headers=headers)
 
     runner = web.ServerRunner(web.Server(answer, access_log=None))
-    status = StatusServer(Metrics(""), lambda: fault)
-    metrics, binds = _sockets(text)
-    try:
-        await runner.setup()
-        for bind in binds:
-            await web.TCPSite(runner, bind.host.strip("[]"), bind.port).start()
-        address = parse_authority(metrics)
-        assert address is not None
-        await status.open(address.host, address.port or 0)
-    except OSError as error:
-        log.error("holding, but not on all sockets: %s", error.strerror or error)
-    for _ in range(5):
-        asked = await signals.pause()
-        if asked or await _text(path) != text:
+    metrics = Metrics("")
+    metrics.last_reload.set(0)
+    status = StatusServer(metrics, lambda: str(fault))
+    values = glean(text)
+    host, port = _status_address(values)
+    tls = _tls(values)
+    await runner.setup()
+    problems = [await _problem(f"metrics.address {host}:{port}", status.open(host, port))]
+    for bind in _web_sockets(values):
+        context = tls if bind.scheme == "https" else None
+        site = web.TCPSite(runner, bind.host.strip("[]"), bind.port, ssl_context=context, reuse_address=True)
+        problems.append(await _problem(f"bindAddresses {bind}", site.start()))
+    if not is_known:
+        _say("holding", fault)
+        for problem in filter(None, problems):
+            _say("holding, but not there", problem)
+    looks = 0
+    while not await signals.pause() and await _text(path) == text:
+        looks += 1
+        if looks == PATIENCE and isinstance(fault, CannotStart):
             break
     await runner.cleanup()
     await status.close()
 
 
-def _sockets(text: str | None) -> tuple[str, list[BindAddress]]:
-    """Where a config that is no good means to be served, as far as that can be made out."""
+async def _problem(what: str, opening: Awaitable[None]) -> CannotStart | None:
     try:
-        values: Any = yaml.safe_load(text or "")
-    except yaml.YAMLError:
-        values = None
-    values = values if isinstance(values, dict) else {}
+        await bound(what, opening)
+    except CannotStart as problem:
+        return problem
+    return None
+
+
+# Where a config that is no good means to be served, as far as that can be made out.
+
+
+def _web_sockets(values: dict[str, Any]) -> list[BindAddress]:
     try:
         binds = parse_bind_addresses(values["bindAddresses"])
     except (KeyError, TypeError, ValueError):
         binds = Config.model_fields["bind_addresses"].default
-    metrics = values.get("metrics")
-    address = metrics.get("address") if isinstance(metrics, dict) else None
-    if not isinstance(address, str) or (parsed := parse_authority(address)) is None or parsed.port is None:
-        address = MetricsConfig().address
-    return address, [bind for bind in binds if bind.scheme in WEB_SCHEMES]
+    return [bind for bind in binds if bind.scheme in WEB_SCHEMES]
+
+
+def _status_address(values: dict[str, Any]) -> tuple[str, int]:
+    section = values.get("metrics")
+    try:
+        metrics = keys.Metrics.model_validate({"address": section["address"]} if isinstance(section, dict) else {})
+    except (KeyError, ValidationError):
+        metrics = keys.Metrics()
+    address = parse_authority(metrics.address)
+    assert address is not None
+    assert address.port is not None
+    return address.host, address.port
+
+
+def _tls(values: dict[str, Any]) -> ssl.SSLContext | None:
+    """What clients of https sockets expect to be shown; where there is none, they are told in plain HTTP."""
+    try:
+        tls = keys.ServerTls.model_validate(values.get("tls") or {})
+        return ServerTls(tls).context if tls.certificate and tls.key else None
+    except (ValidationError, CannotLoad):
+        return None

@@ -57,9 +57,9 @@ class Sidecar:
             metrics = parse_authority(config.metrics.address)
             assert metrics is not None
             assert metrics.port is not None
-            await _bound(f"metrics.address {metrics}", self._status.open(metrics.host, metrics.port))
-            self._load_certificates(config)
-            self.doors = await self._open(_web_sockets(config))
+            await bound(f"metrics.address {metrics}", self._status.open(metrics.host, metrics.port))
+            self._tls = _server_tls(config)
+            self.doors = await self._open(_web_sockets(config), self._tls)
         except (CannotStart, CannotLoad) as fault:
             await self.stop()
             raise CannotStart(str(fault)) from None
@@ -76,23 +76,26 @@ class Sidecar:
         kept = {_place(door.bind): door for door in self.doors}
         wanted = _web_sockets(config)
         try:
-            tls = BrokerTls(config)
-            self._load_certificates(config)
-            opened = await self._open([bind for bind in wanted if _place(bind) not in kept])
+            tls, towards_brokers = _server_tls(config), BrokerTls(config)
+            opened = await self._open([bind for bind in wanted if _place(bind) not in kept], self._tls or tls)
         except (CannotStart, CannotLoad) as fault:
             raise CannotStart(str(fault)) from None
-        self._pool.set_up(config.timeouts.connect, config.timeouts.upstream_idle, tls)
+        self._pool.set_up(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
+        if self._tls is not None and tls is not None:
+            self._tls.adopt(tls)
+        else:
+            self._tls = tls
         self._rim.install(build(config, self.snapshot.generation + 1))
         for bind in wanted:
             if door := kept.pop(_place(bind), None):
-                door.bind = bind
+                door.adopt(bind)
                 opened.append(door)
         self.doors = opened
         for door in kept.values():
             self._close_later(door)
         for key in ("metrics", "events", "cluster_name"):
             if getattr(config, key) != getattr(self._config, key):
-                log.warning("a change of %s takes effect with the next start", key)
+                log.warning("a change of %s takes effect with the next start", Config.model_fields[key].alias or key)
         self._config = config
         log.info("generation %d is in force", self.snapshot.generation)
 
@@ -126,21 +129,13 @@ class Sidecar:
         events.start()
         return events
 
-    def _load_certificates(self, config: Config) -> None:
-        if any(bind.scheme == "https" for bind in config.bind_addresses):
-            newest = ServerTls(config.tls)
-            if self._tls is None:
-                self._tls = newest
-            else:
-                self._tls.adopt(newest)
-
-    async def _open(self, binds: list[BindAddress]) -> list[Door]:
+    async def _open(self, binds: list[BindAddress], tls: ServerTls | None) -> list[Door]:
         doors: list[Door] = []
         try:
             for bind in binds:
                 door = Door(self._rim, bind)
-                tls = self._tls.context if self._tls is not None and bind.scheme == "https" else None
-                await _bound(f"bindAddresses {bind}", door.open(tls))
+                context = tls.context if tls is not None and bind.scheme == "https" else None
+                await bound(f"bindAddresses {bind}", door.open(context))
                 doors.append(door)
         except CannotStart:
             for door in doors:
@@ -158,11 +153,16 @@ def _web_sockets(config: Config) -> list[BindAddress]:
     return [bind for bind in config.bind_addresses if bind.scheme in WEB_SCHEMES]
 
 
+def _server_tls(config: Config) -> ServerTls | None:
+    return ServerTls(config.tls) if any(bind.scheme == "https" for bind in config.bind_addresses) else None
+
+
 def _place(bind: BindAddress) -> tuple[str, str]:
     return bind.scheme, bind.address
 
 
-async def _bound(what: str, opening: Awaitable[None]) -> None:
+async def bound(what: str, opening: Awaitable[None]) -> None:
+    """Open a socket; raises CannotStart where that cannot be."""
     try:
         await opening
     except OSError as error:

@@ -1,11 +1,16 @@
 """One immutable, numbered picture of all rules and addresses. A change makes a new one."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from proxy.addresses import AddressBook, Entry
 from proxy.config import Config
 from proxy.ingresses import Ingress, Ingresses
+
+_REMEMBERED = 8192
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +24,15 @@ class Snapshot:
     known_listeners: frozenset[str]
     """The names that some broker has; empty: not known, so nothing is unknown."""
     inside_suffixes: frozenset[str]
+    memory: dict[Hashable, object] = field(default_factory=dict, compare=False, repr=False)
+    """Decisions that were made by this picture, and so would be made again."""
+
+    def remember(self, question: Hashable, answer: Answer) -> Answer:
+        """Keep an answer, of which there are so many at most: questions come from clients and brokers."""
+        if len(self.memory) >= _REMEMBERED:
+            self.memory.clear()
+        self.memory[question] = answer
+        return answer
 
     def listener_label(self, name: str | None) -> str:
         """A listener's name where it is one we have heard of, so that no client can make up labels."""

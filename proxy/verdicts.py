@@ -28,7 +28,7 @@ def judge(request: Request, snapshot: Snapshot) -> Verdict:
     selection = select(request, snapshot)
     return Verdict(
         selection,
-        not_exposed(request, selection) or selection.refusal,
+        not_exposed(request, selection, snapshot) or selection.refusal,
         route(request, selection, snapshot),
         snapshot.listener_label(selection.listener),
     )

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from proxy.config import Config, ConfigFaults, load, load_mapping
 from proxy.config.model import json_schema
+from proxy.config.reference import example
 from proxy.listeners import BindAddress
 
 # The reference's own example, as it stands there.
-EXAMPLE = Path(__file__).with_name("reference.yaml").read_text(encoding="utf-8")
+EXAMPLE = example()
 
 LEAST = "brokers: {webServiceUrl: [http://pulsar-broker:8080]}\n"
 
@@ -179,6 +180,7 @@ def test_the_schema_has_the_references_keys_and_describes_each() -> None:
         ("BROKERS__TLS__CA", "/etc/ca.pem", "brokers.tls.ca", "/etc/ca.pem"),
         ("REDIRECTS__PEERS", '["peer.example"]', "redirects.peers", ("peer.example",)),
         ("TRUSTED_PROXIES", '["10.0.0.0/8"]', "trustedProxies", (ipaddress.ip_network("10.0.0.0/8"),)),
+        ("TRUSTED_PROXIES", '["10.1.2.3/8"]', "trustedProxies", (ipaddress.ip_network("10.0.0.0/8"),)),
         ("BIND_ADDRESSES", "a:http://0.0.0.0:1", "bindAddresses", (BindAddress("a", "http", "0.0.0.0", 1),)),
         ("BROKERS__WEB_SERVICE_URL", "http://a:1, http://b:2", "brokers.webServiceUrl", ("http://a:1", "http://b:2")),
         ("CLIENT_LISTENER_NAME", "ignore", "clientListenerName", "ignore"),
@@ -294,7 +296,14 @@ def test_an_unknown_key_is_a_fault_with_the_nearest_known_one_named(tmp_path: Pa
             "timeouts: {connect: .nan}", ":2: timeouts.connect: input should be greater than 0, not nan", id="nan"
         ),
         pytest.param(
-            "bindAddresses: [8080]", ":2: bindAddresses: should be a list of [name:]scheme://host:port", id="a number"
+            "bindAddresses: ['http://0.0.0.0:8080', 8081]",
+            ":2: bindAddresses: should be a list of [name:]scheme://host:port",
+            id="a number among sockets",
+        ),
+        pytest.param(
+            "advertisedListeners: [{broker: b0, listeners: ['a:http://x:1', 8080]}]",
+            ":2: advertisedListeners.0.listeners: should be name:scheme://host:port,…, as text",
+            id="a number among URLs",
         ),
         pytest.param(
             "metrics: {address: '9090'}",

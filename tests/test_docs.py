@@ -1,19 +1,35 @@
 """The documents say what the code does: their configs load, their tables are the code's, their links lead somewhere."""
 
+import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.cli import main
-from proxy.config import load_mapping
-from proxy.observe.metrics import PREFIX, Metrics, Number
+from proxy.config import load, load_mapping
+from proxy.config.model import PENDING, json_schema
+from proxy.config.reference import example, reference
+from proxy.observe.metrics import PREFIX, Histogram, Metrics, Number, registry
+from proxy.observe.schema import FIELDS
 from proxy.review import review
 from proxy.snapshot import build
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+DOCUMENTS = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
+every_document = pytest.mark.parametrize("document", DOCUMENTS)
+
+
+def words(document: str) -> list[str]:
+    """What a document puts between single backticks."""
+    text = re.sub(r"^```.*?^```", "", (ROOT / document).read_text(), flags=re.DOTALL | re.MULTILINE)
+    return re.findall(r"`([^`\n]+)`", text)
 
 
 def readme_config() -> str:
@@ -56,16 +72,138 @@ def test_every_code_of_our_own_stands_in_the_docs() -> None:
     assert used <= documented, used - documented
 
 
-@pytest.mark.parametrize(
-    "document", ["README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/decisions.md", "docs/metrics.md"]
-)
+def test_the_configuration_page_is_what_the_model_says() -> None:
+    assert (ROOT / "docs/configuration.md").read_text() == reference(), "run `make docs`"
+
+
+def test_the_example_with_every_key_loads_and_has_every_key(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(example())
+    load(config, {})
+    schema = json_schema()
+    assert all_keys(yaml.safe_load(example())) == set(schema_keys(schema, schema))
+
+
+def test_every_variable_of_the_configuration_page_stands_for_its_key(tmp_path: Path) -> None:
+    rows = re.findall(r"^\| `(\S+)` \| .* \| `(PULSAR_INGRESS_\S+)` \|$", reference(), re.MULTILINE)
+    assert len(rows) > 50
+    config = tmp_path / "config.yaml"
+    whole = load_mapping(yaml.safe_load(example()))
+    for dotted, variable in rows:
+        *sections, key = dotted.split(".")
+        lacking = section = yaml.safe_load(example())
+        for name in sections:
+            section = section[name]
+        value = section.pop(key)
+        config.write_text(yaml.safe_dump(lacking))
+        assert load(config, {variable: value if isinstance(value, str) else json.dumps(value)}) == whole, variable
+
+
+def test_the_events_table_is_the_schema() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (may be|never) \| (.*) \|$", read("docs/operations.md"), re.MULTILINE)
+    assert rows == [
+        (field.name, field.type, "may be" if field.nullable else "never", field.meaning) for field in FIELDS
+    ]
+
+
+@every_document
+def test_every_metric_that_is_mentioned_exists(document: str) -> None:
+    text = read(document)
+    known = metric_names()
+    for name in re.findall(rf"{PREFIX}\w+", text):
+        assert name in known, name
+    for word in words(document):
+        if match := re.fullmatch(r"((?:process|[a-z]+)_[a-z_]*(?:total|seconds|bytes|fds)|[a-z_]+(?={))({.*})?", word):
+            assert match[1] in known or PREFIX + match[1] in known, word
+            labels = known.get(match[1]) or known.get(PREFIX + match[1], ())
+            for label in re.findall(r"(\w+)=", match[2] or ""):
+                assert label in labels, word
+
+
+@every_document
+def test_every_key_that_is_mentioned_exists(document: str) -> None:
+    schema = json_schema()
+    known = set(schema_keys(schema, schema))
+    sections = {key.partition(".")[0] for key in known if "." in key}
+    for word in words(document):
+        key = word.replace("[]", "")
+        is_key = re.fullmatch(r"[a-z]\w*(\.[a-z]\w*)+(?<!\.py)", key)
+        if is_key and key.partition(".")[0] in sections:
+            assert key in known, word
+
+
+@every_document
+def test_every_setting_that_is_mentioned_is_valid(document: str) -> None:
+    """`leaks: block` and the like; those of a section, as in `unmapped: pass`, have another with them."""
+    top = json_schema()["properties"]
+    for word in words(document):
+        if (
+            re.match(r"\w+: ", word)
+            and isinstance(settings := yaml.safe_load(word), dict)
+            and set(settings) <= set(top)
+        ):
+            load_mapping({"brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]}} | settings)
+
+
+@every_document
 def test_links_between_documents_lead_somewhere(document: str) -> None:
     path = ROOT / document
-    for link in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
-        assert (path.parent / link).exists(), link
+    for link, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", path.read_text()):
+        target = path.parent / link if link else path
+        assert target.exists(), link
+        if anchor:
+            titles = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}, anchor
+
+
+def test_all_pages_can_be_reached_from_the_readme() -> None:
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f"](docs/{page.name})" in README, page
 
 
 def test_the_two_commands_stand_on_the_readmes_first_screen() -> None:
     first_screen = "\n".join(README.splitlines()[:40])
     assert "make demo" in first_screen
     assert "make test" in first_screen
+
+
+def test_keys_without_effect_are_on_the_configuration_page() -> None:
+    listed = reference().partition("## Keys without effect yet")[2].partition("\n## ")[0]
+    assert re.findall(r"^- `(\S+)`$", listed, re.MULTILINE) == list(PENDING)
+
+
+def read(document: str) -> str:
+    return (ROOT / document).read_text()
+
+
+def metric_names() -> dict[str, tuple[str, ...]]:
+    """All that /metrics can show, with its labels."""
+    names: dict[str, tuple[str, ...]] = {}
+    for metric in Metrics("pulsar").catalogue():
+        name = PREFIX + metric.name
+        if isinstance(metric, Histogram):
+            names |= dict.fromkeys((name, f"{name}_bucket", f"{name}_sum", f"{name}_count"), metric.labels)
+        else:
+            names[f"{name}_total" if metric.kind == "counter" else name] = metric.labels
+    exposition = generate_latest(registry(Metrics("pulsar"))).decode()
+    for family in text_string_to_metric_families(exposition):
+        for sample in family.samples:
+            names.setdefault(sample.name, tuple(sample.labels))
+    return names
+
+
+def schema_keys(schema: dict[str, Any], node: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in node.get("properties", {}).items():
+        yield prefix + key
+        if inner := value.get("$ref") or value.get("items", {}).get("$ref"):
+            yield from schema_keys(schema, schema["$defs"][inner.rpartition("/")[2]], f"{prefix}{key}.")
+
+
+def all_keys(values: dict[str, Any], prefix: str = "") -> set[str]:
+    found = set()
+    for key, value in values.items():
+        found.add(prefix + key)
+        inner = value[0] if isinstance(value, list) and value else value
+        if isinstance(inner, dict) and key != "lookupProperties":
+            found |= all_keys(inner, f"{prefix}{key}.")
+    return found

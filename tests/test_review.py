@@ -4,7 +4,8 @@ import pytest
 import yaml
 
 from proxy.config import load_mapping
-from proxy.review import PENDING, review
+from proxy.config.model import PENDING
+from proxy.review import review
 from proxy.snapshot import build
 
 GOOD = """

@@ -171,7 +171,7 @@ def test_what_an_ingress_does_not_expose_is_forbidden(method: str, path: str, ex
         "ingresses: [{name: public, hosts: [pulsar.example.com], listener: external, expose: [lookup, client]}]"
     )
     asked = asks(f"https://pulsar.example.com{path}", method)
-    refusal = not_exposed(asked, select(asked, snapshot))
+    refusal = not_exposed(asked, select(asked, snapshot), snapshot)
     if exposed:
         assert refusal is None
     else:
@@ -183,7 +183,20 @@ def test_what_an_ingress_does_not_expose_is_forbidden(method: str, path: str, ex
 def test_everything_is_exposed_where_nothing_says_otherwise() -> None:
     snapshot = picture()
     for url in ("https://pulsar.example.com/metrics", "http://10.0.0.9/metrics"):
-        assert not_exposed(asks(url), select(asks(url), snapshot)) is None
+        assert not_exposed(asks(url), select(asks(url), snapshot), snapshot) is None
+
+
+@pytest.mark.parametrize(("path", "exposed"), [(LOOKUP, True), (STATS, False), ("/metrics", False)])
+def test_a_host_of_no_ingress_is_no_way_around_what_ingresses_expose(path: str, exposed: bool) -> None:
+    snapshot = picture(
+        """
+        ingresses:
+          - {name: public, hosts: [pulsar.example.com], listener: external, expose: [lookup]}
+          - {name: operators, hosts: [admin.example.com], listener: external}
+        """
+    )
+    asked = asks(f"https://elsewhere.example.org{path}")
+    assert (not_exposed(asked, select(asked, snapshot), snapshot) is None) is exposed
 
 
 CLUSTER = picture()

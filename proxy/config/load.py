@@ -52,6 +52,18 @@ def load_mapping(values: Mapping[str, Any]) -> Config:
     return _validate(dict(values), _Source("config", None), {})
 
 
+def glean(text: str | None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What a config that is no good says, as far as that can be made out; nothing of it is right for certain."""
+    try:
+        values = yaml.safe_load(text or "")
+    except (yaml.YAMLError, RecursionError):
+        values = None
+    gleaned = values if isinstance(values, dict) else {}
+    for _, path, value in _overrides(os.environ if environ is None else environ, []):
+        _set(gleaned, path, value)
+    return gleaned
+
+
 class _Source:
     """The text that values came from, to say on which line a fault is."""
 

@@ -154,7 +154,9 @@ class Section(BaseModel):
 class ServerTls(Section):
     """Certificates of the https and pulsar+ssl sockets."""
 
-    certificate: str | None = Field(None, description="PEM file with the certificate chain")
+    certificate: str | None = Field(
+        None, description="PEM file with the certificate chain; taken up again when it changes"
+    )
     key: str | None = Field(None, description="PEM file with its key")
     client_ca: str | None = Field(None, description="PEM file; set: clients must show a certificate of this CA")
 
@@ -163,15 +165,21 @@ class BrokerTls(Section):
     """TLS towards brokers."""
 
     ca: str | None = Field(None, description="PEM file; unset: the system's CAs")
-    certificate: str | None = Field(None, description="PEM file with the sidecar's own certificate")
+    certificate: str | None = Field(
+        None, description="PEM file with the sidecar's own certificate, shown to all brokers"
+    )
     key: str | None = Field(None, description="PEM file with its key")
-    peer_identity: SpiffeId = Field(None, description="a spiffe:// URI expected instead of the host name")
+    peer_identity: SpiffeId = Field(
+        None, description="a spiffe:// URI expected in brokers' certificates instead of the host name"
+    )
 
 
 class Brokers(Section):
     """The brokers behind this sidecar."""
 
-    web_service_url: WebUrls = Field((), description="where HTTP goes; one or several")
+    web_service_url: WebUrls = Field(
+        (), description="where HTTP goes; one or several, needed by http and https sockets"
+    )
     broker_service_url: BinaryUrls = Field((), description="where the binary protocol goes; one or several")
     tls: BrokerTls = Field(BrokerTls(), description="TLS towards brokers")
     trust_original_principal: bool = Field(
@@ -207,7 +215,7 @@ class IngressConfig(Section):
 class BrokerListeners(Section):
     """A line of the address book."""
 
-    broker: BrokerName = Field(description="what the broker calls itself; {n} stands for a run of letters and digits")
+    broker: BrokerName = Field(description="what the broker calls itself, or a template of it")
     listeners: ListenerUrls = Field(description="its addresses, as in a broker's advertisedListeners (PIP-61)")
 
     @model_validator(mode="after")
@@ -230,11 +238,11 @@ class Redirects(Section):
     admin: Literal["rewrite", "follow", "pass"] = Field("rewrite", description="redirects of everything else")
     unmapped: Literal["follow", "refuse", "pass"] = Field(
         "follow",
-        description="where the address book has no answer; authorities nobody knows are never dialled",
+        description="redirects that the address book has no answer to; a name nobody knows is never dialled",
     )
-    max_hops: Count = Field(5, description="followed redirects of one request")
+    max_hops: Count = Field(5, description="redirects followed for one request; beyond: 502")
     replay_bytes: Annotated[int, Field(ge=0)] = Field(
-        5242880, description="bytes of a request body kept to be sent again"
+        5242880, description="bytes of a request's body kept to be sent again; a larger one is sent once"
     )
     peers: tuple[PeerHost, ...] = Field((), description="hosts of peer clusters: their Locations pass")
 
@@ -243,7 +251,7 @@ class Kubernetes(Section):
     """Discovery of ingresses and brokers."""
 
     enabled: bool = Field(False, description="watch the cluster")
-    namespaces: tuple[str, ...] = Field((), description="empty: the sidecar's own")
+    namespaces: tuple[str, ...] = Field((), description="namespaces to watch; empty: the sidecar's own")
     gateways: tuple[str, ...] = Field((), description="kind/namespace/name or ingress class this sidecar stands beside")
     allowed_host_suffixes: tuple[str, ...] = Field(
         (), description="discovered hosts must end in one of these; empty: any"
@@ -256,16 +264,18 @@ class Events(Section):
     """The event log."""
 
     path: str | None = Field(None, description="folder of the log; unset: no event log")
-    rotate_bytes: Count = Field(67108864, description="bytes after which a file is finished")
-    rotate_seconds: Seconds = Field(300, description="seconds after which a file is finished")
-    retain_bytes: Count = Field(536870912, description="bytes of finished files kept")
-    compress: Literal["gzip", "none"] = Field("gzip", description="how finished files are compressed")
+    rotate_bytes: Count = Field(67108864, description="bytes of lines, before compression, that make a file full")
+    rotate_seconds: Seconds = Field(300, description="seconds after which a file is finished, full or not")
+    retain_bytes: Count = Field(
+        536870912, description="bytes of finished files kept, as they are on disk; the oldest go"
+    )
+    compress: Literal["gzip", "none"] = Field("gzip", description="how files are compressed")
 
 
 class Metrics(Section):
     """/metrics, /livez and /readyz."""
 
-    address: Address = Field("0.0.0.0:9090", description="host:port")
+    address: Address = Field("0.0.0.0:9090", description="host:port; no authentication: keep it inside")
 
 
 class Console(Section):
@@ -277,23 +287,26 @@ class Console(Section):
 class Timeouts(Section):
     """All in seconds."""
 
-    connect: Seconds = Field(5, description="until a broker has accepted a connection")
-    lookup: Seconds = Field(30, description="until a broker has begun to answer a lookup")
-    request: Seconds = Field(310, description="until a broker has begun to answer anything else")
-    upstream_idle: Seconds = Field(
-        25, description="an unused connection to a broker is kept; brokers close theirs at 30"
+    connect: Seconds = Field(5, description="seconds to look a broker's name up, and again to connect, TLS included")
+    lookup: Seconds = Field(30, description="seconds until a broker has begun to answer a lookup, and between pieces")
+    request: Seconds = Field(
+        310,
+        description="seconds until a broker has begun to answer anything else, between pieces, or for a client to read",
     )
-    client_idle: Seconds = Field(3630, description="an unused connection of a client is kept")
-    head: Seconds = Field(10, description="until a client has sent the head of a request it began")
+    upstream_idle: Seconds = Field(
+        25, description="seconds that an unused connection to a broker is kept; brokers close theirs at 30"
+    )
+    client_idle: Seconds = Field(3630, description="seconds that an unused connection of a client is kept")
+    head: Seconds = Field(10, description="seconds for a client to send the head of a request it began; beyond: 408")
 
 
 class Limits(Section):
     """Bounds on what one client can cost."""
 
-    head_bytes: Count = Field(32768, description="bytes of one request or header line")
-    headers: Count = Field(100, description="headers of a request")
-    connections: Count = Field(20000, description="client connections")
-    in_flight: Count = Field(10000, description="requests at a time")
+    head_bytes: Count = Field(32768, description="bytes of a request's head; beyond: 431")
+    headers: Count = Field(100, description="headers of a request; beyond: 431")
+    connections: Count = Field(20000, description="client connections at a time; beyond: 503")
+    in_flight: Count = Field(10000, description="requests at a time; beyond: 503")
     replay_total_bytes: Count = Field(67108864, description="bytes kept for replays, of all requests together")
     command_bytes: Count = Field(65536, description="bytes of a binary command")
 
@@ -306,6 +319,21 @@ class Log(Section):
 
 
 _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+
+
+# Keys that are accepted because they are promised, and that nothing reads yet.
+PENDING = (
+    "brokers.brokerServiceUrl",
+    "brokers.discover",
+    "ingresses.lookupProperties",
+    "ingresses.overrideLookupProperties",
+    "ingresses.throughSidecar",
+    "kubernetes",
+    "console",
+    "limits.commandBytes",
+    "ownerMemory",
+    "workers",
+)
 
 
 class Config(Section):
@@ -321,7 +349,8 @@ class Config(Section):
     function_workers: FunctionWorkers = Field(FunctionWorkers(), description="function workers that run apart")
     ingresses: tuple[IngressConfig, ...] = Field((), description="the doors that clients come through")
     internal_listener_name: ListenerName = Field(
-        "internal", description="the listener by whose addresses the sidecar itself dials brokers"
+        "internal",
+        description="the listener by whose addresses the sidecar dials brokers; clients may name it only if allowed",
     )
     lookup_listener_name: OptionalListenerName = Field(
         None,
@@ -333,16 +362,18 @@ class Config(Section):
         True, description="PIP-338; false: redirects and httpUrl stay as brokers sent them"
     )
     client_listener_name: Literal["honor", "ignore", "reject"] = Field(
-        "honor", description="what to do with a name that the client sent itself"
+        "honor", description="a listener that the client names itself; ignore: dropped, reject: 400"
     )
-    unknown_listener: Literal["reject", "forward"] = Field("reject", description="reject: 400, as PIP-95 says")
-    miss: Literal["forward", "reject"] = Field("forward", description="reject: 400 where no rule decides a lookup")
+    unknown_listener: Literal["reject", "forward"] = Field(
+        "reject", description="a name that no broker has; reject: 400, as PIP-95 says"
+    )
+    miss: Literal["forward", "reject"] = Field("forward", description="a lookup that no rule decides; reject: 400")
     leaks: Literal["rewrite", "block", "observe"] = Field(
         "rewrite", description="addresses that are not on the listener; block: 502, observe: change nothing"
     )
     shadow: bool = Field(False, description="decide, count and record, but change nothing")
     trusted_proxies: tuple[TrustedNetwork, ...] = Field(
-        _LOOPBACK, description="whose X-Forwarded-Host, -Proto and -For count"
+        _LOOPBACK, description="addresses and networks whose X-Forwarded-Host, -Proto and -For count"
     )
     kubernetes: Kubernetes = Field(Kubernetes(), description="discovery of ingresses and brokers")
     events: Events = Field(Events(), description="the event log")
@@ -351,7 +382,9 @@ class Config(Section):
     timeouts: Timeouts = Field(Timeouts(), description="in seconds")
     limits: Limits = Field(Limits(), description="bounds on what one client can cost")
     owner_memory: Annotated[int, Field(ge=0)] = Field(65536, description="topics whose owner is remembered; 0: off")
-    drain_seconds: Annotated[float, Field(ge=0)] = Field(20, description="seconds that running requests get at the end")
+    drain_seconds: Annotated[float, Field(ge=0)] = Field(
+        20, description="seconds that running requests get when their socket is closed: at the end, or by a reload"
+    )
     workers: Count = Field(1, description="processes")
     log: Log = Field(Log(), description="the sidecar's own log")
 

@@ -3,22 +3,25 @@
 import json
 import logging
 import sys
+import time
 from typing import Literal
 
 from proxy.config.model import Log
 
 
 class _JsonLines(logging.Formatter):
+    converter = staticmethod(time.gmtime)
+
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}",
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return json.dumps(line)  # ASCII, so that nothing in a message can be taken for the end of a line
 
 
 def set_up(settings: Log) -> None:

@@ -61,7 +61,7 @@ class Histogram:
     values: dict[Labels, list[float]] = field(default_factory=dict)
     """Per bucket a count, and the sum last."""
 
-    def observe(self, seconds: float, *labels: str) -> None:
+    def observe(self, seconds: float, labels: Labels) -> None:
         counts = self.values.get(labels)
         if counts is None:
             counts = self.values[labels] = [0] * (len(BUCKETS) + 2)
@@ -114,6 +114,8 @@ class Metrics(Collector):
         self.in_flight.set(0, "http")
         self.connections.set(0, "http")
         self.events_written.add(by=0)
+        for result in ("success", "failure"):  # or the first of each would be no increase to Prometheus
+            self.reloads.add(result, by=0)
 
     def collect(self) -> Iterable[Family]:
         return (metric.family() for metric in self.catalogue())
@@ -123,11 +125,11 @@ class Metrics(Collector):
 
     def count(self, record: Record) -> None:
         """Add one finished request."""
-        protocol, kind = record.protocol, record.kind
+        protocol, kind = record.protocol, record.target.kind
         self.requests.values[kind, protocol, _CODES.get(record.status) or str(record.status)] += 1
-        self.duration.observe(record.duration, kind, protocol)
+        self.duration.observe(record.duration, (kind, protocol))
         if record.upstream_duration is not None:
-            self.upstream_duration.observe(record.upstream_duration, kind, protocol)
+            self.upstream_duration.observe(record.upstream_duration, (kind, protocol))
         selection = record.selection
         if kind == "lookup" and selection is not None:
             ingress = selection.ingress.name if selection.ingress is not None else ""
@@ -135,10 +137,11 @@ class Metrics(Collector):
                 self.hits.values[ingress, record.listener, selection.rule, protocol] += 1
             else:
                 self.misses.values[ingress, record.miss_reason, protocol] += 1
-        for action in record.redirects:
-            self.redirects.add(record.listener, kind, action)
-        if record.unmapped:
-            self.unmapped.add(record.listener, by=record.unmapped)
+        if record.redirects:
+            for action in record.redirects:
+                self.redirects.add(record.listener, kind, action)
+            if record.unmapped:
+                self.unmapped.add(record.listener, by=record.unmapped)
         if record.leak is not None:
             self.leaks.add(record.listener, record.leak, record.leak_action)
         for reason in record.upstream_errors:

@@ -10,6 +10,7 @@ import ipaddress
 import logging
 import socket
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aiohttp import web
@@ -32,6 +33,9 @@ _HTTP2_PREFACE = "Pause on PRI/Upgrade"
 
 _AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER for an end with RST; without it the system sends FIN, however a transport is closed."""
+
+_LINGERING = 2.0
+"""Seconds in which a client that was refused may hear of it."""
 
 log = logging.getLogger("proxy.web")
 
@@ -73,8 +77,8 @@ class ClientConnection(RequestHandler):
     """A connection that a client, or the gateway for it, has opened."""
 
     __slots__ = (
-        "_body", "_door", "_head_bytes", "_head_timer", "_held", "_is_excess", "_ongoing", "_switched", "_trust",
-        "is_draining", "loop", "peer",
+        "_body", "_door", "_head_bytes", "_head_timer", "_held", "_is_excess", "_ongoing", "_switched", "_transport",
+        "_trust", "is_draining", "loop", "peer", "peer_field",
     )  # fmt: skip
 
     def __init__(self, door: "Door", **settings: Any) -> None:
@@ -86,13 +90,15 @@ class ClientConnection(RequestHandler):
         """What came while a request was being answered."""
         self._switched: Switched | None = None
         self._body: StreamReader = EMPTY_PAYLOAD
+        self._transport: asyncio.BaseTransport | None = None
+        """As long as there is a connection; aiohttp forgets its own as soon as it closes it."""
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._trust: tuple[tuple[Network, ...], bool] = ((), False)
         self._is_excess = False
         """One more connection than there may be: it gets a 503."""
         self.is_draining = False
-        self.peer = ""
+        self.peer, self.peer_field = "", b""
 
     # What exchanges call.
 
@@ -127,9 +133,19 @@ class ClientConnection(RequestHandler):
             if gently:
                 self.transport.close()
             else:
-                sock = self.transport.get_extra_info("socket")
+                self.reset()
+
+    def reset(self) -> None:
+        """End the connection at once, also one that is closed and has bytes left to send."""
+        if self._transport is not None:
+            with suppress(OSError):  # over TLS, the socket can be gone before we are told
+                sock = self._transport.get_extra_info("socket")
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-                self.transport.abort()
+            cast(asyncio.Transport, self._transport).abort()
+
+    def refuse_head(self) -> None:
+        """The head has more bytes than it may have, be they one line or many."""
+        self._refuse(431, "head-too-large", "the head of the request is over the limit (limits.headBytes)")
 
     def hand_over(self, switched: Switched) -> None:
         """From now on, the client's bytes are not HTTP."""
@@ -153,7 +169,10 @@ class ClientConnection(RequestHandler):
             self.transport.close()
             return
         self._next_keepalive_close_time = self.loop.time() + self._keepalive_timeout
-        if self._held:
+        self._take_up_held()
+
+    def _take_up_held(self) -> None:
+        if self._held and self._ongoing is None and not self._paused:
             held, self._held = self._held, b""
             self.let_read(True)
             # In a turn of its own, or a pipeline of requests would become a stack of calls.
@@ -164,6 +183,8 @@ class ClientConnection(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
         self.peer = peer[0].partition("%")[0] if peer else ""
+        self.peer_field = self.peer.encode()
+        self._transport = transport
         super().connection_made(transport)
         self._is_excess = not self._door.admit(self)
         if self._is_excess:
@@ -171,6 +192,7 @@ class ClientConnection(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._stop_head_timer()
+        self._transport = None
         ongoing, self._ongoing = self._ongoing, None
         super().connection_lost(exc)
         if ongoing is not None:
@@ -193,18 +215,30 @@ class ClientConnection(RequestHandler):
         super().resume_writing()
         if self._switched is not None:
             self._switched.client_writable(True)
+        self._take_up_held()
 
     def data_received(self, data: bytes) -> None:
         if self._ongoing is not None:
-            self._held += data
-            self.let_read(False)
+            self._hold(data)
         elif self._is_excess:
             self._refuse(503, "overloaded", "more connections are open than limits.connections allows", retry_after=1)
         elif self._waiter is None or self._waiter.done() or self._messages or self._force_close:
+            found = self._request_count
             super().data_received(data)
             self._note_body()
+            if self._request_count > found:
+                self._head_bytes = 0
+                self._stop_head_timer()
+            elif self._request_count == 0 and not self._force_close:
+                self._mind_head(len(data))  # a head that began before aiohttp waited for one
+        elif self._paused:  # whoever does not read what he asked for is not asked for more
+            self._hold(data)
         else:
             self._begin(data)
+
+    def _hold(self, data: bytes) -> None:
+        self._held += data
+        self.let_read(False)
 
     def _begin(self, data: bytes) -> None:
         """Data on a connection that waits for a request: as in aiohttp, but for requests that need no task."""
@@ -218,10 +252,11 @@ class ClientConnection(RequestHandler):
         if not messages:
             self._mind_head(len(data))
             return
-        self._head_bytes = 0
+        is_short, self._head_bytes = self._head_bytes + len(data) <= self.max_line_size, 0
         self._stop_head_timer()
         message, body = messages[0]
-        if len(messages) == 1 and body is EMPTY_PAYLOAD and type(message) is RawRequestMessage and not message.upgrade:
+        is_bare = body is EMPTY_PAYLOAD and type(message) is RawRequestMessage and not message.upgrade
+        if is_bare and is_short and len(messages) == 1:
             self._parser.message_consumed()
             self._request_count += 1
             exchange = self._door.exchange(self, message)
@@ -243,7 +278,7 @@ class ClientConnection(RequestHandler):
             return
         self._head_bytes += size
         if self._head_bytes > self.max_line_size:
-            self._refuse(431, "head-too-large", "the head of the request is over the limit")
+            self.refuse_head()
         else:
             self._start_head_timer()
 
@@ -313,12 +348,25 @@ class ClientConnection(RequestHandler):
         """Answer what never became a request, and end the connection."""
         self._stop_head_timer()
         self._door.count(Record(status=status))
-        reason, headers, body = heads.own_answer(status, code, text)
+        reason, fields, body = heads.own_answer(status, code, text)
         if retry_after:
-            headers.append((b"Retry-After", b"%d" % retry_after))
-        headers.append((b"Connection", b"close"))
-        self.write(heads.write_head(b"HTTP/1.1 %d %b" % (status, reason), headers) + body)
-        self.break_off(gently=True)
+            fields.append(b"Retry-After: %d" % retry_after)
+        fields.append(b"Connection: close")
+        self.write(heads.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body)
+        self._is_excess = False
+        self._force_close = True  # so that aiohttp takes no more of it
+        if self.transport is not None and self.transport.can_write_eof():
+            # RFC 9112 9.6: to close it while the client still sends would reset it, and the answer be lost.
+            self.transport.write_eof()
+            self._head_timer = self.loop.call_later(_LINGERING, self.break_off, True)
+        else:
+            self.break_off(gently=True)
+
+
+def head_size(message: RawRequestMessage) -> int:
+    """The bytes of a head, but for what its lines had to spare."""
+    line = len(message.method) + len(message.path) + len("  HTTP/1.1\r\n")
+    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in message.raw_headers)
 
 
 def _first_line(message: str | None) -> str:

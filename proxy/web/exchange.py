@@ -7,10 +7,10 @@ answer, which is how nearly all lookups go; and `run`, a coroutine, for everythi
 
 import asyncio
 import logging
-import time
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from itertools import chain, islice
+from time import perf_counter, time
 
 from aiohttp import StreamReader
 from aiohttp.http_exceptions import HttpProcessingError
@@ -39,6 +39,7 @@ _CLIENT_LEFT = 499
 _TRIES = 3
 _LOOKUP_BODY_LIMIT = 1 << 20
 """Bytes of a lookup's answer; real ones have a few hundred."""
+_LOCATION, _CODING = frozenset((b"location",)), frozenset((b"content-encoding",))
 _OVERLOADED = Refusal(503, "overloaded", "more requests are under way than limits.inFlight allows", retry_after=1)
 
 log = logging.getLogger("proxy.web")
@@ -74,10 +75,10 @@ class Exchange:
         self._reader = body
         self._loop = client.loop
         self._method = message.method
-        self._started = self._loop.time()
+        self._started = perf_counter()
         self.record = record = Record(
             id=rim.new_id(),
-            time=time.time(),
+            time=time(),
             generation=rules.snapshot.generation,
             method=message.method,
             bind=bind.address,
@@ -100,25 +101,27 @@ class Exchange:
                     self._go_on(self._converse(method, target, chain((url,), urls)))
                     return
                 self._connection = connection
-                self._asked_at = self._loop.time()
+                self._asked_at = perf_counter()
+                self._question = method, target, chain((url,), urls)
                 connection.ask(method, self._request_head(method, target, url))
-                connection.call_back(lambda: self._answered(method, target, url, urls), self._patience())
+                connection.call_back(self._answered, self._patience())
                 self._rim.pool.watch(connection)
                 return
         except Exception:
             self._fault()
         self._finish()
 
-    def _answered(self, method: str, target: str, url: ServiceUrl, urls: Iterator[ServiceUrl]) -> None:
+    def _answered(self) -> None:
         """The broker has said something, or never will."""
+        method, target, urls = self._question
         connection, self._connection = self._connection, None
         assert connection is not None
         self._rim.pool.unwatch(connection)
         try:
             if not connection.complete or connection.status == 101:
-                self._go_on(self._converse(method, target, chain((url,), urls), connection))
+                self._go_on(self._converse(method, target, urls, connection))
                 return
-            self.record.upstream_duration = self._loop.time() - self._asked_at
+            self.record.upstream_duration = perf_counter() - self._asked_at
             redirect = self._answer_whole(connection, method)
             if redirect is not None:
                 self._go_on(self._follow(redirect, connection, method))
@@ -179,7 +182,7 @@ class Exchange:
         if self._body is not None:
             record.request_bytes = self._body.size
             self._body.drop()
-        record.duration = self._loop.time() - self._started
+        record.duration = perf_counter() - self._started
         record.status = record.status or _CLIENT_LEFT
         self._rim.finish(record)
 
@@ -207,6 +210,7 @@ class Exchange:
         record.listener = verdict.label
         record.miss_reason = verdict.miss_reason
         if self._is_excess:
+            record.miss_reason = _OVERLOADED.code
             self._reply.refuse(_OVERLOADED)
             return False
         if verdict.refusal is not None and not self._config.shadow:
@@ -219,12 +223,11 @@ class Exchange:
         self._head = head = heads.read_head(message.raw_headers)
         record.user_agent = head.user_agent
         self._trusted = self._client.is_trusted(config.trusted_proxies)
-        self._path, self._query, record.target, self._asked = heads.read_request(
+        self._path, self._query, record.target, self._asked, self._verdict = self._rules.read(
             message.method, message.path, head, self._bind, self._trusted
         )
         record.request = self._asked
         self._is_lookup = record.target.kind == "lookup"
-        self._verdict = self._rules.judge(self._asked)
         self._listener = self._verdict.selection.listener
         if message.version < (1, 1):
             # RFC 9110 7.8 and 10.1.1: an HTTP/1.0 client upgrades nothing and expects nothing.
@@ -286,12 +289,13 @@ class Exchange:
         """Get the head of an answer from one of these brokers.
 
         What failed before an answer is tried again: on a new connection where a kept one had been closed, on the
-        next broker where a connection failed; but never what may have had an effect, nor a body that is gone.
+        next broker where a connection failed; but never what may have had an effect, nor a body that is gone. So
+        only what can be sent again whatever happens goes by a kept connection: what is idempotent and has no body.
         """
         problem: UpstreamError | None = None
         may_repeat = method in _IDEMPOTENT
         for url in islice(urls, _TRIES):
-            for reuse in (True, False) if may_repeat else (False,):
+            for reuse in (True, False) if may_repeat and self._body is None else (False,):
                 connection, asked = asked, None
                 try:
                     if connection is None:
@@ -315,7 +319,7 @@ class Exchange:
                     raise
                 if problem is not None:
                     self.record.upstream_errors.append(problem.code)
-                self.record.upstream_duration = self._loop.time() - self._asked_at
+                self.record.upstream_duration = perf_counter() - self._asked_at
                 return connection
         assert problem is not None
         raise problem
@@ -329,7 +333,7 @@ class Exchange:
     def _send(self, connection: UpstreamConnection, method: str, target: str) -> None:
         connection.on_continue = self._continue if b"expect" in self._head.special else None
         if not self._asked_at:
-            self._asked_at = self._loop.time()
+            self._asked_at = perf_counter()
         connection.ask(method, self._request_head(method, target, connection.url))
         if self._body is not None:
             self._pump = self._loop.create_task(self._pump_body(self._body, connection))
@@ -340,32 +344,32 @@ class Exchange:
     def _request_head(self, method: str, target: str, url: ServiceUrl) -> bytes:
         """The head as a broker gets it: the client's fields, and those that the proxy answers for."""
         head, config, special = self._head, self._config, self._head.special
-        headers: heads.Headers = [(b"Host", url.host_header), *head.passed]
-        forwarded_for, peer = special.get(b"x-forwarded-for") if self._trusted else None, self._client.peer.encode()
-        headers.append((b"X-Forwarded-For", b"%b, %b" % (forwarded_for, peer) if forwarded_for else peer))
-        headers.append((b"X-Forwarded-Proto", url.scheme.encode()))
-        if head.principals and config.brokers.trust_original_principal:
-            headers += [(b"X-Original-Principal", value) for value in head.principals]
+        fields = [url.host_field, *head.passed]
+        forwarded_for = special.get(b"x-forwarded-for") if self._trusted else None
+        peer = self._client.peer_field
+        fields.append(b"X-Forwarded-For: " + (b"%b, %b" % (forwarded_for, peer) if forwarded_for else peer))
         if self._is_lookup and not config.shadow:
-            headers.append((b"Accept-Encoding", b"identity"))
-            if self._listener is not None:
-                headers.append((heads.LISTENER_HEADER, self._listener.encode()))
-        elif b"accept-encoding" in special:
-            headers.append((b"Accept-Encoding", special[b"accept-encoding"]))
-        if config.shadow:
-            headers += [(heads.LISTENER_HEADER, value) for value in head.listener_names]
+            fields.append(heads.lookup_fields(url.scheme, self._listener))
+        else:
+            fields.append(b"X-Forwarded-Proto: " + url.scheme.encode())
+            if b"accept-encoding" in special:
+                fields.append(b"Accept-Encoding: " + special[b"accept-encoding"])
+        if head.principals and config.brokers.trust_original_principal:
+            fields += [b"X-Original-Principal: " + value for value in head.principals]
+        if head.listener_names and config.shadow:
+            fields += [b"X-Pulsar-ListenerName: " + value for value in head.listener_names]
         if self._body is not None:
             if self._body.length is None:
-                headers.append((b"Transfer-Encoding", b"chunked"))
+                fields.append(b"Transfer-Encoding: chunked")
             else:
-                headers.append((b"Content-Length", b"%d" % self._body.length))
+                fields.append(b"Content-Length: %d" % self._body.length)
             if b"expect" in special and not self._continued and not self._body.size:
-                headers.append((b"Expect", b"100-continue"))
+                fields.append(b"Expect: 100-continue")
         elif b"content-length" in special and method == self._method:
-            headers.append((b"Content-Length", b"0"))
+            fields.append(b"Content-Length: 0")
         if b"upgrade" in special and self._wants_websocket():
-            headers += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
-        return heads.write_head(b"%b %b HTTP/1.1" % (method.encode(), target.encode("latin-1")), headers)
+            fields += [b"Connection: Upgrade", b"Upgrade: websocket"]
+        return heads.write_head(f"{method} {target} HTTP/1.1".encode("latin-1"), fields)
 
     def _wants_websocket(self) -> bool:
         return (
@@ -408,15 +412,15 @@ class Exchange:
             return None
         if connection.complete or self._is_redirect(connection):
             return self._answer_whole(connection, method)
-        headers, data, patience = connection.headers, b"", self._config.timeouts.request
+        fields, data, patience = connection.fields, b"", self._config.timeouts.request
         if self._is_judged(connection):
             data = await self._gather(connection)
             if not self._config.shadow:
-                self._answer_lookup(connection, headers, data)
+                self._answer_lookup(connection, fields, data)
                 return None
             with suppress(BadAnswer):
                 self._judge(connection, data)
-        if await self._reply.stream(connection, headers, data, patience):
+        if await self._reply.stream(connection, fields, data, patience):
             self._dismiss(connection)
         else:
             connection.close()
@@ -425,7 +429,7 @@ class Exchange:
     def _answer_whole(self, connection: UpstreamConnection, method: str) -> Redirect | None:
         """Answer with what is here already: all of an answer, or a redirect, whose body is nobody's business."""
         status, shadow = connection.status, self._config.shadow
-        headers = connection.headers
+        fields = connection.fields
         if self._is_redirect(connection):
             redirect = self._redirect((connection.location or b"").decode("latin-1"))
             if not shadow:
@@ -437,33 +441,33 @@ class Exchange:
                     self._dismiss(connection)
                     return redirect
                 if redirect.action == "rewritten" and redirect.location is not None:
-                    headers = heads.without(headers, b"location")
-                    headers.append((b"Location", redirect.location.encode("latin-1")))
+                    fields = heads.without(fields, _LOCATION)
+                    fields.append(b"Location: " + redirect.location.encode("latin-1"))
         elif self._is_judged(connection):
             if method != "HEAD":
                 body = connection.take()
                 if not shadow:
-                    self._answer_lookup(connection, headers, body)
+                    self._answer_lookup(connection, fields, body)
                     return None
                 with suppress(BadAnswer):
                     self._judge(connection, body)
-                self._pass(connection, headers, body)
+                self._pass(connection, fields, body)
                 return None
             if not shadow:
                 connection.length = None  # of another body than a GET would have (RFC 9110 8.6)
         if method == "HEAD" or status in _NO_BODY:
             if connection.length is not None and status != 204:
-                headers.append((b"Content-Length", b"%d" % connection.length))
-            self._reply.head(status, connection.reason, headers)
+                fields.append(b"Content-Length: %d" % connection.length)
+            self._reply.head(status, connection.reason, fields)
             self._dismiss(connection)
         else:
-            self._pass(connection, headers, connection.take())
+            self._pass(connection, fields, connection.take())
         return None
 
-    def _pass(self, connection: UpstreamConnection, headers: heads.Headers, body: bytes) -> None:
+    def _pass(self, connection: UpstreamConnection, fields: heads.Fields, body: bytes) -> None:
         status, reason = connection.status, connection.reason
         self._dismiss(connection)
-        self._reply.whole(status, reason, headers, body)
+        self._reply.whole(status, reason, fields, body)
 
     def _is_redirect(self, connection: UpstreamConnection) -> bool:
         return 300 <= connection.status < 400 and connection.location is not None
@@ -509,7 +513,7 @@ class Exchange:
         else:
             connection.close()
 
-    def _answer_lookup(self, connection: UpstreamConnection, headers: heads.Headers, body: bytes) -> None:
+    def _answer_lookup(self, connection: UpstreamConnection, fields: heads.Fields, body: bytes) -> None:
         """Put a lookup's answer on the listener, and say clearly that a broker lacks one."""
         status, reason = connection.status, connection.reason
         plain, refusal = self._judge(connection, body)
@@ -517,9 +521,9 @@ class Exchange:
         if refusal is not None:
             self._reply.refuse(refusal)
             return
-        if plain is not body:
-            headers = heads.without(headers, b"content-encoding")
-        self._reply.whole(status, reason, headers, plain)
+        if connection.codings:
+            fields = heads.without(fields, _CODING)
+        self._reply.whole(status, reason, fields, plain)
 
     def _judge(self, connection: UpstreamConnection, body: bytes) -> tuple[bytes, Refusal | None]:
         """The body to answer with, decoded, or a refusal."""
@@ -562,8 +566,9 @@ class Exchange:
         tunnel = Tunnel(self._client, connection)
         self._reply.keep_alive = False
         self.record.status = 101
-        headers = [*connection.headers, (b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]
-        self._client.write(heads.write_head(b"HTTP/1.1 101 Switching Protocols", headers))
+        own = b"X-Request-Id: %b" % self.record.id.encode()
+        fields = [*connection.fields, own, b"Connection: Upgrade", b"Upgrade: websocket"]
+        self._client.write(heads.write_head(b"HTTP/1.1 101 Switching Protocols", fields))
         try:
             await tunnel.run()
         finally:

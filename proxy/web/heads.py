@@ -10,9 +10,8 @@ from proxy.authorities import Authority, parse_authority, parse_location
 from proxy.listeners import BindAddress
 from proxy.requests import BadPath, Request, Target, listener_names, read_target
 
-LISTENER_HEADER = b"X-Pulsar-ListenerName"
-
-Headers = list[tuple[bytes, bytes]]
+Fields = list[bytes]
+"""Fields as they are sent, `Name: value` each: written once, and joined to a head."""
 
 # RFC 9110 7.6.1, and the fields of the connection to a proxy (11.7). What Connection names goes too.
 HOP_BY_HOP = frozenset(
@@ -42,7 +41,7 @@ class BadHead(ValueError):
 class RequestHead:
     """A request's head, sorted: what goes on as it is, and what the proxy answers for."""
 
-    passed: Headers = field(default_factory=list)
+    passed: Fields = field(default_factory=list)
     special: dict[bytes, bytes] = field(default_factory=dict)
     """By name in lower case; the values of several fields of a name are joined, as RFC 9110 5.3 allows."""
     listener_names: tuple[bytes, ...] = ()
@@ -62,7 +61,7 @@ def read_head(raw_headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
     for item in raw_headers:
         name = item[0].lower()
         if name not in _SPECIAL:
-            passed.append(item)
+            passed.append(b"%b: %b" % item)
             if name == b"user-agent":
                 head.user_agent = item[1]
         elif name == b"x-pulsar-listenername":
@@ -74,28 +73,30 @@ def read_head(raw_headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
         else:
             special[name] = item[1]
     if b"connection" in special and (named := connection_options(special[b"connection"])):
-        head.passed = [item for item in passed if item[0].lower() not in named]
+        head.passed = without(passed, named)
     if b"transfer-encoding" in special and special[b"transfer-encoding"].lower() != b"chunked":
         raise BadHead("bad-transfer-encoding", "chunked is the only transfer coding that is known here")
     return head
 
 
-def read_request(
-    method: str, raw_target: str, head: RequestHead, bind: BindAddress, trusted: bool
-) -> tuple[str, str, Target, Request]:
-    """Path and query as they were, what they are about, and what decisions look at; raises BadHead if it is no use."""
-    path, query, authority = _split_target(method, raw_target)
-    forwarded_host, scheme = None, bind.scheme
-    if trusted and b"x-forwarded-host" in head.special:
-        forwarded_host = parse_authority(_last_element(head.text(b"x-forwarded-host")))
-    if trusted and b"x-forwarded-proto" in head.special:
-        forwarded_proto = _last_element(head.text(b"x-forwarded-proto")).lower()
-        scheme = forwarded_proto if forwarded_proto in ("http", "https") else scheme
+def about(method: str, path: str) -> Target:
+    """What a request is about; raises BadHead for a path that could be read in two ways."""
     try:
-        target = read_target(method, path)
+        return read_target(method, path)
     except BadPath as fault:
         raise BadHead("bad-path", str(fault)) from None
-    request = Request(
+
+
+def read_request(
+    target: Target, query: str, authority: Authority | None, head: RequestHead, bind: BindAddress, trusted: bool
+) -> Request:
+    """What decisions look at; raises BadHead where the Host is none."""
+    forwarded_host, scheme = None, bind.scheme
+    if trusted:
+        forwarded_host = parse_authority(_last_element(head.text(b"x-forwarded-host")))
+        forwarded_proto = _last_element(head.text(b"x-forwarded-proto")).lower()
+        scheme = forwarded_proto if forwarded_proto in ("http", "https") else scheme
+    return Request(
         target.bare,
         _host(head) if authority is None else authority,
         forwarded_host,
@@ -104,7 +105,6 @@ def read_request(
         listener_names(query),
         tuple(name.decode("latin-1") for name in head.listener_names),
     )
-    return path, query, target, request
 
 
 def _host(head: RequestHead) -> Authority | None:
@@ -123,7 +123,7 @@ def _last_element(text: str) -> str:
     return text.rpartition(",")[2].strip()
 
 
-def _split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
+def split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
     """A request target's path and query, and its authority where it has one (RFC 9112 3.2)."""
     if method == "CONNECT":
         raise BadHead("method-not-allowed", "this is a gateway to brokers, not a forward proxy", 405)
@@ -141,24 +141,28 @@ def _split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
     return path, query, absolute.authority
 
 
-def without(headers: Headers, name: bytes) -> Headers:
-    return [item for item in headers if item[0].lower() != name]
+def without(fields: Fields, names: frozenset[bytes]) -> Fields:
+    """The fields that have other names than these, which are in lower case."""
+    return [field for field in fields if field.partition(b":")[0].lower() not in names]
 
 
-def write_head(start_line: bytes, headers: Headers) -> bytes:
+@lru_cache(1024)
+def lookup_fields(scheme: str, listener: str | None) -> bytes:
+    """What every lookup on a listener has in common: the tag, and no content coding, as its answer is to be read."""
+    tag = f"\r\nX-Pulsar-ListenerName: {listener}" if listener is not None else ""
+    return f"X-Forwarded-Proto: {scheme}\r\nAccept-Encoding: identity{tag}".encode()
+
+
+def write_head(start_line: bytes, fields: Fields) -> bytes:
     """The bytes of a head."""
-    lines = [start_line]
-    lines += [b"%b: %b" % item for item in headers]
-    lines.append(b"\r\n")
-    return b"\r\n".join(lines)
+    return b"\r\n".join([start_line, *fields, b"\r\n"])
 
 
-def own_answer(status: int, code: str, text: str) -> tuple[bytes, Headers, bytes]:
+def own_answer(status: int, code: str, text: str) -> tuple[bytes, Fields, bytes]:
     """The reason phrase, fields and body of an answer that is not a broker's."""
     body = json.dumps({"reason": f"{code}: {text}"}).encode()
-    headers = [(b"Content-Type", b"application/json"), (b"Cache-Control", b"no-store")]
-    headers.append((b"Content-Length", b"%d" % len(body)))
-    return HTTPStatus(status).phrase.encode(), headers, body
+    fields = [b"Content-Type: application/json", b"Cache-Control: no-store", b"Content-Length: %d" % len(body)]
+    return HTTPStatus(status).phrase.encode(), fields, body
 
 
 @lru_cache(256)

@@ -5,7 +5,7 @@ import logging
 from proxy.observe.records import Record
 from proxy.selection import Refusal
 from proxy.web import heads
-from proxy.web.client import ClientConnection
+from proxy.web.client import ClientConnection, TooSlow
 from proxy.web.upstream import BodyBroken, UpstreamConnection, UpstreamError
 
 log = logging.getLogger("proxy.web")
@@ -21,21 +21,21 @@ class Reply:
         """Whether the client knows chunks: HTTP/1.0 does not."""
         self.keep_alive = keep_alive
 
-    def whole(self, status: int, reason: bytes, headers: heads.Headers, body: bytes) -> None:
-        headers.append((b"Content-Length", b"%d" % len(body)))
-        self.head(status, reason, headers, body)
+    def whole(self, status: int, reason: bytes, fields: heads.Fields, body: bytes) -> None:
+        fields.append(b"Content-Length: %d" % len(body))
+        self.head(status, reason, fields, body)
 
-    def head(self, status: int, reason: bytes, headers: heads.Headers, body: bytes = b"") -> None:
+    def head(self, status: int, reason: bytes, fields: heads.Fields, body: bytes = b"") -> None:
         """The head, and what follows it in the same write."""
         record = self._record
-        headers.append((b"X-Request-Id", record.id.encode()))
+        fields.append(b"X-Request-Id: %b" % record.id.encode())
         if self._client.is_draining or self._client.has_unread_body:
             self.keep_alive = False  # the rest of a body would be taken for a request
         if not self.keep_alive:
-            headers.append((b"Connection", b"close"))
+            fields.append(b"Connection: close")
         record.status = status
         record.response_bytes += len(body)
-        self._client.write(heads.write_head(b"HTTP/1.1 %d %b" % (status, reason), headers) + body)
+        self._client.write(heads.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body)
 
     def refuse(self, refusal: Refusal, close: bool = False) -> None:
         """An answer of our own."""
@@ -43,22 +43,22 @@ class Reply:
         self.keep_alive = self.keep_alive and not close
         if refusal.detail:
             log.warning("%s %s %s: %s: %s", record.id, record.method, record.kind, refusal.text, refusal.detail)
-        reason, headers, body = heads.own_answer(refusal.status, refusal.code, refusal.text)
+        reason, fields, body = heads.own_answer(refusal.status, refusal.code, refusal.text)
         if refusal.retry_after:
-            headers.append((b"Retry-After", b"%d" % refusal.retry_after))
-        self.head(refusal.status, reason, headers, body if record.method != "HEAD" else b"")
+            fields.append(b"Retry-After: %d" % refusal.retry_after)
+        self.head(refusal.status, reason, fields, body if record.method != "HEAD" else b"")
 
-    async def stream(self, connection: UpstreamConnection, headers: heads.Headers, data: bytes, within: float) -> bool:
+    async def stream(self, connection: UpstreamConnection, fields: heads.Fields, data: bytes, within: float) -> bool:
         """An answer as it comes, `data` being what has come of it; false where it broke on the way."""
         chunked = False
         if connection.length is not None:
-            headers.append((b"Content-Length", b"%d" % connection.length))
+            fields.append(b"Content-Length: %d" % connection.length)
         elif self._chunks:
             chunked = True
-            headers.append((b"Transfer-Encoding", b"chunked"))
+            fields.append(b"Transfer-Encoding: chunked")
         else:
             self.keep_alive = False
-        self.head(connection.status, connection.reason, headers)
+        self.head(connection.status, connection.reason, fields)
         try:
             while data or (data := await connection.read(within)):
                 self._record.response_bytes += len(data)
@@ -68,7 +68,7 @@ class Reply:
         except UpstreamError as error:
             # The head is out: a broken connection is the only way left to say that this is not all.
             log.warning("%s %s %s: %s", self._record.id, self._record.method, self._record.kind, error)
-            if not isinstance(error, BodyBroken):
+            if not isinstance(error, BodyBroken | TooSlow):
                 self._record.upstream_errors.append(error.code)
             self.break_off(gently=chunked or connection.length is not None)
             return False

@@ -5,14 +5,18 @@ from functools import lru_cache
 from itertools import count
 
 from proxy.answers import LookupAnswer, put_on_listener
+from proxy.listeners import BindAddress
 from proxy.observe.events import EventLog
 from proxy.observe.metrics import Metrics
 from proxy.observe.records import Record
-from proxy.requests import Request
+from proxy.requests import Request, Target, listener_names
 from proxy.snapshot import Snapshot
 from proxy.verdicts import Verdict, judge
 from proxy.web.bodies import ReplayBudget
+from proxy.web.heads import RequestHead, about, read_request, split_target
 from proxy.web.pool import Pool
+
+_REMEMBERED = 4096
 
 
 class Rules:
@@ -22,17 +26,35 @@ class Rules:
         self.snapshot = snapshot
         self.config = snapshot.config
 
-        @lru_cache(4096)
-        def judged(request: Request) -> Verdict:
-            return judge(request, snapshot)
+        self._known: dict[tuple[object, ...], tuple[Request, Verdict]] = {}
 
         # The owner's answer is the same for all its topics.
         @lru_cache(1024)
         def on_listener(body: bytes, listener: str) -> LookupAnswer:
             return put_on_listener(body, listener, snapshot)
 
-        self.judge = judged
         self.on_listener = on_listener
+
+    def read(
+        self, method: str, raw_target: str, head: RequestHead, bind: BindAddress, trusted: bool
+    ) -> tuple[str, str, Target, Request, Verdict]:
+        """Path and query as they were, what they are about, and the verdict; raises BadHead."""
+        path, query, authority = split_target(method, raw_target)
+        target = about(method, path)
+        special = head.special
+        key = (
+            bind.address, special.get(b"host"), authority, trusted, special.get(b"x-forwarded-host"),
+            special.get(b"x-forwarded-proto"), head.listener_names, listener_names(query) if query else (),
+            target.kind, target.area,
+        )  # fmt: skip
+        known = self._known.get(key)
+        if known is None:
+            request = read_request(target, query, authority, head, bind, trusted)
+            known = (request, judge(request, self.snapshot))
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[key] = known
+        return path, query, target, *known
 
 
 class Rim:

@@ -1,7 +1,9 @@
 """The sockets that clients come in by. Each knows its listener, if it has one."""
 
 import asyncio
+import socket
 import ssl
+import sys
 from typing import cast
 
 from aiohttp import web
@@ -10,7 +12,7 @@ from aiohttp.web_request import BaseRequest
 
 from proxy.listeners import BindAddress
 from proxy.observe.records import Record
-from proxy.web.client import Answered, ClientConnection
+from proxy.web.client import Answered, ClientConnection, TooSlow, head_size
 from proxy.web.exchange import Exchange
 from proxy.web.rim import Rim
 
@@ -23,6 +25,7 @@ class Door(web.Server):
         self.bind = bind
         self._rim = rim
         self._server: asyncio.Server | None = None
+        self._is_closed = False
         self._clients: set[ClientConnection] = set()
         self._deserted = asyncio.Event()
         self._deserted.set()
@@ -30,8 +33,26 @@ class Door(web.Server):
     async def open(self, tls: ssl.SSLContext | None) -> None:
         """Bind; raises OSError where that cannot be."""
         self._server = await asyncio.get_running_loop().create_server(
-            self, self.bind.host.strip("[]"), self.bind.port, ssl=tls, reuse_address=True, backlog=1024
+            self,
+            self.bind.host.strip("[]"),
+            self.bind.port,
+            ssl=tls,
+            ssl_handshake_timeout=self.head_timeout if tls is not None else None,
+            reuse_address=True,
+            backlog=1024,
         )
+        self.adopt(self.bind)
+
+    def adopt(self, bind: BindAddress) -> None:
+        """Go by this line of the config from now on, and by the timeouts in force."""
+        self.bind = bind
+        assert self._server is not None
+        if sys.platform == "linux":
+            # The system ends connections, as they inherit it, whose client takes nothing of what is sent for so long.
+            # No timer here could see them all: one that is closed with bytes left to send is out of our hands.
+            within = int(self._rim.rules.config.timeouts.request * 1000)
+            for listening in self._server.sockets:
+                listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within)
 
     @property
     def port(self) -> int:
@@ -41,6 +62,7 @@ class Door(web.Server):
 
     async def close(self, grace: float) -> None:
         """Stop accepting, let what runs finish within so many seconds, then end it."""
+        self._is_closed = True
         if self._server is not None:
             self._server.close()
         for client in list(self._clients):
@@ -50,7 +72,7 @@ class Door(web.Server):
                 await self._deserted.wait()
         except TimeoutError:
             for client in list(self._clients):
-                client.force_close()
+                client.reset()
             await self._deserted.wait()
 
     # What connections call.
@@ -59,6 +81,8 @@ class Door(web.Server):
         """Count a client in; false where it is one too many."""
         self._clients.add(client)
         self._deserted.clear()
+        if self._is_closed:  # it was on its way in
+            client.close()
         connections = self._rim.metrics.connections
         connections.add("http")
         return connections.values["http",] <= self._rim.rules.config.limits.connections
@@ -98,6 +122,15 @@ class Door(web.Server):
     async def _answer(self, request: BaseRequest) -> web.StreamResponse:
         """A request that goes aiohttp's way: with a body, an upgrade, or others before it."""
         client = cast(ClientConnection, request.protocol)
+        if head_size(request._message) > client.max_line_size:
+            client.refuse_head()
+            return cast(web.StreamResponse, Answered(keep_alive=False))
         body = request.content if request.body_exists else None
         exchange = Exchange(self._rim, self.bind, client, request._message, body)
-        return cast(web.StreamResponse, Answered(await exchange.run()))
+        keep_alive = await exchange.run()
+        try:
+            # Before the next request is begun, or one who asks and does not read would fill the memory.
+            await client.drain(self._rim.rules.config.timeouts.request)
+        except TooSlow:
+            client.reset()
+        return cast(web.StreamResponse, Answered(keep_alive and not client.is_draining))

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 import httptools
 
 from proxy.listeners import ServiceUrl
-from proxy.web.heads import HOP_BY_HOP, Headers, connection_options
+from proxy.web.heads import HOP_BY_HOP, Fields, connection_options, without
 from proxy.web.tls import ends_whole, in_words
 
 _FRAMING = HOP_BY_HOP | {b"content-length"}
@@ -23,7 +23,7 @@ _BUFFER_LIMIT = 262144
 _WHOLE_LIMIT = 2048
 _WHOLE_ANSWERS = 1024
 
-Whole = tuple[bytes, tuple[tuple[bytes, bytes], ...], int | None, tuple[bytes, ...], bytes]
+Whole = tuple[bytes, tuple[bytes, ...], int | None, tuple[bytes, ...], bytes]
 """A 200 that is remembered: its reason, fields, length, codings and body."""
 
 
@@ -106,7 +106,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._write_waiter: asyncio.Future[None] | None = None
         self._error: UpstreamError | None = None
         self._idle = True
-        self._cut_off = False
+        self._ended_whole = url.scheme != "https"
         self._begin("GET")
 
     def _begin(self, method: str) -> None:
@@ -119,9 +119,9 @@ class UpstreamConnection(asyncio.Protocol):
         self._buffered = 0
         self.status = 0
         self.reason = b""
-        self.headers: Headers = []
+        self.fields: Fields = []
         """The fields that may go on to the client."""
-        self._framing: Headers = []
+        self._framing: list[tuple[bytes, bytes]] = []
         """The others, by their names in lower case."""
         self.location: bytes | None = None
         self.codings: list[bytes] = []
@@ -284,11 +284,11 @@ class UpstreamConnection(asyncio.Protocol):
         if len(self._whole_answers) >= _WHOLE_ANSWERS:
             self._whole_answers.clear()
         body = b"".join(self._chunks)
-        self._whole_answers[data] = (self.reason, tuple(self.headers), self.length, tuple(self.codings), body)
+        self._whole_answers[data] = (self.reason, tuple(self.fields), self.length, tuple(self.codings), body)
 
     def _assume(self, whole: Whole) -> None:
-        self.reason, headers, self.length, codings, body = whole
-        self.headers, self.codings = list(headers), list(codings)
+        self.reason, fields, self.length, codings, body = whole
+        self.fields, self.codings = list(fields), list(codings)
         self.status = 200
         self._head_bytes = 1
         self._keep_alive = self.head_done = self.complete = True
@@ -296,8 +296,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         # RFC 9112 9.8: whoever cuts a TLS connection off could end an answer early where its end is the connection's.
-        tls = self._transport.get_extra_info("ssl_object") if self._transport is not None else None
-        self._cut_off = tls is not None and not ends_whole(tls)
+        if not self._ended_whole and self._transport is not None:
+            self._ended_whole = ends_whole(self._transport.get_extra_info("ssl_object"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -308,7 +308,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._error = self._error or ClosedEarly(f"the broker closed an idle connection{why}")
         elif self.complete or self._error is not None:
             pass
-        elif self.head_done and self._is_close_delimited() and exc is None and not self._cut_off:
+        elif self.head_done and self._is_close_delimited() and exc is None and self._ended_whole:
             self.complete = True
         else:
             if self._head_bytes:
@@ -347,7 +347,7 @@ class UpstreamConnection(asyncio.Protocol):
         if key in _FRAMING:
             self._framing.append((key, value))
             return
-        self.headers.append((name, value))
+        self.fields.append(b"%b: %b" % (name, value))
         if key == b"location":
             self.location = self.location or value
         elif key == b"content-encoding":
@@ -370,7 +370,7 @@ class UpstreamConnection(asyncio.Protocol):
             elif name == b"upgrade":
                 self.upgrades = True
             elif name == b"connection" and (named := connection_options(value)):
-                self.headers = [item for item in self.headers if item[0].lower() not in named]
+                self.fields = without(self.fields, named)
         self.head_done = True
         if self._method == "HEAD":
             self._keep_alive = self._parser.should_keep_alive()
@@ -385,7 +385,7 @@ class UpstreamConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._interim:
             self._interim = False
-            self.reason, self.headers, self._framing = b"", [], []
+            self.reason, self.fields, self._framing = b"", [], []
             if self.status == 100 and self.on_continue is not None:
                 self.on_continue()
             return

@@ -246,11 +246,16 @@ class Served:
         self._wires: list[Wire] = []
 
     async def client(
-        self, data: bytes = b"", tls: ssl.SSLContext | None = None, server_name: str | None = None
+        self,
+        data: bytes = b"",
+        tls: ssl.SSLContext | None = None,
+        server_name: str | None = None,
+        port: int | None = None,
     ) -> Wire:
         """A connection to the sidecar, with this sent already; over TLS, an empty server name is not sent."""
-        loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(Wire, "127.0.0.1", self.port, ssl=tls, server_hostname=server_name)
+        _, wire = await asyncio.get_running_loop().create_connection(
+            Wire, "127.0.0.1", self.port if port is None else port, ssl=tls, server_hostname=server_name
+        )
         self._wires.append(wire)
         if data:
             wire.send(data)

@@ -168,7 +168,7 @@ async def test_replays_have_a_budget_that_is_given_back(start: Start, broker: Ra
 # Kept connections.
 
 
-@pytest.mark.parametrize("data", [GET, PUT], ids=["GET", "PUT"])
+@pytest.mark.parametrize("data", [GET, GET.replace(b"GET", b"DELETE")], ids=["GET", "DELETE"])
 async def test_a_kept_connection_that_dies_on_use_is_replaced(start: Start, broker: RawBroker, data: bytes) -> None:
     """The broker closes it just as a request comes, which says nothing against the broker."""
     served = await start(broker.url)
@@ -180,8 +180,7 @@ async def test_a_kept_connection_that_dies_on_use_is_replaced(start: Start, brok
     client.send(data)
     await wire.message()
     wire.close()
-    request = await broker.answer()
-    assert request.body == data.partition(b"\r\n\r\n")[2]
+    await broker.answer()
     assert (await client.message()).body == b"ok"
     assert served.number("upstream_errors_total") == 0
 
@@ -201,17 +200,18 @@ async def test_a_kept_connection_that_was_closed_is_not_used(start: Start, broke
     assert served.number("upstream_errors_total") == 0
 
 
-async def test_a_post_goes_by_a_new_connection(start: Start, broker: RawBroker) -> None:
-    """A kept one might be closed as it is sent, and nobody could tell whether it had an effect."""
+@pytest.mark.parametrize("data", [POST, PUT], ids=["POST", "PUT"])
+async def test_a_post_or_a_body_goes_by_a_new_connection(start: Start, broker: RawBroker, data: bytes) -> None:
+    """A kept one might be closed as it is sent: nobody could tell whether it had an effect, and the body be gone."""
     served = await start(broker.url)
     client = await served.client(GET)
     wire = await broker.accept()
     await wire.head()
     wire.send(OK)
     await client.message()
-    client.send(POST)
+    client.send(data)
     request = await broker.answer()
-    assert request.head.start.startswith(b"POST ")
+    assert request.head.start == data.partition(b"\r\n")[0]
     assert (await client.message()).body == b"ok"
     assert not wire.buffer
 

@@ -1,0 +1,464 @@
+"""Timeouts and limits: what each one ends, and that nobody else notices."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Callable
+
+import pytest
+from aiohttp import ClientSession
+from raw import OK, Message, RawBroker, Served, Start, Wire, settled
+
+GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+POST = b"POST /topics/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"
+PUT = b"PUT /admin/v2/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"
+LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+TINY, HOUR = 0.2, 3600
+
+
+def reason(message: Message) -> str:
+    return str(json.loads(message.body)["reason"]).partition(":")[0]
+
+
+def refused(message: Message) -> tuple[int, str]:
+    return message.status, reason(message)
+
+
+async def probe(served: Served, path: str) -> int:
+    async with ClientSession() as session, session.get(served.metrics_url + path) as answer:
+        return answer.status
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what only the system's own timers bring about."""
+    while not condition():  # noqa: ASYNC110 - it has no event that could be waited for
+        await asyncio.sleep(0.01)
+
+
+# Brokers that keep us waiting.
+
+
+async def test_connect_a_broker_that_does_not_accept(start: Start) -> None:
+    """Its queue of connections is full, as that of a process that hangs."""
+    with socket.socket() as full, socket.socket() as first, socket.socket() as second:
+        full.bind(("127.0.0.1", 0))
+        full.listen(0)
+        for filler in (first, second):
+            filler.setblocking(False)
+            filler.connect_ex(full.getsockname())
+        served = await start(f"http://127.0.0.1:{full.getsockname()[1]}", timeouts={"connect": TINY})
+        assert refused(await served.ask(POST)) == (502, "broker-unreachable")
+        assert served.number("upstream_errors_total", reason="broker-unreachable") == 1
+
+
+async def test_connect_a_broker_that_does_not_shake_hands(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url.replace("http", "https"), timeouts={"connect": TINY})
+    client = await served.client(GET)
+    wire = await broker.accept()
+    assert refused(await client.message()) == (502, "broker-unreachable")
+    await wire.end()
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["new", "kept"])
+@pytest.mark.parametrize(
+    ("data", "timeouts"),
+    [(LOOKUP, {"lookup": TINY, "request": HOUR}), (GET, {"lookup": HOUR, "request": TINY})],
+    ids=["lookup", "request"],
+)
+async def test_an_answer_that_does_not_come(
+    start: Start, broker: RawBroker, data: bytes, timeouts: dict[str, float], kept: bool
+) -> None:
+    served = await start(broker.url, timeouts=timeouts)
+    client = await served.client(data)
+    wire = await broker.accept()
+    if kept:
+        await wire.head()
+        wire.send(OK)
+        await client.message()
+        client.send(data)
+    await wire.head()
+    assert refused(await client.message()) == (504, "broker-timeout")
+    await wire.end()
+    assert served.number("upstream_errors_total", reason="broker-timeout") == 1
+    client.send(data)  # its own connection stays
+    await broker.answer()
+    assert (await client.message()).body == b"ok"
+
+
+async def test_upstream_idle_a_connection_is_not_used_after_it(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, timeouts={"upstreamIdle": TINY})
+    client = await served.client(GET)
+    await broker.answer()
+    await client.message()
+    await broker.wires[0].end()
+    client.send(GET)
+    await broker.answer()
+    assert (await client.message()).body == b"ok"
+    assert len(broker.wires) == 2
+
+
+# Clients that keep us waiting.
+
+
+@pytest.mark.parametrize("earlier", [b"", GET, POST], ids=["nothing", "GET", "POST"])
+async def test_client_idle(start: Start, broker: RawBroker, earlier: bytes) -> None:
+    served = await start(broker.url, timeouts={"clientIdle": TINY})
+    client = await served.client(earlier)
+    if earlier:
+        await broker.answer()
+        assert (await client.message()).body == b"ok"
+    assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("data", [GET, POST], ids=["GET", "POST"])
+async def test_who_waits_for_an_answer_is_not_idle(start: Start, broker: RawBroker, data: bytes) -> None:
+    served = await start(broker.url, timeouts={"clientIdle": TINY})
+    client = await served.client(data)
+    wire = await broker.accept()
+    await wire.message()
+    for _ in range(2):
+        idle = await served.client()
+        await idle.end()
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+    assert await client.rest() == b""
+
+
+@pytest.mark.parametrize("earlier", [b"", GET, POST], ids=["first", "after GET", "after POST"])
+async def test_head_one_that_dribbles(start: Start, broker: RawBroker, earlier: bytes) -> None:
+    served = await start(broker.url, timeouts={"head": TINY})
+    client = await served.client(earlier)
+    if earlier:
+        await broker.answer()
+        await client.message()
+    answer = asyncio.ensure_future(client.message())
+    letters = iter(GET)
+    while not answer.done():  # as slowly as it takes
+        client.send(bytes([next(letters)]))
+        await asyncio.wait([answer], timeout=TINY / 10)
+    assert refused(await answer) == (408, "head-timeout")
+    assert (await answer).head.one(b"connection") == b"close"
+    assert await client.rest() == b""
+    assert served.number("requests_total", code="408") == 1
+    assert len(broker.wires) == bool(earlier)
+
+
+async def test_a_finished_head_never_times_out(start: Start, broker: RawBroker) -> None:
+    """Neither while the broker thinks, nor while the body comes, nor while the connection idles."""
+    served = await start(broker.url, timeouts={"head": TINY})
+    idle, thinking, sending = await served.client(GET), await served.client(), await served.client()
+    await broker.answer()
+    await idle.message()
+    for place, client, data in ((20, thinking, LOOKUP), (30, sending, POST[:-3])):
+        client.send(data[:place])  # in two pieces, so that time is taken
+        await settled(lambda: 0)
+        client.send(data[place:])
+    wires = {(await wire.head()).start: wire for wire in (broker.wires[0], await broker.accept())}
+    assert (await (await served.client(b"GET / HT")).message()).status == 408
+    sending.send(POST[-3:])
+    for start_line, wire in wires.items():
+        if start_line.startswith(b"POST"):
+            assert await wire.take(5) == b"hello"
+        wire.send(OK)
+    for client in (thinking, sending):
+        assert (await client.message()).body == b"ok"
+    assert not idle.ended
+
+
+# Heads that are too large.
+
+
+def get(size: int, headers: int) -> bytes:
+    """A head of so many bytes."""
+    names = [b"X-%04d: " % n for n in range(headers)]
+    room = size - len(GET) - sum(len(name) + 2 for name in names)
+    fill, rest = divmod(room, headers)
+    lines = [name + b"x" * (fill + (rest if not place else 0)) for place, name in enumerate(names)]
+    data = GET.removesuffix(b"\r\n") + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+    assert len(data) == size
+    return data
+
+
+TOO_LARGE = {
+    "one line": get(3000, 1),
+    "many lines": get(2100, 10),
+    "many lines before a body": get(2200, 10).replace(b"GET", b"PUT")[:-2] + b"Content-Length: 2\r\n\r\nok",
+    "a target": GET.replace(b"clusters", b"x" * 2100),
+    "a query": GET.replace(b" HTTP", b"?" + b"x" * 2100 + b" HTTP"),
+    "a target and lines": get(1500, 5).replace(b"clusters", b"x" * 1000),
+    "headers": get(1000, 21),
+}
+PIECES = pytest.mark.parametrize("piece", [1, 700, 100_000], ids=["in bytes", "in pieces", "at once"])
+
+
+async def send_in_pieces(client: Wire, data: bytes, piece: int) -> None:
+    for place in range(0, len(data), piece):
+        client.send(data[place : place + piece])
+        await asyncio.sleep(0)
+
+
+@PIECES
+@pytest.mark.parametrize("data", TOO_LARGE.values(), ids=TOO_LARGE.keys())
+async def test_head_bytes_and_headers(start: Start, broker: RawBroker, data: bytes, piece: int) -> None:
+    served = await start(broker.url, limits={"headBytes": 2048, "headers": 20})
+    client = await served.client()
+    await send_in_pieces(client, data, piece)
+    assert refused(await client.message()) == (431, "head-too-large")
+    await client.end()
+    assert broker.untouched
+    assert served.number("requests_total", code="431") == served.number("requests_total") == 1
+
+
+@PIECES
+async def test_a_head_within_the_limits_is_none_too_large(start: Start, broker: RawBroker, piece: int) -> None:
+    """Nor do requests count together, or a body with its head."""
+    served = await start(broker.url, limits={"headBytes": 2048, "headers": 20})
+    client = await served.client()
+    body = PUT.replace(b"Content-Length: 5", b"Content-Length: 5000") + b"x" * 4995
+    for data in (get(2000, 18), get(2000, 10) * 3, body):
+        sending = asyncio.ensure_future(send_in_pieces(client, data, piece))
+        for _ in range(3 if data.count(b"HTTP/1.1") == 3 else 1):
+            wire = broker.wires[-1] if broker.wires and data is not body else await broker.accept()
+            await wire.message()
+            wire.send(OK)
+            assert (await client.message()).body == b"ok"
+        await sending
+
+
+# Too many at once.
+
+
+async def test_connections(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, limits={"connections": 2})
+    first, second = await served.client(GET), await served.client()
+    wire = await broker.accept()
+    await wire.head()
+    await settled(lambda: int(served.number("connections")))
+    for _ in range(3):
+        answer = await served.ask(GET)
+        assert refused(answer) == (503, "overloaded")
+        assert answer.head.one(b"retry-after") == b"1"
+        assert answer.head.one(b"connection") == b"close"
+    assert [await probe(served, path) for path in ("/metrics", "/livez", "/readyz")] == [200, 200, 200]
+    assert len(broker.wires) == 1
+    second.close()
+    await until(lambda: served.number("connections") == 1)
+    third = await served.client(GET)
+    await broker.answer()
+    assert (await third.message()).body == b"ok"
+    wire.send(OK)
+    assert (await first.message()).body == b"ok"
+
+
+async def test_a_connection_too_many_that_says_nothing_ends(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, limits={"connections": 1}, timeouts={"head": TINY})
+    first = await served.client()
+    excess = await served.client()
+    assert await excess.rest() == b""
+    assert not first.ended
+
+
+@pytest.mark.parametrize("data", [GET, POST], ids=["GET", "POST"])
+async def test_in_flight(start: Start, broker: RawBroker, data: bytes) -> None:
+    """One request too many is told so while the others still wait; its connection stays."""
+    served = await start(broker.url, limits={"inFlight": 2})
+    held = [await served.client(GET), await served.client(POST)]
+    wires = [await broker.accept() for _ in held]
+    for wire in wires:
+        await wire.message()
+    excess = await served.client(data)
+    answer = await excess.message()
+    assert refused(answer) == (503, "overloaded")
+    assert answer.head.one(b"retry-after") == b"1"
+    assert [await probe(served, path) for path in ("/metrics", "/livez", "/readyz")] == [200, 200, 200]
+    assert len(broker.wires) == 2
+    wires[0].send(OK)
+    await asyncio.wait([asyncio.ensure_future(client.message()) for client in held], return_when="FIRST_COMPLETED")
+    if answer.head.all(b"connection"):  # its body had not come in full
+        excess = await served.client()
+    excess.send(POST)
+    await broker.answer()
+    assert (await excess.message()).body == b"ok"
+    wires[1].send(OK)
+    await until(lambda: served.number("in_flight_requests") == 0)
+
+
+async def test_replay_total_bytes(start: Start, broker: RawBroker, other: RawBroker) -> None:
+    """A body that there is no room to keep cannot be sent twice: the client is sent where it belongs instead."""
+    served = await start(
+        broker.url,
+        limits={"replayTotalBytes": 9},
+        redirects={"admin": "follow"},
+        lookupListenerName="external",
+        advertisedListeners=[
+            {"broker": f"127.0.0.1:{other.port}", "listeners": f"internal:{other.url},external:https://b.example.com"}
+        ],
+    )
+    moved = b"HTTP/1.1 307 Moved\r\nLocation: %b/admin/v2/persistent/t/n/x\r\nContent-Length: 0\r\n\r\n"
+    first = await served.client(PUT)
+    holding = await broker.accept()
+    await holding.message()
+    second = await served.client(PUT)
+    await broker.answer(moved % other.url.encode())
+    answer = await second.message()
+    assert answer.status == 307
+    assert answer.head.one(b"location") == b"https://b.example.com/admin/v2/persistent/t/n/x"
+    assert other.untouched
+    holding.send(OK)
+    await first.message()
+    third = await served.client(PUT)
+    await broker.answer(moved % other.url.encode())
+    assert (await other.answer()).body == b"hello"
+    assert (await third.message()).body == b"ok"
+
+
+# Clients that do not read.
+
+
+async def blocked(served: Served) -> None:
+    """Wait until a client has more to read than it takes, and all that goes on regardless has gone on."""
+    await until(lambda: any(client.writing_paused for client in served.sidecar.doors[0].connections))
+    await settled(lambda: int(served.number("requests_total")))
+
+
+BIG = b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n" + b"x" * 200_000
+
+
+async def serve(broker: RawBroker, data: bytes) -> None:
+    """Answer everything on the first connection."""
+    wire = await broker.accept()
+    try:
+        while True:
+            await wire.head()
+            wire.send(data)
+    except EOFError:
+        pass
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+async def test_an_answer_that_is_not_read_is_broken_off(start: Start, broker: RawBroker, version: bytes) -> None:
+    endless = b"x" * 30_000_000
+    served = await start(broker.url, timeouts={"request": TINY})
+    lazy = await served.client()
+    lazy.stall()
+    lazy.send(GET.replace(b"1.1", version))
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+    wire.send(endless)
+    other = await served.client(GET)  # nobody else waits
+    await broker.answer()
+    assert (await other.message()).body == b"ok"
+    await wire.end()
+    await until(lambda: served.number("in_flight_requests") == 0)
+    lazy.resume()
+    await lazy.end()
+    assert lazy.total < 30_000_000
+
+
+@pytest.mark.parametrize("data", [GET, GET.replace(b"GET", b"DELETE").replace(b"\r\n\r\n", b"\r\nA: b\r\n\r\n")])
+async def test_who_asks_and_does_not_read_is_not_asked_of_brokers(start: Start, broker: RawBroker, data: bytes) -> None:
+    """A pipeline of small requests for large answers would else fill the memory."""
+    served = await start(broker.url)
+    serving = asyncio.create_task(serve(broker, BIG))
+    lazy = await served.client()
+    lazy.stall()
+    lazy.send(data * 1000)
+    await blocked(served)
+    asked = served.number("requests_total")
+    assert 0 < asked < 200
+    lazy.resume()
+    for _ in range(1000):
+        assert len((await lazy.message()).body) == 200_000
+    assert served.number("requests_total") == 1000
+    serving.cancel()
+
+
+async def test_bodies_of_one_who_does_not_read(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    lazy = await served.client()
+    lazy.stall()
+    lazy.send(PUT * 300)
+    counted = 0
+    answered = asyncio.Event()
+
+    async def answer_all() -> None:
+        nonlocal counted
+        for _ in range(300):
+            await broker.answer(BIG)
+            counted += 1
+        answered.set()
+
+    serving = asyncio.create_task(answer_all())
+    await blocked(served)
+    assert 0 < counted < 200
+    lazy.resume()
+    for _ in range(300):
+        assert len((await lazy.message()).body) == 200_000
+    await answered.wait()
+    await serving
+
+
+async def test_a_connection_with_bytes_that_nobody_takes_ends(start: Start, broker: RawBroker) -> None:
+    """Also when the exchange is over: the system gives up on it, and its place is free."""
+    served = await start(broker.url, timeouts={"request": TINY})
+    serving = asyncio.create_task(serve(broker, BIG))
+    lazy = await served.client()
+    lazy.stall()
+    lazy.send(GET * 1000)
+    await until(lambda: served.number("connections") == 0)
+    serving.cancel()
+
+
+async def test_stopping_does_not_wait_for_one_who_does_not_read(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, drainSeconds=TINY, timeouts={"request": HOUR})
+    serving = asyncio.create_task(serve(broker, BIG))
+    lazy = await served.client()
+    lazy.stall()
+    lazy.send(GET * 1000)
+    await blocked(served)
+    await served.sidecar.stop()
+    assert served.number("connections") == 0
+    serving.cancel()
+
+
+# Many of them.
+
+
+async def test_slow_idle_and_flooding_clients_cost_nobody_else_anything(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, limits={"headBytes": 4096}, timeouts={"head": HOUR})
+    slow = [await served.client(GET[:20]) for _ in range(100)]
+    idle = [await served.client() for _ in range(100)]
+    floods = [await served.client() for _ in range(20)]
+
+    async def flood(client: Wire) -> int:
+        while not client.ended:
+            await client.send_slowly(b"X-Flood: %b\r\n" % (b"x" * 1000))
+            await asyncio.sleep(0)
+        return (await client.message()).status
+
+    for client in floods:
+        client.send(GET[:-2])
+    flooding = [asyncio.create_task(flood(client)) for client in floods]
+    honest = await served.client(GET)
+    wire = await broker.accept()
+    for _ in range(50):
+        await wire.head()
+        wire.send(OK)
+        assert (await honest.message()).body == b"ok"
+        honest.send(GET)
+    assert {*await asyncio.gather(*flooding)} == {431}
+    assert served.number("requests_total", code="431") == 20
+    assert not any(client.ended for client in (*slow, *idle))
+    assert len(broker.wires) == 1
+    for client in slow:
+        client.send(GET[20:])
+    answering = asyncio.create_task(answer_next(broker, len(slow)))
+    for client in slow:
+        assert (await client.message()).body == b"ok"
+    await answering
+
+
+async def answer_next(broker: RawBroker, count: int) -> None:
+    for _ in range(count):
+        await broker.answer()

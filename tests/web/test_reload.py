@@ -1,0 +1,200 @@
+"""A new config in a running sidecar: sockets that come, go and are renamed, and requests that notice nothing."""
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from raw import OK, RawBroker, Served, Start, Wire, unused_port
+
+from proxy.config import Config, load_mapping
+from proxy.service import CannotStart
+
+GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+NAME = b"x-pulsar-listenername"
+
+
+def config(broker: RawBroker, *binds: str, **settings: Any) -> Config:
+    """The first socket by default, then others."""
+    return load_mapping(
+        {
+            "bindAddresses": list(binds) or ["http://127.0.0.1:0"],
+            "metrics": {"address": "127.0.0.1:0"},
+            "brokers": {"webServiceUrl": [broker.url]},
+            "drainSeconds": 30,
+            **settings,
+        }
+    )
+
+
+async def listener_of(served: Served, broker: RawBroker, port: int) -> bytes:
+    """The listener that a lookup by this socket is tagged with."""
+    client = await served.client(LOOKUP, port=port)
+    request = await broker.answer(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    assert (await client.message()).body == b"ok"
+    client.close()
+    return request.head.one(NAME)
+
+
+async def test_sockets_come_go_and_are_renamed(start: Start, broker: RawBroker) -> None:
+    a, b, c = (unused_port() for _ in range(3))
+    served = await start(broker.url, bindAddresses=[f"one:http://127.0.0.1:{a}", f"two:http://127.0.0.1:{b}"])
+    assert [await listener_of(served, broker, port) for port in (a, b)] == [b"one", b"two"]
+    kept, going = await served.client(port=a), await served.client(GET, port=b)
+    wire = await broker.accept()
+    await wire.head()
+    idle = await served.client(port=b)
+
+    await served.sidecar.reload(config(broker, f"renamed:http://127.0.0.1:{a}", f"three:http://127.0.0.1:{c}"))
+    assert [await listener_of(served, broker, port) for port in (a, c)] == [b"renamed", b"three"]
+    assert served.sidecar.snapshot.generation == 2
+    await idle.end()
+    with pytest.raises(ConnectionRefusedError):
+        await served.client(port=b)
+    wire.send(OK)  # what was under way by the socket that is gone finishes
+    answer = await going.message()
+    assert (answer.body, answer.head.one(b"connection")) == (b"ok", b"close")
+    assert await going.rest() == b""
+    kept.send(LOOKUP)  # a connection of the socket that stays goes by its new name
+    assert (await wire.head()).one(NAME) == b"renamed"
+    wire.send(OK)
+    assert (await kept.message()).body == b"ok"
+
+    await served.sidecar.reload(config(broker, f"two:http://127.0.0.1:{b}"))  # and back again
+    kept.send(LOOKUP)
+    await kept.end()
+    client = await served.client(LOOKUP, port=b)
+    assert (await wire.head()).one(NAME) == b"two"
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+
+
+async def test_a_socket_that_cannot_be_bound_fails_the_reload_whole(
+    start: Start, broker: RawBroker, tmp_path: Path
+) -> None:
+    a, b = unused_port(), unused_port()
+    old, new = trustme.CA(), trustme.CA()
+    tls: dict[str, dict[str, str]] = {}
+    for name, ca in (("old", old), ("new", new)):
+        leaf = ca.issue_cert("localhost")
+        tls[name] = {"certificate": str(tmp_path / f"{name}.crt"), "key": str(tmp_path / f"{name}.key")}
+        leaf.private_key_pem.write_to_path(tls[name]["key"])
+        leaf.cert_chain_pems[0].write_to_path(tls[name]["certificate"])
+    served = await start(broker.url, bindAddresses=[f"one:http://127.0.0.1:{a}", "https://127.0.0.1:0"], tls=tls["old"])
+    port = served.sidecar.doors[1].port
+    taken = f"three:http://127.0.0.1:{broker.port}"
+    with pytest.raises(CannotStart, match=f"bindAddresses {taken}: cannot be bound"):
+        await served.sidecar.reload(
+            config(broker, f"x:http://127.0.0.1:{b}", taken, "https://127.0.0.1:0", tls=tls["new"])
+        )
+    assert served.sidecar.snapshot.generation == 1
+    assert await listener_of(served, broker, a) == b"one"
+    with pytest.raises(ConnectionRefusedError):
+        await served.client(port=b)
+    await served.client(tls=trusting(old), server_name="localhost", port=port)  # the certificate is the old one too
+
+
+def trusting(ca: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    ca.configure_trust(context)
+    return context
+
+
+async def test_a_request_keeps_the_snapshot_it_began_with(start: Start, broker: RawBroker) -> None:
+    """Rules, addresses and timeouts; the next one on the same connection has the new ones."""
+
+    def book(domain: str) -> dict[str, Any]:
+        listeners = f"internal:http://10.0.0.1:8080,external:https://b.{domain}"
+        return {
+            "lookupListenerName": "external",
+            "advertisedListeners": [{"broker": "b.inside.svc:8080", "listeners": listeners}],
+        }
+
+    served = await start(broker.url, **book("old.example"))
+    moved = b"HTTP/1.1 307 Moved\r\nLocation: http://b.inside.svc:8080/x\r\nContent-Length: 0\r\n\r\n"
+    client = await served.client(GET)
+    wire = await broker.accept()
+    for domain in (b"old", b"new"):
+        await wire.head()
+        await served.sidecar.reload(config(broker, **book("new.example")))
+        wire.send(moved)
+        assert (await client.message()).head.one(b"location") == b"https://b.%b.example/x" % domain
+        client.send(GET)
+
+
+async def test_limits_and_timeouts_are_taken_up(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    await served.sidecar.reload(config(broker, limits={"inFlight": 1}, timeouts={"request": 0.05}))
+    client, excess = await served.client(GET), await served.client()
+    wire = await broker.accept()
+    await wire.head()
+    excess.send(GET)
+    assert (await excess.message()).status == 503
+    assert (await client.message()).status == 504
+
+
+@pytest.mark.parametrize("key", ["metrics", "events", "clusterName"])
+async def test_what_needs_a_new_start_is_said(
+    start: Start, broker: RawBroker, caplog: pytest.LogCaptureFixture, key: str, tmp_path: Path
+) -> None:
+    served = await start(broker.url)
+    values: dict[str, Any] = {
+        "metrics": {"address": "127.0.0.1:1"},
+        "events": {"path": str(tmp_path)},
+        "clusterName": "other",
+    }
+    await served.sidecar.reload(config(broker, **{key: values[key]}))
+    assert f"a change of {key} takes effect with the next start" in caplog.text
+
+
+async def test_a_thousand_reloads_under_load(start: Start, broker: RawBroker) -> None:
+    """No request fails, whatever the reload does to the socket's name, and no connection is ended."""
+    served = await start(broker.url, lookupListenerName="a")
+    reloaded = asyncio.Event()
+    names: set[bytes] = set()
+
+    async def answer_all() -> None:
+        conversations = []
+        try:
+            while True:
+                conversations.append(asyncio.create_task(converse(await broker.accept())))
+        finally:
+            for task in conversations:
+                task.cancel()
+
+    async def converse(wire: Wire) -> None:
+        while True:
+            request = await wire.message()
+            names.update(request.head.all(NAME))
+            wire.send(OK)
+
+    async def load(data: bytes) -> int:
+        client, count = await served.client(), 0
+        while not reloaded.is_set():
+            client.send(data)
+            assert (await client.message()).body == b"ok"
+            count += 1
+        return count
+
+    answering = asyncio.create_task(answer_all())
+    put = GET.replace(b"GET", b"PUT").replace(b"\r\n\r\n", b"\r\nContent-Length: 2\r\n\r\nok")
+    loads = [asyncio.create_task(load(data)) for data in (GET, LOOKUP, LOOKUP, LOOKUP, put)]
+    configs = [
+        config(broker, *binds, lookupListenerName=name)
+        for binds in (["http://127.0.0.1:0"], ["c:http://127.0.0.1:0"])
+        for name in ("a", "b")
+    ]
+    for turn in range(1000):
+        await served.sidecar.reload(configs[turn % 4])
+        for _ in range(turn % 7):  # so that it meets requests at every stage
+            await asyncio.sleep(0)
+    reloaded.set()
+    counts = await asyncio.gather(*loads)
+    assert served.sidecar.snapshot.generation == 1001
+    assert all(counts)
+    assert names == {b"a", b"b", b"c"}
+    assert served.number("requests_total") == served.number("requests_total", code="200") == sum(counts)
+    answering.cancel()

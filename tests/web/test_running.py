@@ -1,0 +1,317 @@
+"""`run`: a file that changes, a file that is no good, and a process that holds, reloads and ends."""
+
+import asyncio
+import json
+import os
+import signal
+import ssl
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import trustme
+from raw import RawBroker, unused_port
+from runs import Looks, Place, Telling, apart, beside
+
+from proxy import running
+from proxy.config import ConfigFaults
+
+FORCE = "generation {} is in force"
+
+
+@pytest.fixture
+async def telling(tidy: None) -> AsyncIterator[RawBroker]:
+    broker = Telling()
+    await broker.open()
+    yield broker
+    await broker.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path, telling: RawBroker) -> Place:
+    return Place(tmp_path / "config.yaml", telling.url)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    """Looks follow one another closely, and are counted."""
+    looks = Looks()
+    monkeypatch.setattr(running, "LOOK", 0.01)
+    monkeypatch.setattr(running, "PATIENCE", 1)
+    monkeypatch.setattr(running, "_text", looks)
+    return looks
+
+
+# Reload.
+
+
+def in_place(place: Place, text: str) -> None:
+    place.path.write_text(text)
+
+
+def rename(place: Place, text: str) -> None:
+    new = place.path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(place.path)
+
+
+def swap_links(place: Place, text: str) -> None:
+    """As the kubelet does: a folder of its own for each version, and `..data` renamed to lead to the newest."""
+    folder = place.path.parent
+    version = folder / f"..{len(list(folder.iterdir()))}"
+    version.mkdir()
+    (version / place.path.name).write_text(text)
+    (folder / "..new").symlink_to(version.name)
+    (folder / "..new").rename(folder / "..data")
+    if not place.path.is_symlink():
+        place.path.symlink_to(f"..data/{place.path.name}")
+
+
+@pytest.mark.parametrize("change", [in_place, rename, swap_links])
+async def test_a_changed_file_is_in_force(place: Place, looks: Looks, change: Callable[[Place, str], None]) -> None:
+    change(place, place.text())
+    async with beside(place) as said:
+        assert (await place.ask()).body == b"first"
+        for generation, listener in ((2, "second"), (3, "third")):
+            change(place, place.text(lookupListenerName=listener))
+            await said.until(FORCE.format(generation))
+            assert (await place.ask()).body == listener.encode()
+            assert await place.number("snapshot_generation") == generation
+            assert await place.number("config_reloads_total", result="success") == generation - 1
+        assert await place.number("config_reloads_total", result="failure") == 0
+        assert await place.number("config_last_reload_successful") == 1
+
+
+async def test_sighup_reloads_what_the_file_says(place: Place) -> None:
+    place.write()
+    async with beside(place) as said:
+        place.write(lookupListenerName="second")
+        os.kill(os.getpid(), signal.SIGHUP)
+        await said.until(FORCE.format(2))
+        assert (await place.ask()).body == b"second"
+        os.kill(os.getpid(), signal.SIGHUP)  # whoever asks gets it, changed or not
+        await said.until(FORCE.format(3))
+        assert await place.number("config_reloads_total", result="success") == 2
+
+
+async def test_a_file_that_stays_is_not_reloaded(place: Place, looks: Looks) -> None:
+    place.write()
+    async with beside(place) as said:
+        os.utime(place.path)
+        await looks.more(3)
+        assert said.count("is in force") == 0
+        assert await place.number("snapshot_generation") == 1
+
+
+BAD = {
+    "not YAML": "lookupListenerName: [",
+    "an unknown key": "lookupListenerNam: second",
+    "not UTF-8": None,
+    "gone": "",
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+async def test_a_bad_file_changes_nothing_and_is_told_once(place: Place, looks: Looks, kind: str) -> None:
+    place.write()
+    async with beside(place) as said:
+        if kind == "gone":
+            place.path.unlink()
+        elif kind == "not UTF-8":
+            place.path.write_bytes(b"\xff")
+        else:
+            place.path.write_text(f"{place.text()}{BAD[kind]}\n")
+        line = await said.until("not reloaded, the old config stays in force: ")
+        assert str(place.path) in line
+        await looks.more(3)
+        assert said.count("not reloaded") == 1
+        assert (await place.ask()).body == b"first"
+        assert await place.probe("/readyz") == (200, "ok\n")
+        assert await place.number("snapshot_generation") == 1
+        assert await place.number("config_reloads_total", result="failure") == 1
+        assert await place.number("config_last_reload_successful") == 0
+        place.write(lookupListenerName="second")
+        await said.until(FORCE.format(2))
+        assert (await place.ask()).body == b"second"
+        assert await place.number("config_reloads_total", result="success") == 1
+        assert await place.number("config_last_reload_successful") == 1
+
+
+async def test_every_fault_has_its_line(place: Place, looks: Looks) -> None:
+    place.write()
+    async with beside(place) as said:
+        place.write(lookupListenerNam="x", workers=0)
+        await said.until("not reloaded", times=2)
+        assert said.count("lookupListenerNam: unknown key") == said.count("workers: ") == 1
+        assert await place.number("config_reloads_total", result="failure") == 1
+
+
+async def test_a_certificate_that_comes_after_the_config_that_names_it(place: Place, looks: Looks) -> None:
+    """Secrets and ConfigMaps arrive in any order: what was missing is tried again, without a word until it is there."""
+    place.write()
+    folder, port = place.path.parent, unused_port()
+    async with beside(place) as said:
+        place.write(
+            lookupListenerName="second",
+            bindAddresses=[*place.values["bindAddresses"], f"https://127.0.0.1:{port}"],
+            tls={"certificate": str(folder / "tls.crt"), "key": str(folder / "tls.key")},
+        )
+        await said.until("tls.crt cannot be read")
+        await looks.more(3)
+        assert said.count("not reloaded") == 1
+        assert await place.number("config_reloads_total", result="failure") == 1
+        assert (await place.ask()).body == b"first"
+        ca = trustme.CA()
+        issue(ca, folder)
+        await said.until(FORCE.format(2))
+        assert (await place.ask()).body == b"second"
+        assert await shown(ca, port)
+
+
+def issue(ca: trustme.CA, folder: Path) -> None:
+    leaf = ca.issue_cert("localhost")
+    leaf.private_key_pem.write_to_path(str(folder / "tls.key"))
+    leaf.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))
+
+
+async def shown(ca: trustme.CA, port: int) -> bytes | None:
+    """The certificate that a client gets to see, if it trusts this CA."""
+    context = ssl.create_default_context()
+    ca.configure_trust(context)
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+    except ssl.SSLError:
+        return None
+    seen = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.transport.abort()
+    return bytes(seen)
+
+
+async def test_changed_certificates_are_taken_up(place: Place, looks: Looks) -> None:
+    folder, (first, second) = place.path.parent, (trustme.CA(), trustme.CA())
+    issue(first, folder)
+    place.write(
+        bindAddresses=[f"https://127.0.0.1:{place.port}"],
+        tls={"certificate": str(folder / "tls.crt"), "key": str(folder / "tls.key")},
+    )
+    async with beside(place) as said:
+        assert await shown(first, place.port)
+        issue(second, folder)
+        await said.until("changed certificates are in force")
+        assert await shown(second, place.port)
+        assert await shown(first, place.port) is None
+        assert await place.number("snapshot_generation") == 1
+
+
+# Hold.
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("bindAddresses: [", "is not YAML"),
+        ("{}\nlookupListenerNam: x", "unknown key; did you mean lookupListenerName?"),
+        (None, "cannot be read: No such file or directory"),
+        ("{}\ntls: {{certificate: none.crt, key: none.key}}", "none.crt cannot be read"),
+        ("brokers: {{}}", "brokers.webServiceUrl: is missing"),
+    ],
+)
+async def test_hold(place: Place, looks: Looks, monkeypatch: pytest.MonkeyPatch, text: str | None, reason: str) -> None:
+    """503 with the reason wherever it was to be served, alive but not ready; and when it is mended, it serves."""
+    scheme = "https" if text and "tls" in text else "http"
+    # Where the file does not say, these do; else it would be 0.0.0.0:8080.
+    monkeypatch.setenv("PULSAR_INGRESS_BIND_ADDRESSES", f"{scheme}://127.0.0.1:{place.port}")
+    monkeypatch.setenv("PULSAR_INGRESS_METRICS__ADDRESS", f"127.0.0.1:{place.metrics_port}")
+    if text is not None:
+        place.path.write_text(text.format(place.text()))
+    async with beside(place, hold=True) as said:
+        assert reason in await said.until("holding: ")
+        answer = await place.ask()
+        assert answer.status == 503
+        told = json.loads(answer.body)["reason"]
+        assert told.startswith("bad-config: ")
+        assert reason in told
+        assert answer.head.one(b"content-type").startswith(b"application/json")
+        assert answer.head.one(b"retry-after") == b"5"
+        assert await place.probe("/livez") == (200, "ok\n")
+        status, body = await place.probe("/readyz")
+        assert status == 503
+        assert reason in body
+        assert await place.number("config_last_reload_successful") == 0
+        await looks.more(5)
+        assert said.count(reason) == 1  # told once, however long it takes
+        monkeypatch.delenv("PULSAR_INGRESS_BIND_ADDRESSES")
+        place.write()
+        await said.until("serving ")
+        assert (await place.ask()).body == b"first"
+        assert await place.probe("/readyz") == (200, "ok\n")
+        assert await place.number("config_last_reload_successful") == 1
+
+
+async def test_holding_on_the_sockets_that_the_file_names(place: Place, looks: Looks) -> None:
+    """Over TLS where the certificate is good, and also where one of the sockets cannot be had."""
+    ca, folder, port = trustme.CA(), place.path.parent, unused_port()
+    issue(ca, folder)
+    blocker = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    taken = blocker.sockets[0].getsockname()[1]
+    place.write(
+        bindAddresses=f"http://127.0.0.1:{taken},http://127.0.0.1:{place.port},external:https://127.0.0.1:{port}",
+        tls={"certificate": str(folder / "tls.crt"), "key": str(folder / "tls.key")},
+    )
+    async with beside(place, hold=True) as said:
+        assert f"bindAddresses http://127.0.0.1:{taken}: cannot be bound" in await said.until("holding: ")
+        await said.until("holding, but not there")
+        assert (await place.ask()).status == 503
+        assert await place.probe("/livez") == (200, "ok\n")
+        assert await shown(ca, port)
+        blocker.close()
+        await blocker.wait_closed()
+        await said.until("serving ")  # without a change of the file
+        assert (await place.ask(port=taken)).body == b"first"
+
+
+async def test_without_hold_a_bad_file_is_the_end(place: Place) -> None:
+    place.path.write_text("workers: 0\n")
+    with pytest.raises(ConfigFaults, match="workers"):
+        await running.run(place.path, hold=False)
+
+
+# Processes.
+
+
+async def test_a_process_holds_serves_reloads_and_ends(place: Place) -> None:
+    place.write(workers=0)
+    async with apart(place.path, "--hold") as process:
+        assert "workers" in (await process.said("holding: "))["message"]
+        assert (await place.ask()).status == 503
+        place.write()
+        process.send(signal.SIGHUP)
+        await process.said("serving ")
+        assert (await place.ask()).body == b"first"
+        place.write(lookupListenerName="second")
+        await process.said(FORCE.format(2))  # by itself
+        assert (await place.ask()).body == b"second"
+        process.send(signal.SIGTERM)
+        assert await process.ended() == 0
+        assert process.lines[-1]["message"] == "shutting down"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_process_that_holds_ends_when_told(place: Place, number: signal.Signals) -> None:
+    place.write(workers=0)
+    async with apart(place.path, "--hold") as process:
+        await process.said("holding: ")
+        process.send(number)
+        assert await process.ended() == 0
+
+
+async def test_a_process_that_may_not_hold_says_why_and_exits_2(place: Place) -> None:
+    place.write(workers=0, lookupListenerNam="x")
+    async with apart(place.path) as process:
+        assert await process.ended() == 2
+        first, second = process.output.decode().splitlines()
+        assert first.startswith(f"{place.path}:")
+        assert {first.rpartition("lookupListenerNam: ")[1], second.rpartition("workers: ")[1]} == {
+            "lookupListenerNam: ",
+            "workers: ",
+        }
