@@ -38,6 +38,11 @@ class RequestBody:
         self._kept_size = 0
         self.replayable = True
 
+    @property
+    def field(self) -> bytes:
+        """The field that says where the body ends."""
+        return b"Transfer-Encoding: chunked" if self.length is None else b"Content-Length: %d" % self.length
+
     async def send(self, connection: UpstreamConnection) -> None:
         """Send all of it: what was kept of an earlier try, then what the client still has."""
         for data in self._kept:

@@ -17,14 +17,13 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestPayloadError
 
-from proxy.answers import LookupAnswer, lacks_listener
 from proxy.listeners import BindAddress, ServiceUrl
 from proxy.observe.records import Record
 from proxy.redirects import Redirect, decide
 from proxy.requests import set_listener_name
 from proxy.routing import dial_url
 from proxy.selection import Refusal
-from proxy.web import coding, heads
+from proxy.web import coding, forwarding, heads, judging
 from proxy.web.bodies import RequestBody
 from proxy.web.client import ClientConnection
 from proxy.web.reply import Reply
@@ -342,41 +341,21 @@ class Exchange:
         return self._config.timeouts.lookup if self._is_lookup else self._config.timeouts.request
 
     def _request_head(self, method: str, target: str, url: ServiceUrl) -> bytes:
-        """The head as a broker gets it: the client's fields, and those that the proxy answers for."""
-        head, config, special = self._head, self._config, self._head.special
-        fields = [url.host_field, *head.passed]
-        forwarded_for = special.get(b"x-forwarded-for") if self._trusted else None
-        peer = self._client.peer_field
-        fields.append(b"X-Forwarded-For: " + (b"%b, %b" % (forwarded_for, peer) if forwarded_for else peer))
-        if self._is_lookup and not config.shadow:
-            fields.append(heads.lookup_fields(url.scheme, self._listener))
+        head, body = self._head, self._body
+        fields = forwarding.fields(head, url, self._config, self._trusted, self._client.peer_field)
+        if self._is_lookup and not self._config.shadow:
+            fields.append(forwarding.lookup_fields(url.scheme, self._listener))
         else:
-            fields.append(b"X-Forwarded-Proto: " + url.scheme.encode())
-            if b"accept-encoding" in special:
-                fields.append(b"Accept-Encoding: " + special[b"accept-encoding"])
-        if head.principals and config.brokers.trust_original_principal:
-            fields += [b"X-Original-Principal: " + value for value in head.principals]
-        if head.listener_names and config.shadow:
-            fields += [b"X-Pulsar-ListenerName: " + value for value in head.listener_names]
-        if self._body is not None:
-            if self._body.length is None:
-                fields.append(b"Transfer-Encoding: chunked")
-            else:
-                fields.append(b"Content-Length: %d" % self._body.length)
-            if b"expect" in special and not self._continued and not self._body.size:
+            fields += forwarding.other_fields(head, url, self._config)
+        if body is not None:
+            fields.append(body.field)
+            if b"expect" in head.special and not self._continued and not body.size:
                 fields.append(b"Expect: 100-continue")
-        elif b"content-length" in special and method == self._method:
+        elif b"content-length" in head.special and method == self._method:
             fields.append(b"Content-Length: 0")
-        if b"upgrade" in special and self._wants_websocket():
-            fields += [b"Connection: Upgrade", b"Upgrade: websocket"]
+        if b"upgrade" in head.special and forwarding.wants_websocket(self._method, head):
+            fields += forwarding.UPGRADE
         return heads.write_head(f"{method} {target} HTTP/1.1".encode("latin-1"), fields)
-
-    def _wants_websocket(self) -> bool:
-        return (
-            self._head.text(b"upgrade").lower() == "websocket"
-            and "upgrade" in (option.strip() for option in self._head.text(b"connection").lower().split(","))
-            and self._method == "GET"
-        )
 
     async def _pump_body(self, body: RequestBody, connection: UpstreamConnection) -> None:
         try:
@@ -530,27 +509,8 @@ class Exchange:
         assert self._listener is not None
         plain = coding.decode(body, connection.codings, _LOOKUP_BODY_LIMIT)
         if connection.status == 200:
-            answer = self._rules.on_listener(plain, self._listener)
-            self.record.broker = answer.broker
-            return self._check_leaks(plain, answer)
-        refusal = lacks_listener(connection.status, plain, self._listener)
-        if refusal is not None:
-            self.record.miss_reason = refusal.code
-        return plain, refusal
-
-    def _check_leaks(self, sent: bytes, answer: LookupAnswer) -> tuple[bytes, Refusal | None]:
-        leaks, record = self._config.leaks, self.record
-        if leaks == "observe":
-            if answer.was_foreign:
-                record.leaked("body", "observed")
-            return sent, None
-        if not answer.is_foreign:
-            return answer.body, None
-        record.leaked("body", "blocked" if leaks == "block" else "passed")
-        if leaks == "block":
-            text = f"the broker's answer has an address that is not on listener '{self._listener}'"
-            return answer.body, Refusal(502, "leak", text)
-        return answer.body, None
+            return judging.put_on_listener(plain, self._listener, self._rules, self.record)
+        return plain, judging.refuse_lack(connection.status, plain, self._listener, self.record)
 
     async def _gather(self, connection: UpstreamConnection) -> bytes:
         """A lookup's answer, or as much of it as there may be."""
@@ -561,7 +521,7 @@ class Exchange:
 
     async def _switch(self, connection: UpstreamConnection) -> None:
         """Pass bytes both ways after a 101, until either side is done."""
-        if not self._wants_websocket() or not connection.upgrades:
+        if not forwarding.wants_websocket(self._method, self._head) or not connection.upgrades:
             raise BadAnswer("the broker switched to a protocol that was not asked for")
         tunnel = Tunnel(self._client, connection)
         self._reply.keep_alive = False

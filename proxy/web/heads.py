@@ -146,13 +146,6 @@ def without(fields: Fields, names: frozenset[bytes]) -> Fields:
     return [field for field in fields if field.partition(b":")[0].lower() not in names]
 
 
-@lru_cache(1024)
-def lookup_fields(scheme: str, listener: str | None) -> bytes:
-    """What every lookup on a listener has in common: the tag, and no content coding, as its answer is to be read."""
-    tag = f"\r\nX-Pulsar-ListenerName: {listener}" if listener is not None else ""
-    return f"X-Forwarded-Proto: {scheme}\r\nAccept-Encoding: identity{tag}".encode()
-
-
 def write_head(start_line: bytes, fields: Fields) -> bytes:
     """The bytes of a head."""
     return b"\r\n".join([start_line, *fields, b"\r\n"])
