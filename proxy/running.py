@@ -84,9 +84,9 @@ async def run(path: Path, hold: bool) -> None:
 async def _started(path: Path) -> Sidecar:
     config = load(path)
     logs.set_up(config.log)
-    _say_doubts(config)
     sidecar = Sidecar(config)
     await sidecar.start()
+    _say_doubts(config)
     return sidecar
 
 

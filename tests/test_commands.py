@@ -196,8 +196,8 @@ class TestRun:
             process = await self.start(path)
             assert process.stderr is not None
             first, second = [json.loads(await process.stderr.readline()) for _ in range(2)]
-            assert (first["level"], first["message"]) == ("warning", "workers: has no effect yet")
-            assert second["message"].startswith("serving http://127.0.0.1:")
+            assert first["message"].startswith("serving http://127.0.0.1:")
+            assert (second["level"], second["message"]) == ("warning", "workers: has no effect yet")
             process.send_signal(signal.SIGTERM)
             assert await process.wait() == 0
             assert b"Traceback" not in await process.stderr.read()
