@@ -2,10 +2,11 @@
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -177,11 +178,18 @@ def test_demo_shows_the_failure_and_the_cure(capsys: pytest.CaptureFixture[str])
 
 
 class TestRun:
-    async def start(self, path: Path) -> asyncio.subprocess.Process:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "proxy", "run", "--config", str(path), stderr=subprocess.PIPE, env=environment
+    @asynccontextmanager
+    async def started(self, path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+        """`run` with this config; it ends with the test, whatever becomes of that."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "proxy", "run", "--config", str(path), stderr=subprocess.PIPE
         )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
 
     async def test_serves_until_sigterm_and_says_so(self, tmp_path: Path) -> None:
         async with SimulatedCluster(brokers=1) as cluster:
@@ -193,14 +201,14 @@ class TestRun:
                 "workers": 2,
             }
             path.write_text(yaml.safe_dump(values))
-            process = await self.start(path)
-            assert process.stderr is not None
-            first, second = [json.loads(await process.stderr.readline()) for _ in range(2)]
-            assert first["message"].startswith("serving http://127.0.0.1:")
-            assert (second["level"], second["message"]) == ("warning", "workers: has no effect yet")
-            process.send_signal(signal.SIGTERM)
-            assert await process.wait() == 0
-            assert b"Traceback" not in await process.stderr.read()
+            async with self.started(path) as process:
+                assert process.stderr is not None
+                first, second = [json.loads(await process.stderr.readline()) for _ in range(2)]
+                assert first["message"].startswith("serving http://127.0.0.1:")
+                assert (second["level"], second["message"]) == ("warning", "workers: has no effect yet")
+                process.send_signal(signal.SIGTERM)
+                assert await process.wait() == 0
+                assert b"Traceback" not in await process.stderr.read()
 
     @pytest.mark.parametrize("key", ["bindAddresses", "metrics.address"])
     async def test_a_socket_that_is_taken_exits_2_with_one_line(self, tmp_path: Path, key: str) -> None:
@@ -213,8 +221,8 @@ class TestRun:
                 "metrics": {"address": taken.removeprefix("http://") if key == "metrics.address" else "127.0.0.1:0"},
             }
             path.write_text(yaml.safe_dump(values))
-            process = await self.start(path)
-            _, err = await process.communicate()
+            async with self.started(path) as process:
+                _, err = await process.communicate()
             assert process.returncode == 2
             assert err.decode().splitlines() == [err.decode().strip()]
             assert err.decode().startswith(key)
@@ -226,7 +234,7 @@ class TestRun:
             "{bindAddresses: ['https://127.0.0.1:0'], brokers: {webServiceUrl: ['http://b']}, "
             "metrics: {address: '127.0.0.1:0'}, tls: {certificate: none.pem, key: none.pem}}"
         )
-        process = await self.start(path)
-        _, err = await process.communicate()
+        async with self.started(path) as process:
+            _, err = await process.communicate()
         assert process.returncode == 2
         assert err.decode().startswith("tls.certificate: none.pem cannot be read: No such file")
