@@ -109,12 +109,6 @@ class Entry:
     def is_template(self) -> bool:
         return bool(self.variables)
 
-    def shared_urls(self) -> Iterator[tuple[str, ServiceUrl]]:
-        """URLs that do not tell this template's brokers apart."""
-        for listener, url, _, whole in self._urls:
-            if whole.variables < self.variables:
-                yield listener, url
-
     def named(self, authority: Authority) -> dict[str, str] | None:
         """The values for which this authority is the broker's own name."""
         if self._takes_any_port:

@@ -19,9 +19,6 @@ class Authority(NamedTuple):
     host: str
     port: int | None
 
-    def with_port(self, default: int) -> str:
-        return f"{self.host}:{self.port if self.port is not None else default}"
-
     def __str__(self) -> str:
         return self.host if self.port is None else f"{self.host}:{self.port}"
 

@@ -61,12 +61,6 @@ def test_no_text_breaks_a_reader_of_headers(text: str) -> None:
     is_relative(text)
 
 
-def test_the_port_that_was_not_given_is_the_default_one() -> None:
-    assert Authority("b0", None).with_port(80) == "b0:80"
-    assert Authority("b0", 8080).with_port(80) == "b0:8080"
-    assert Authority("b0", 0).with_port(80) == "b0:0"
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

@@ -76,10 +76,6 @@ def _ingress_host(value: object) -> str:
     return host
 
 
-def _plain_host(value: object) -> str:
-    return _ingress_host(value)
-
-
 def _network(value: object) -> Network:
     try:
         return ipaddress.ip_network(_text(value, "an address or network"), strict=False)
@@ -136,7 +132,6 @@ ListenerUrls = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
 IngressHost = Annotated[str, BeforeValidator(_ingress_host)]
-PeerHost = Annotated[str, BeforeValidator(_plain_host)]
 TrustedNetwork = Annotated[Network, PlainValidator(_network), WithJsonSchema({"type": "string"})]
 Address = Annotated[str, BeforeValidator(_address)]
 WebUrls = Annotated[tuple[Annotated[str, _urls_of("http", "https")], ...], BeforeValidator(_split)]
@@ -244,7 +239,7 @@ class Redirects(Section):
     replay_bytes: Annotated[int, Field(ge=0)] = Field(
         5242880, description="bytes of a request's body kept to be sent again; a larger one is sent once"
     )
-    peers: tuple[PeerHost, ...] = Field((), description="hosts of peer clusters: their Locations pass")
+    peers: tuple[IngressHost, ...] = Field((), description="hosts of peer clusters: their Locations pass")
 
 
 class Kubernetes(Section):

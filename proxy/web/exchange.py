@@ -113,13 +113,14 @@ class Exchange:
     def _answered(self) -> None:
         """The broker has said something, or never will."""
         method, target, urls = self._question
-        connection, self._connection = self._connection, None
+        connection = self._connection
         assert connection is not None
         self._rim.pool.unwatch(connection)
+        if not connection.complete or connection.status == 101:
+            self._go_on(self._converse(method, target, urls, connection))
+            return
+        self._connection = None
         try:
-            if not connection.complete or connection.status == 101:
-                self._go_on(self._converse(method, target, urls, connection))
-                return
             self.record.upstream_duration = perf_counter() - self._asked_at
             redirect = self._answer_whole(connection, method)
             if redirect is not None:
@@ -143,10 +144,15 @@ class Exchange:
                 self._give_up(error)
             except Exception:
                 self._fault()
-            finally:
-                self._finish()
+
+        def ended(_: asyncio.Task[None]) -> None:
+            rest.close()  # it never began, where the client left before its turn came
+            if self._connection is not None:
+                self._connection.close()
+            self._finish()
 
         self._task = self._loop.create_task(guarded())
+        self._task.add_done_callback(ended)
 
     def abandon(self) -> None:
         """The client is gone."""
@@ -265,6 +271,7 @@ class Exchange:
 
         `asked` is a connection on which the first of these brokers has been asked already.
         """
+        self._connection = None
         connection = await self._ask(method, target, urls, asked)
         try:
             redirect = await self._answer(connection, method)

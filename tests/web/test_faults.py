@@ -160,3 +160,26 @@ async def test_answers_never_cross(start: Start, broker: RawBroker, other: RawBr
     assert served.number("connections") == 0
     for task in serving:
         task.cancel()
+
+
+async def test_a_client_that_leaves_just_as_the_broker_begins_to_answer(start: Start, broker: RawBroker) -> None:
+    """Its end is on its way when the rest of its request is put into a task, which then never begins."""
+    served = await start(broker.url)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    assert (await client.message()).status == 200
+    client.send(GET)
+    await wire.head()
+    (connection,) = served.sidecar.doors[0]._clients
+    ongoing = connection._ongoing
+    assert isinstance(ongoing, exchange.Exchange)
+    upstream = ongoing._connection
+    assert upstream is not None
+    connection.break_off(gently=False)
+    upstream.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+    await wire.end()
+    await client.end()
+    assert served.number("in_flight_requests") == 0
+    assert served.number("requests_total", code="499") == 1
