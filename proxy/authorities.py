@@ -13,6 +13,10 @@ _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)
 _INSIDE_SUFFIXES = (".svc", ".local", ".internal", ".localhost")
 
 
+# RFC 1035 3.1, and a port. What is longer is no name, and what is remembered of clients' hosts stays small.
+_LONGEST = 255 + len(":65535")
+
+
 class Authority(NamedTuple):
     """A host, lower case and without the root's dot, and the port if one was given."""
 
@@ -23,9 +27,13 @@ class Authority(NamedTuple):
         return self.host if self.port is None else f"{self.host}:{self.port}"
 
 
-@lru_cache(4096)
 def parse_authority(text: str) -> Authority | None:
     """Read `host[:port]`; None where it is not one (a user part, a path, a space, an impossible port)."""
+    return _parse_authority(text) if len(text) <= _LONGEST else None
+
+
+@lru_cache(4096)
+def _parse_authority(text: str) -> Authority | None:
     match = _AUTHORITY.fullmatch(text)
     if match is None:
         return None

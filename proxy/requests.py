@@ -17,6 +17,7 @@ Area = Literal["lookup", "client", "admin", "topics", "ws", "functions", "other"
 
 LISTENER_PARAMETER = "listenerName"
 
+_SHORT = 512
 _DOTS = {".", ".."}
 _DOMAINS = ("persistent", "non-persistent")
 
@@ -70,9 +71,13 @@ class Request:
     header_names: tuple[str, ...] = ()
 
 
-@lru_cache(8192)
 def read_target(method: str, path: str) -> Target:
     """Say what a method and a raw path are about; raises BadPath for one that could be read in two ways."""
+    # Clients choose paths, so only short ones are remembered, or many long ones would fill the memory.
+    return _remembered_target(method, path) if len(path) <= _SHORT else _read_target(method, path)
+
+
+def _read_target(method: str, path: str) -> Target:
     # Brokers decode topics as URLDecoder does (common/util/Codec), so + is a space.
     segments = [segment for raw in path.split("/") if (segment := unquote_plus(raw.partition(";")[0]))]
     if not _DOTS.isdisjoint("/".join(segments).replace("\\", "/").split("/")):
@@ -87,6 +92,9 @@ def read_target(method: str, path: str) -> Target:
         case ["ws", *rest]:
             return _about("other", "ws", rest)
     return Target("other", "other")
+
+
+_remembered_target = lru_cache(8192)(_read_target)
 
 
 def _read_lookup(method: str, rest: list[str]) -> Target:

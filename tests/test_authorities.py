@@ -166,3 +166,10 @@ def test_hosts_that_look_public(host: str) -> None:
 )
 def test_a_wildcard_stands_for_one_label_or_more(host: str, pattern: str, matches: bool) -> None:
     assert host_matches(host, [pattern]) is matches
+
+
+def test_what_is_longer_than_a_name_can_be_is_none() -> None:
+    """RFC 1035 3.1: and so nobody can fill the memory with hosts."""
+    longest = ".".join(["a" * 63] * 3 + ["a" * 61])
+    assert parse_authority(f"{longest}:65535") == Authority(longest, 65535)
+    assert parse_authority("a" * 300) is None

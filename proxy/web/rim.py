@@ -17,6 +17,8 @@ from proxy.web.heads import RequestHead, about, read_request, split_target
 from proxy.web.pool import Pool
 
 _REMEMBERED = 4096
+_SHORT_ANSWER, _SHORT_NAMES = 4096, 512
+_FORWARDED = (b"host", b"x-forwarded-host", b"x-forwarded-proto")
 
 
 class Rules:
@@ -28,12 +30,17 @@ class Rules:
 
         self._known: dict[tuple[object, ...], tuple[Request, Verdict]] = {}
 
-        # The owner's answer is the same for all its topics.
         @lru_cache(1024)
-        def on_listener(body: bytes, listener: str) -> LookupAnswer:
+        def remembered(body: bytes, listener: str) -> LookupAnswer:
             return put_on_listener(body, listener, snapshot)
 
-        self.on_listener = on_listener
+        self._remembered = remembered
+
+    def on_listener(self, body: bytes, listener: str) -> LookupAnswer:
+        """A lookup's answer put on a listener; the owner's is the same for all its topics."""
+        if len(body) > _SHORT_ANSWER:
+            return put_on_listener(body, listener, self.snapshot)
+        return self._remembered(body, listener)
 
     def read(
         self, method: str, raw_target: str, head: RequestHead, bind: BindAddress, trusted: bool
@@ -51,9 +58,11 @@ class Rules:
         if known is None:
             request = read_request(target, query, authority, head, bind, trusted)
             known = (request, judge(request, self.snapshot))
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[key] = known
+            names = (*head.listener_names, *request.query_names, *map(head.text, _FORWARDED))
+            if sum(map(len, names)) <= _SHORT_NAMES:  # clients choose them, and many long ones would fill the memory
+                if len(self._known) >= _REMEMBERED:
+                    self._known.clear()
+                self._known[key] = known
         return path, query, target, *known
 
 
