@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.job import LISTENER, REDIRECTS, answer, inside, redirect_query
 from bench.processes import program
 
+_DATE = "%[date,http_date]"  # brokers send it, and so answers differ from second to second
 _PARTITION = "%[path,word(-1,-)]"  # the last number of a topic's name is its broker's
 
 
@@ -24,8 +25,8 @@ defaults
 frontend broker
   bind 127.0.0.1:{port}
   http-request return status 403 unless {{ req.hdr(X-Pulsar-ListenerName) -m str {LISTENER} }}
-  http-request return status 307 hdr Location '{location}' if {{ path_sub /{REDIRECTS.topic}- }}
-  http-request return status 200 content-type application/json lf-string '{answer(_PARTITION)}'
+  http-request return status 307 hdr Date {_DATE} hdr Location '{location}' if {{ path_sub /{REDIRECTS.topic}- }}
+  http-request return status 200 content-type application/json hdr Date {_DATE} lf-string '{answer(_PARTITION)}'
 """
 
 

@@ -17,24 +17,32 @@ class Answered:
     seconds: float
 
 
-def script(workload: Workload) -> str:
-    """wrk's Lua: the requests are made once, and handed out in turn."""
+def script(workload: Workload, unlike: bool = False) -> str:
+    """wrk's Lua: the requests are made once, each with an id as a gateway gives it, and handed out in turn.
+
+    Where they are to be unlike each other, none has a `traceparent` that was there before.
+    """
     headers = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in REQUEST_HEADERS.items())
     paths = ",\n".join(f'  "{path}"' for path in workload.paths())
+    trace = 'wrk.headers["traceparent"] = "00-TRACE-00f067aa0ba902b7-01"' if unlike else ""
+    handed_out = 'string.gsub(requests[turn], "TRACE", string.format("%032x", count))' if unlike else "requests[turn]"
     return f"""\
 {headers}
+{trace}
 local paths = {{
 {paths}
 }}
-local requests, turn = {{}}, 0
+local requests, turn, count = {{}}, 0, 0
 function init(arguments)
   for place, path in ipairs(paths) do
+    wrk.headers["x-request-id"] = string.format("4f1d9c3a-7b52-4e08-9a6f-%012x", place)
     requests[place] = wrk.format("GET", path)
   end
 end
 function request()
-  turn = turn % #requests + 1
-  return requests[turn]
+  turn, count = turn % #requests + 1, count + 1
+  local request = {handed_out}
+  return request
 end
 """
 

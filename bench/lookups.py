@@ -1,6 +1,6 @@
 """CPU time of the proxy process per lookup: ours beside nginx, HAProxy, Envoy with Lua and a plain aiohttp proxy.
 
-    python -m bench.lookups [--rounds N] [--seconds N] [--quick] [--json FILE]
+    python -m bench.lookups [--rounds N] [--seconds N] [--quick] [--unlike] [--json FILE]
 
 All do the same job, in turns, in one run. The figure that travels between machines is the ratio: seconds depend on the
 machine, the ratio hardly.
@@ -38,7 +38,7 @@ def main() -> None:
     try:
         program("wrk")
         versions = {peer.name: peer.version() for peer in PEERS}
-        samples, event_bytes = compare(options.rounds, options.seconds, cores)
+        samples, event_bytes = compare(options.rounds, options.seconds, options.unlike, cores)
     except CannotMeasure as fault:
         sys.exit(f"bench: {fault}")
     for workload in WORKLOADS:
@@ -52,6 +52,7 @@ def main() -> None:
             "base": NGINX.name,
             "rounds": options.rounds,
             "seconds": options.seconds,
+            "unlike": options.unlike,
             "connections": load.CONNECTIONS,
             "machine": {
                 "cpus": os.cpu_count(),
@@ -72,6 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="after one that warms up (default 7)")
     parser.add_argument("--seconds", type=int, default=2, help="for each proxy, workload and round (default 2)")
     parser.add_argument("--quick", action="store_true", help="2 rounds of 1 second: does it run?")
+    parser.add_argument("--unlike", action="store_true", help="give every lookup a trace header of its own")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     options = parser.parse_args()
     if options.quick:
@@ -81,7 +83,7 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def compare(rounds: int, seconds: int, cores: Cores) -> tuple[Samples, int]:
+def compare(rounds: int, seconds: int, unlike: bool, cores: Cores) -> tuple[Samples, int]:
     """Measure all proxies; also gives how many bytes of events ours wrote."""
     with tempfile.TemporaryDirectory(prefix="bench-lookups-") as name:
         folder = Path(name)
@@ -102,12 +104,12 @@ def compare(rounds: int, seconds: int, cores: Cores) -> tuple[Samples, int]:
                     started(command, place.port, cores.proxy, place.folder / "said")
                 )
                 verify(peer.name, place.port)
-            samples = _measure(proxies, places, folder, rounds, seconds)
+            samples = _measure(proxies, places, folder, rounds, seconds, unlike)
         return samples, sum(file.stat().st_size for file in events_folder(places[OURS.name]).iterdir())
 
 
 def _measure(
-    proxies: Mapping[str, Child], places: Mapping[str, Place], folder: Path, rounds: int, seconds: int
+    proxies: Mapping[str, Child], places: Mapping[str, Place], folder: Path, rounds: int, seconds: int, unlike: bool
 ) -> Samples:
     """Alternate between the proxies, each round in another order: what else the machine does falls on all."""
     samples: Samples = {workload.name: {proxy: [] for proxy in proxies} for workload in WORKLOADS}
@@ -115,7 +117,7 @@ def _measure(
     for turn in range(rounds + 1):  # the first warms up, with one workload
         for workload in WORKLOADS if turn else WORKLOADS[:1]:
             script = folder / f"{workload.name}.lua"
-            script.write_text(load.script(workload))
+            script.write_text(load.script(workload, unlike))
             for proxy in order:
                 try:
                     sample = _sample(proxies[proxy], places[proxy].port, script, seconds if turn else 1)

@@ -24,7 +24,7 @@ from proxy.listeners import WEB_SCHEMES, BindAddress, parse_bind_addresses
 from proxy.observe import log as logs
 from proxy.observe.metrics import Metrics
 from proxy.review import review
-from proxy.service import CannotStart, Sidecar, bound
+from proxy.service import CannotStart, Sidecar, bound, load_certificates
 from proxy.snapshot import build
 from proxy.web.status import StatusServer
 from proxy.web.tls import CannotLoad, ServerTls
@@ -182,10 +182,19 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
     looks = 0
     while not await signals.pause() and await _text(path) == text:
         looks += 1
-        if looks == PATIENCE and isinstance(fault, CannotStart):
+        if looks % PATIENCE == 0 and isinstance(fault, CannotStart) and _may_start(path, fault):
             break
     await runner.cleanup()
     await status.close()
+
+
+def _may_start(path: Path, fault: CannotStart) -> bool:
+    """Whether it is worth trying, for which the sockets have to be let go: not while the same file is missing."""
+    try:
+        load_certificates(load(path))
+    except (ConfigFaults, CannotStart) as found:
+        return str(found) != str(fault)
+    return True
 
 
 async def _problem(what: str, opening: Awaitable[None]) -> CannotStart | None:

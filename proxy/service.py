@@ -50,19 +50,19 @@ class Sidecar:
     async def start(self) -> None:
         """Bind everything; raises CannotStart, and leaves nothing bound, where that fails."""
         config = self._config
+        towards_brokers, self._tls = load_certificates(config)
         try:
-            self._pool = Pool(config.timeouts.connect, config.timeouts.upstream_idle, BrokerTls(config))
+            self._pool = Pool(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
             self._events = self._event_log()
             self._rim = Rim(build(config), self._pool, self.metrics, self._events)
             metrics = parse_authority(config.metrics.address)
             assert metrics is not None
             assert metrics.port is not None
             await bound(f"metrics.address {metrics}", self._status.open(metrics.host, metrics.port))
-            self._tls = _server_tls(config)
             self.doors = await self._open(_web_sockets(config), self._tls)
-        except (CannotStart, CannotLoad) as fault:
+        except CannotStart:
             await self.stop()
-            raise CannotStart(str(fault)) from None
+            raise
         self.metrics.last_reload.set(1)
         self._not_ready = None
         log.info("serving %s; metrics on %s", ", ".join(str(door.bind) for door in self.doors), metrics)
@@ -75,11 +75,8 @@ class Sidecar:
         assert self._pool is not None
         kept = {_place(door.bind): door for door in self.doors}
         wanted = _web_sockets(config)
-        try:
-            tls, towards_brokers = _server_tls(config), BrokerTls(config)
-            opened = await self._open([bind for bind in wanted if _place(bind) not in kept], self._tls or tls)
-        except (CannotStart, CannotLoad) as fault:
-            raise CannotStart(str(fault)) from None
+        towards_brokers, tls = load_certificates(config)
+        opened = await self._open([bind for bind in wanted if _place(bind) not in kept], self._tls or tls)
         self._pool.set_up(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
         if self._tls is not None and tls is not None:
             self._tls.adopt(tls)
@@ -159,6 +156,14 @@ def _server_tls(config: Config) -> ServerTls | None:
 
 def _place(bind: BindAddress) -> tuple[str, str]:
     return bind.scheme, bind.address
+
+
+def load_certificates(config: Config) -> tuple[BrokerTls, ServerTls | None]:
+    """What a start reads beside the config; raises CannotStart where that cannot be had."""
+    try:
+        return BrokerTls(config), _server_tls(config)
+    except CannotLoad as fault:
+        raise CannotStart(str(fault)) from None
 
 
 async def bound(what: str, opening: Awaitable[None]) -> None:

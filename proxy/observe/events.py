@@ -16,7 +16,7 @@ from itertools import accumulate
 from proxy.config.model import Events
 from proxy.observe.files import Folder, Unfinished
 from proxy.observe.lines import event, line, origin
-from proxy.observe.records import Record
+from proxy.observe.records import Brief, Record
 
 __all__ = ["EventLog", "event"]
 
@@ -58,7 +58,7 @@ class EventLog:
         # A file alone must not be more than is kept.
         self._file_bytes = min(settings.rotate_bytes, settings.retain_bytes)
 
-        self._queue: deque[Record] = deque()
+        self._queue: deque[Record | Brief] = deque()
         self._room = room
         self._refused = 0
         self._refused_and_counted = 0
@@ -81,7 +81,7 @@ class EventLog:
     def start(self) -> None:
         self._thread.start()
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record | Brief) -> None:
         """Take a record that nobody will change any more. Never waits, never fails."""
         if len(self._queue) < self._room:
             self._queue.append(record)
@@ -205,7 +205,7 @@ class EventLog:
                 file.close()
                 self._untidy = True
 
-    def _take(self, count: int) -> list[Record]:
+    def _take(self, count: int) -> list[Record | Brief]:
         with self._count_lock:
             taken = [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
             self._in_hand = len(taken)

@@ -13,8 +13,9 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 
 from proxy.authorities import Authority
-from proxy.observe.records import Record
+from proxy.observe.records import Brief, Record
 from proxy.observe.schema import SCHEMA_VERSION
+from proxy.requests import Target
 
 Value = str | int | float | bool | None
 
@@ -38,8 +39,26 @@ def origin(cluster: str, sidecar: str) -> str:
     return f'"cluster":{quoted(cluster)},"sidecar":{quoted(sidecar)}'
 
 
-def line(record: Record, origin: str) -> bytes:
+def line(record: Record | Brief, origin: str) -> bytes:
     """The event as it is written: ASCII, so that nothing in a topic's name can be taken for the end of a line."""
+    if isinstance(record, Brief):
+        decided, about, outcome = record.decision, record.about, record.path.join(record.outcome)
+        rest, whose = record.sizes, record.client
+    else:
+        decided, about, outcome = decision(record), names(record.target), result(record)
+        rest, whose = sizes(record), client(record)
+    second, microsecond = divmod(round(record.time * 1_000_000), 1_000_000)
+    upstream = record.upstream_duration
+    text = (
+        f'{{"schema":{SCHEMA_VERSION},"time":"{_second(second)}.{microsecond:06d}Z","id":{quoted(record.id)},'
+        f'{origin},{decided},{about},{outcome},"durationMs":{record.duration * 1000:.3f},'
+        f'"upstreamMs":{"null" if upstream is None else format(upstream * 1000, ".3f")},{rest},{whose}}}\n'
+    )
+    return (_without_half_characters(text) if "\\ud" in text else text).encode("ascii")
+
+
+def decision(record: Record) -> str:
+    """What was decided, from `generation` to `clientNamedBy`."""
     request, selection, target = record.request, record.selection, record.target
     host = forwarded_host = scheme = ingress = listener = rule = named = named_by = None
     hit = False
@@ -51,25 +70,38 @@ def line(record: Record, origin: str) -> bytes:
         listener, rule = selection.listener, selection.rule
         named, named_by = selection.client_named, selection.client_named_by
         hit = listener is not None and missed is None and (target.kind == "lookup" or selection.refusal is None)
-    decision = _decision(
+    return _decision(
         record.generation, record.protocol, target.kind, record.method, scheme, ingress, record.bind, host,
         forwarded_host, listener, rule, hit, missed, named, named_by,
     )  # fmt: skip
-    second, microsecond = divmod(round(record.time * 1_000_000), 1_000_000)
-    upstream = record.upstream_duration
-    agent = record.user_agent
-    text = (
-        f'{{"schema":{SCHEMA_VERSION},"time":"{_second(second)}.{microsecond:06d}Z","id":{quoted(record.id)},'
-        f'{origin},{decision},"tenant":{_or_null(target.tenant)},"namespace":{_or_null(target.namespace)},'
-        f'"topic":{_or_null(target.topic)},"broker":{_or_null(record.broker)},"status":{record.status or "null"},'
-        f'{_redirect(record) if record.redirects else _NO_REDIRECT},"leak":{_or_null(record.leak)},'
-        f'"durationMs":{record.duration * 1000:.3f},'
-        f'"upstreamMs":{"null" if upstream is None else format(upstream * 1000, ".3f")},'
-        f'"requestBytes":{record.request_bytes},"responseBytes":{record.response_bytes},'
-        f'"clientClass":{_client_class(record.peer)},'
-        f'"userAgent":{"null" if agent is None else _user_agent(agent[:USER_AGENT_CHARACTERS])}}}\n'
+
+
+def names(target: Target) -> str:
+    """What was asked for, from `tenant` to `topic`."""
+    return (
+        f'"tenant":{_or_null(target.tenant)},"namespace":{_or_null(target.namespace)},"topic":{_or_null(target.topic)}'
     )
-    return (_without_half_characters(text) if "\\ud" in text else text).encode("ascii")
+
+
+def result(record: Record) -> str:
+    """What came of it, from `broker` to `leak`."""
+    return (
+        f'"broker":{_or_null(record.broker)},"status":{record.status or "null"},'
+        f'{_redirect(record) if record.redirects else _NO_REDIRECT},"leak":{_or_null(record.leak)}'
+    )
+
+
+def sizes(record: Record) -> str:
+    return f'"requestBytes":{record.request_bytes},"responseBytes":{record.response_bytes}'
+
+
+def client(record: Record) -> str:
+    """Who asked: `clientClass` and `userAgent`."""
+    agent = record.user_agent
+    return (
+        f'"clientClass":{_client_class(record.peer)},'
+        f'"userAgent":{"null" if agent is None else _user_agent(agent[:USER_AGENT_CHARACTERS])}'
+    )
 
 
 def _or_null(value: str | None) -> str:

@@ -25,6 +25,7 @@ BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 _CODES = {code: str(code) for code in range(100, 600)}
 
 Labels = tuple[str, ...]
+Tally = tuple[dict[Labels, float], Labels]
 
 
 @dataclass(slots=True)
@@ -125,27 +126,31 @@ class Metrics(Collector):
 
     def count(self, record: Record) -> None:
         """Add one finished request."""
-        protocol, kind = record.protocol, record.target.kind
-        self.requests.values[kind, protocol, _CODES.get(record.status) or str(record.status)] += 1
-        self.duration.observe(record.duration, (kind, protocol))
+        for values, labels in self.tallies(record):
+            values[labels] += 1
+        labels = (record.target.kind, record.protocol)
+        self.duration.observe(record.duration, labels)
         if record.upstream_duration is not None:
-            self.upstream_duration.observe(record.upstream_duration, (kind, protocol))
+            self.upstream_duration.observe(record.upstream_duration, labels)
+
+    def tallies(self, record: Record) -> list[Tally]:
+        """What a finished request adds one to; the same for all that went the same way."""
+        protocol, kind = record.protocol, record.target.kind
+        code = _CODES.get(record.status) or str(record.status)
+        found: list[Tally] = [(self.requests.values, (kind, protocol, code))]
         selection = record.selection
         if kind == "lookup" and selection is not None:
             ingress = selection.ingress.name if selection.ingress is not None else ""
             if record.miss_reason is None:
-                self.hits.values[ingress, record.listener, selection.rule, protocol] += 1
+                found.append((self.hits.values, (ingress, record.listener, selection.rule, protocol)))
             else:
-                self.misses.values[ingress, record.miss_reason, protocol] += 1
-        if record.redirects:
-            for action in record.redirects:
-                self.redirects.add(record.listener, kind, action)
-            if record.unmapped:
-                self.unmapped.add(record.listener, by=record.unmapped)
+                found.append((self.misses.values, (ingress, record.miss_reason, protocol)))
+        found += [(self.redirects.values, (record.listener, kind, action)) for action in record.redirects]
+        found += [(self.unmapped.values, (record.listener,))] * record.unmapped
         if record.leak is not None:
-            self.leaks.add(record.listener, record.leak, record.leak_action)
-        for reason in record.upstream_errors:
-            self.upstream_errors.add(reason)
+            found.append((self.leaks.values, (record.listener, record.leak, record.leak_action)))
+        found += [(self.upstream_errors.values, (reason,)) for reason in record.upstream_errors]
+        return found
 
 
 def registry(metrics: Metrics) -> CollectorRegistry:

@@ -12,6 +12,26 @@ from proxy.selection import Selection
 UNKNOWN = Target("other", "other")
 
 
+class Brief:
+    """The record of a lookup that went like one before it: what it has of its own, and the words that they share."""
+
+    __slots__ = (
+        "about", "client", "decision", "duration", "id", "outcome", "path", "sizes", "time", "upstream_duration",
+    )  # fmt: skip
+
+    id: str
+    time: float
+    path: str
+    duration: float
+    upstream_duration: float
+    decision: str
+    about: str
+    outcome: list[str]
+    """Between its parts stands the path."""
+    sizes: str
+    client: str
+
+
 @dataclass(slots=True)
 class Record:
     """Filled in as the request goes by."""

@@ -28,6 +28,9 @@ from proxy.web.upstream import UpstreamError
 if TYPE_CHECKING:
     from proxy.web.server import Door
 
+LOOKUP = b"GET /lookup/v2/topic/"
+"""What the requests begin with that may go the short way."""
+
 _HTTP2_PREFACE = "Pause on PRI/Upgrade"
 """What llhttp says when it has read one."""
 
@@ -171,6 +174,10 @@ class ClientConnection(RequestHandler):
         self._next_keepalive_close_time = self.loop.time() + self._keepalive_timeout
         self._take_up_held()
 
+    def hand_on(self, ongoing: Ongoing) -> None:
+        """Another goes on with the request under way."""
+        self._ongoing = ongoing
+
     def _take_up_held(self) -> None:
         if self._held and self._ongoing is None and not self._paused:
             held, self._held = self._held, b""
@@ -244,6 +251,12 @@ class ClientConnection(RequestHandler):
         """Data on a connection that waits for a request: as in aiohttp, but for requests that need no task."""
         assert self._parser is not None
         assert self._waiter is not None
+        may_be_alike = not self._head_bytes and data.startswith(LOOKUP)
+        if may_be_alike:
+            self._ongoing = self._door.begin_alike(self, data)
+            if self._ongoing is not None:
+                self._request_count += 1
+                return
         try:
             messages, upgraded, tail = self._parser.feed_data(data)
         except HttpProcessingError as error:
@@ -262,6 +275,8 @@ class ClientConnection(RequestHandler):
             exchange = self._door.exchange(self, message)
             self._ongoing = exchange
             exchange.start()
+            if may_be_alike:
+                self._door.learn(self, data, exchange)
             return
         self._request_count += len(messages)
         self._messages.extend(messages)

@@ -7,7 +7,7 @@ answer, which is how nearly all lookups go; and `run`, a coroutine, for everythi
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from itertools import chain, islice
 from time import perf_counter, time
@@ -18,7 +18,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestPayloadError
 
 from proxy.listeners import BindAddress, ServiceUrl
-from proxy.observe.records import Record
+from proxy.observe.records import Brief, Record
 from proxy.redirects import Redirect, decide
 from proxy.requests import set_listener_name
 from proxy.routing import dial_url
@@ -27,11 +27,12 @@ from proxy.web import coding, forwarding, heads, judging
 from proxy.web.bodies import RequestBody
 from proxy.web.client import ClientConnection
 from proxy.web.reply import Reply
-from proxy.web.rim import Rim
+from proxy.web.rim import Rim, Rules
 from proxy.web.tunnel import Tunnel
 from proxy.web.upstream import BadAnswer, BodyBroken, ClosedEarly, Unreachable, UpstreamConnection, UpstreamError
 
 _IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))  # RFC 9110 9.2.2
+_UNCOMMON = frozenset((b"expect", b"upgrade", b"content-length", b"transfer-encoding", b"te", b"trailer"))
 _NO_BODY = frozenset((204, 304))
 _CLIENT_LEFT = 499
 """The status, as nginx has it, of a request whose client did not wait for an answer."""
@@ -52,8 +53,10 @@ class Exchange:
     _pump: asyncio.Task[None] | None = None
     _task: asyncio.Task[None] | None = None
     _connection: UpstreamConnection | None = None
+    _is_lookup = False
     _continued = False
     _asked_at = 0.0
+    _taught: Callable[[UpstreamConnection, Record, bytes], None] | None = None
     _hops: frozenset[tuple[str, str]] = frozenset()
     """The redirects that were followed: whom they named, and what to ask for."""
 
@@ -64,13 +67,14 @@ class Exchange:
         client: ClientConnection,
         message: RawRequestMessage,
         body: StreamReader | None = None,
+        rules: Rules | None = None,
     ) -> None:
         self._rim = rim
-        self._rules = rules = rim.rules
+        self.rules = rules = rules or rim.rules
         self._config = rules.config
         self._bind = bind
         self._client = client
-        self._message = message
+        self.message = message
         self._reader = body
         self._loop = client.loop
         self._method = message.method
@@ -86,6 +90,21 @@ class Exchange:
         chunks = message.version >= (1, 1)
         self._reply = Reply(client, record, chunks, not message.should_close and chunks)
         self._is_excess = not rim.begin()
+
+    @property
+    def is_plain_lookup(self) -> bool:
+        """Whether the fields say nothing but what every lookup of this client says."""
+        return (
+            self._is_lookup
+            and self._method == "GET"
+            and not self._query
+            and self._reader is None
+            and self._reply.keep_alive
+            and self.verdict.refusal is None
+            and not self._config.shadow
+            and _UNCOMMON.isdisjoint(self.head.special)
+            and not heads.connection_options(self.head.special.get(b"connection", b""))
+        )
 
     # The two ways through.
 
@@ -110,6 +129,29 @@ class Exchange:
             self._fault()
         self._finish()
 
+    def take_over(
+        self,
+        begun: Brief,
+        started: float,
+        asked_at: float,
+        connection: UpstreamConnection,
+    ) -> None:
+        """Go on with a lookup that a broker has been asked already."""
+        self.record.id, self.record.time = begun.id, begun.time
+        self._started, self._asked_at = started, asked_at
+        self._is_excess = False
+        self._decide()
+        method, target, urls = self._plan()
+        others = (url for url in urls if url != connection.url)
+        self._question = method, target, chain((connection.url,), others)
+        self._connection = connection
+        connection.expect(method)
+        connection.call_back(self._answered, self._patience())
+
+    def learn_from(self, taught: Callable[[UpstreamConnection, Record, bytes], None]) -> None:
+        """Call this with what came of the request, if it is answered without waiting any more."""
+        self._taught = taught
+
     def _answered(self) -> None:
         """The broker has said something, or never will."""
         method, target, urls = self._question
@@ -126,6 +168,8 @@ class Exchange:
             if redirect is not None:
                 self._go_on(self._follow(redirect, connection, method))
                 return
+            if self._taught is not None:
+                self._taught(connection, self.record, self._reply.sent)
         except UpstreamError as error:
             connection.close()
             self._give_up(error)
@@ -210,7 +254,7 @@ class Exchange:
         except heads.BadHead as fault:
             self._reply.refuse(Refusal(fault.status, fault.code, str(fault)), close=True)
             return False
-        verdict, record = self._verdict, self.record
+        verdict, record = self.verdict, self.record
         record.selection = verdict.selection
         record.listener = verdict.label
         record.miss_reason = verdict.miss_reason
@@ -224,16 +268,16 @@ class Exchange:
         return True
 
     def _read(self) -> None:
-        message, config, record = self._message, self._config, self.record
-        self._head = head = heads.read_head(message.raw_headers)
+        message, config, record = self.message, self._config, self.record
+        self.head = head = heads.read_head(message.raw_headers)
         record.user_agent = head.user_agent
-        self._trusted = self._client.is_trusted(config.trusted_proxies)
-        self._path, self._query, record.target, self._asked, self._verdict = self._rules.read(
-            message.method, message.path, head, self._bind, self._trusted
+        self.trusted = self._client.is_trusted(config.trusted_proxies)
+        self._path, self._query, record.target, self._asked, self.verdict, self.outcomes = self.rules.read(
+            message.method, message.path, head, self._bind, self.trusted
         )
         record.request = self._asked
         self._is_lookup = record.target.kind == "lookup"
-        self._listener = self._verdict.selection.listener
+        self._listener = self.verdict.selection.listener
         if message.version < (1, 1):
             # RFC 9110 7.8 and 10.1.1: an HTTP/1.0 client upgrades nothing and expects nothing.
             head.special.pop(b"upgrade", None)
@@ -248,14 +292,14 @@ class Exchange:
 
     def _plan(self) -> tuple[str, str, Iterator[ServiceUrl]]:
         """What to ask, and which brokers, in order."""
-        query, target = self._query, self._message.path
+        query, target = self._query, self.message.path
         if self._is_lookup and self._asked.query_names and not self._config.shadow:
-            selection = self._verdict.selection
+            selection = self.verdict.selection
             kept = selection.client_named if selection.client_named_by == "query" else None
             query = set_listener_name(query, kept if kept == selection.listener else None)
         if query != self._query or not target.startswith("/"):
             target = f"{self._path}?{query}" if query else self._path
-        chosen = self._verdict.route
+        chosen = self.verdict.route
         if chosen.broker is not None and chosen.url is not None:
             self.record.broker = chosen.broker.name
             return self._method, target, iter((chosen.url,))
@@ -287,7 +331,7 @@ class Exchange:
             method = "GET"
             self._forget_body()
         self.record.broker = redirect.broker.name
-        await self._converse(method, redirect.target, iter((dial_url(redirect.broker, self._rules.snapshot),)))
+        await self._converse(method, redirect.target, iter((dial_url(redirect.broker, self.rules.snapshot),)))
 
     async def _ask(
         self, method: str, target: str, urls: Iterator[ServiceUrl], asked: UpstreamConnection | None
@@ -337,7 +381,7 @@ class Exchange:
         return error
 
     def _send(self, connection: UpstreamConnection, method: str, target: str) -> None:
-        connection.on_continue = self._continue if b"expect" in self._head.special else None
+        connection.on_continue = self._continue if b"expect" in self.head.special else None
         if not self._asked_at:
             self._asked_at = perf_counter()
         connection.ask(method, self._request_head(method, target, connection.url))
@@ -348,12 +392,10 @@ class Exchange:
         return self._config.timeouts.lookup if self._is_lookup else self._config.timeouts.request
 
     def _request_head(self, method: str, target: str, url: ServiceUrl) -> bytes:
-        head, body = self._head, self._body
-        fields = forwarding.fields(head, url, self._config, self._trusted, self._client.peer_field)
-        if self._is_lookup and not self._config.shadow:
-            fields.append(forwarding.lookup_fields(url.scheme, self._listener))
-        else:
-            fields += forwarding.other_fields(head, url, self._config)
+        head, body = self.head, self._body
+        fields = forwarding.fields(
+            head, url, self._config, self.trusted, self._client.peer_field, self._is_lookup, self._listener
+        )
         if body is not None:
             fields.append(body.field)
             if b"expect" in head.special and not self._continued and not body.size:
@@ -464,10 +506,10 @@ class Exchange:
 
     def _redirect(self, location: str) -> Redirect:
         can_follow = self._body is None or self._body.replayable
-        redirect = decide(location, self._asked, self._verdict.selection, self._rules.snapshot, can_follow)
+        redirect = decide(location, self._asked, self.verdict.selection, self.rules.snapshot, can_follow)
         to = redirect.location
         if redirect.broker is not None:
-            to = f"{dial_url(redirect.broker, self._rules.snapshot)}{redirect.target}"
+            to = f"{dial_url(redirect.broker, self.rules.snapshot)}{redirect.target}"
             redirect = self._hop(redirect, redirect.broker.name)
         record = self.record
         record.redirects.append(redirect.action)
@@ -516,7 +558,7 @@ class Exchange:
         assert self._listener is not None
         plain = coding.decode(body, connection.codings, _LOOKUP_BODY_LIMIT)
         if connection.status == 200:
-            return judging.put_on_listener(plain, self._listener, self._rules, self.record)
+            return judging.put_on_listener(plain, self._listener, self.rules, self.record)
         return plain, judging.refuse_lack(connection.status, plain, self._listener, self.record)
 
     async def _gather(self, connection: UpstreamConnection) -> bytes:
@@ -528,7 +570,7 @@ class Exchange:
 
     async def _switch(self, connection: UpstreamConnection) -> None:
         """Pass bytes both ways after a 101, until either side is done."""
-        if not forwarding.wants_websocket(self._method, self._head) or not connection.upgrades:
+        if not forwarding.wants_websocket(self._method, self.head) or not connection.upgrades:
             raise BadAnswer("the broker switched to a protocol that was not asked for")
         tunnel = Tunnel(self._client, connection)
         self._reply.keep_alive = False

@@ -9,24 +9,36 @@ from proxy.web.heads import Fields, RequestHead
 UPGRADE = (b"Connection: Upgrade", b"Upgrade: websocket")
 
 
-def fields(head: RequestHead, url: ServiceUrl, config: Config, trusted: bool, peer: bytes) -> Fields:
-    """What every request has: Host is the upstream's, and the peer stands at the end of X-Forwarded-For."""
+def fields(
+    head: RequestHead,
+    url: ServiceUrl,
+    config: Config,
+    trusted: bool,
+    peer: bytes,
+    is_lookup: bool,
+    listener: str | None,
+) -> Fields:
+    """What a request has: Host is the upstream's, the peer stands at the end of X-Forwarded-For, lookups are tagged."""
     forwarded_for = head.special.get(b"x-forwarded-for") if trusted else None
     found = [url.host_field, *head.passed]
     found.append(b"X-Forwarded-For: " + (b"%b, %b" % (forwarded_for, peer) if forwarded_for else peer))
     if head.principals and config.brokers.trust_original_principal:
         found += [b"X-Original-Principal: " + value for value in head.principals]
+    if is_lookup and not config.shadow:
+        found.append(_lookup_fields(url.scheme, listener))
+    else:
+        found += _other_fields(head, url, config)
     return found
 
 
 @lru_cache(1024)
-def lookup_fields(scheme: str, listener: str | None) -> bytes:
+def _lookup_fields(scheme: str, listener: str | None) -> bytes:
     """What every lookup on a listener has in common: the tag, and no content coding, as its answer is to be read."""
     tag = f"\r\nX-Pulsar-ListenerName: {listener}" if listener is not None else ""
     return f"X-Forwarded-Proto: {scheme}\r\nAccept-Encoding: identity{tag}".encode()
 
 
-def other_fields(head: RequestHead, url: ServiceUrl, config: Config) -> Fields:
+def _other_fields(head: RequestHead, url: ServiceUrl, config: Config) -> Fields:
     """What other requests have; in a shadow, lookups too, with the listener that the client itself named."""
     found = [b"X-Forwarded-Proto: " + url.scheme.encode()]
     if b"accept-encoding" in head.special:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from proxy.listeners import ServiceUrl
 from proxy.web.tls import BrokerTls, CannotLoad, WrongIdentity, in_words
-from proxy.web.upstream import Unreachable, UpstreamConnection, Whole
+from proxy.web.upstream import Unreachable, UpstreamConnection
 
 _LIFETIME = 60.0
 """Seconds after which a connection is not used again, so that names are looked up anew as pods move."""
@@ -26,7 +26,6 @@ class Pool:
         self.set_up(connect_timeout, idle_timeout, tls)
         self._idle: dict[ServiceUrl, list[UpstreamConnection]] = {}
         self._failures: dict[ServiceUrl, tuple[int, float]] = {}
-        self._whole_answers: dict[bytes, Whole] = {}
         self._turn = 0
         self._asked: set[UpstreamConnection] = set()
         """Connections whose answer nobody waits for with a timer of his own."""
@@ -50,6 +49,15 @@ class Pool:
             return iter(turn)
         now = self._loop.time()
         return iter(sorted(turn, key=lambda url: self._failures.get(url, (0, 0.0))[1] > now))
+
+    def kept_in_turn(self, urls: tuple[ServiceUrl, ...]) -> UpstreamConnection | None:
+        """A kept connection to the broker whose turn it is, if there is one and no broker has failed of late."""
+        if self._failures:
+            return None
+        connection = self.kept(urls[(self._turn + 1) % len(urls)])
+        if connection is not None:
+            self._turn += 1
+        return connection
 
     def kept(self, url: ServiceUrl) -> UpstreamConnection | None:
         """A connection that was kept and can still be used, if there is one."""
@@ -122,7 +130,7 @@ class Pool:
     async def _open(self, url: ServiceUrl, family: int, host: str, port: int) -> UpstreamConnection:
         tls = self.tls if url.scheme == "https" else None
         transport, connection = await self._loop.create_connection(
-            lambda: UpstreamConnection(self._loop, url, self._whole_answers),
+            lambda: UpstreamConnection(self._loop, url),
             host,
             port,
             family=family,

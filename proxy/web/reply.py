@@ -20,6 +20,8 @@ class Reply:
         self._chunks = chunks
         """Whether the client knows chunks: HTTP/1.0 does not."""
         self.keep_alive = keep_alive
+        self.sent = b""
+        """The head, and what went out with it."""
 
     def whole(self, status: int, reason: bytes, fields: heads.Fields, body: bytes) -> None:
         fields.append(b"Content-Length: %d" % len(body))
@@ -35,7 +37,8 @@ class Reply:
             fields.append(b"Connection: close")
         record.status = status
         record.response_bytes += len(body)
-        self._client.write(heads.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body)
+        self.sent = heads.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body
+        self._client.write(self.sent)
 
     def refuse(self, refusal: Refusal, close: bool = False) -> None:
         """An answer of our own."""

@@ -7,8 +7,8 @@ from itertools import count
 from proxy.answers import LookupAnswer, put_on_listener
 from proxy.listeners import BindAddress
 from proxy.observe.events import EventLog
-from proxy.observe.metrics import Metrics
-from proxy.observe.records import Record
+from proxy.observe.metrics import Metrics, Tally
+from proxy.observe.records import Brief, Record
 from proxy.requests import Request, Target, listener_names
 from proxy.snapshot import Snapshot
 from proxy.verdicts import Verdict, judge
@@ -18,7 +18,27 @@ from proxy.web.pool import Pool
 
 _REMEMBERED = 4096
 _SHORT_ANSWER, _SHORT_NAMES = 4096, 512
+_LOOKUP = ("lookup", "http")
 _FORWARDED = (b"host", b"x-forwarded-host", b"x-forwarded-proto")
+
+
+class Outcome:
+    """What came of a lookup, for all that are answered alike: they differ in their paths and ids alone."""
+
+    __slots__ = ("rest", "sizes", "start", "tallies", "words")
+
+    def __init__(self, start: list[bytes], rest: bytes, tallies: list[Tally], words: list[str], sizes: str) -> None:
+        self.start = start
+        """What the client gets, up to the request's id; between its parts stands the path."""
+        self.rest = rest
+        self.tallies = tallies
+        self.words = words
+        """Of the event: likewise."""
+        self.sizes = sizes
+
+
+Outcomes = dict[tuple[bytes, ...], Outcome]
+"""By what the broker said, without the path."""
 
 
 class Rules:
@@ -28,7 +48,7 @@ class Rules:
         self.snapshot = snapshot
         self.config = snapshot.config
 
-        self._known: dict[tuple[object, ...], tuple[Request, Verdict]] = {}
+        self._known: dict[tuple[object, ...], tuple[Request, Verdict, Outcomes]] = {}
 
         @lru_cache(1024)
         def remembered(body: bytes, listener: str) -> LookupAnswer:
@@ -44,8 +64,8 @@ class Rules:
 
     def read(
         self, method: str, raw_target: str, head: RequestHead, bind: BindAddress, trusted: bool
-    ) -> tuple[str, str, Target, Request, Verdict]:
-        """Path and query as they were, what they are about, and the verdict; raises BadHead."""
+    ) -> tuple[str, str, Target, Request, Verdict, Outcomes]:
+        """Path and query as they were, what they are about, the verdict and what came of it; raises BadHead."""
         path, query, authority = split_target(method, raw_target)
         target = about(method, path)
         special = head.special
@@ -57,7 +77,7 @@ class Rules:
         known = self._known.get(key)
         if known is None:
             request = read_request(target, query, authority, head, bind, trusted)
-            known = (request, judge(request, self.snapshot))
+            known = (request, judge(request, self.snapshot), {})
             names = (*head.listener_names, *request.query_names, *map(head.text, _FORWARDED))
             if sum(map(len, names)) <= _SHORT_NAMES:  # clients choose them, and many long ones would fill the memory
                 if len(self._known) >= _REMEMBERED:
@@ -95,6 +115,10 @@ class Rim:
         in_flight["http",] += 1
         return in_flight["http",] <= self.rules.config.limits.in_flight
 
+    def let_go(self) -> None:
+        """One request less, as another goes on with it."""
+        self.metrics.in_flight.values["http",] -= 1
+
     def new_id(self) -> str:
         """A request's id, unlike any other of any sidecar."""
         return f"{self._ids}-{next(self._count):x}"
@@ -103,5 +127,16 @@ class Rim:
         """A request is over."""
         self.metrics.in_flight.values["http",] -= 1
         self.metrics.count(record)
+        if self._events is not None:
+            self._events.add(record)
+
+    def finish_alike(self, record: Brief, outcome: Outcome) -> None:
+        """A lookup is over that went like one before it."""
+        metrics = self.metrics
+        metrics.in_flight.values["http",] -= 1
+        for values, labels in outcome.tallies:
+            values[labels] += 1
+        metrics.duration.observe(record.duration, _LOOKUP)
+        metrics.upstream_duration.observe(record.upstream_duration, _LOOKUP)
         if self._events is not None:
             self._events.add(record)

@@ -14,6 +14,7 @@ from proxy.listeners import BindAddress
 from proxy.observe.records import Record
 from proxy.web.client import Answered, ClientConnection, TooSlow, head_size
 from proxy.web.exchange import Exchange
+from proxy.web.lane import Lane, Run
 from proxy.web.rim import Rim
 
 
@@ -24,6 +25,7 @@ class Door(web.Server):
         super().__init__(self._answer, handler_cancellation=True)
         self.bind = bind
         self._rim = rim
+        self._lane = Lane(rim)
         self._server: asyncio.Server | None = None
         self._is_closed = False
         self._clients: set[ClientConnection] = set()
@@ -100,6 +102,14 @@ class Door(web.Server):
     def exchange(self, client: ClientConnection, message: RawRequestMessage) -> Exchange:
         """A request without a body."""
         return Exchange(self._rim, self.bind, client, message)
+
+    def begin_alike(self, client: ClientConnection, data: bytes) -> Run | None:
+        """A lookup that is like one before, or None."""
+        return self._lane.begin(client, data)
+
+    def learn(self, client: ClientConnection, data: bytes, exchange: Exchange) -> None:
+        """So that the next may be."""
+        self._lane.learn(client, data, exchange, self.bind)
 
     def count(self, record: Record) -> None:
         """What was answered before it became a request."""

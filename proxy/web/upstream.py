@@ -20,11 +20,6 @@ _FRAMING = HOP_BY_HOP | {b"content-length"}
 HEAD_LIMIT = 65536
 """Bytes of an answer's head; a broker's are a few hundred."""
 _BUFFER_LIMIT = 262144
-_WHOLE_LIMIT = 2048
-_WHOLE_ANSWERS = 1024
-
-Whole = tuple[bytes, tuple[bytes, ...], int | None, tuple[bytes, ...], bytes]
-"""A 200 that is remembered: its reason, fields, length, codings and body."""
 
 
 class UpstreamError(Exception):
@@ -82,14 +77,23 @@ class RawReceiver(Protocol):
     def upstream_writable(self, writable: bool) -> None: ...
 
 
+class Hearer(Protocol):
+    """Who knows most answers by heart, and needs nothing of them parsed."""
+
+    def heard(self, data: bytes) -> bool:
+        """Be told what came first of an answer; true where it was known, and all of it."""
+        ...
+
+    def hand_over(self) -> None:
+        """Let another, who has set `call_back`, hear the answer, or that there is none."""
+        ...
+
+
 class UpstreamConnection(asyncio.Protocol):
     """Asks one request at a time: `ask`, `head`, then `read` until it gives nothing."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, url: ServiceUrl, whole_answers: dict[bytes, Whole] | None = None
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, url: ServiceUrl) -> None:
         self.url = url
-        self._whole_answers = {} if whole_answers is None else whole_answers
         self.used = False
         """Whether it has answered before, so that it may have been closed behind our back."""
         self.born = loop.time()
@@ -102,6 +106,7 @@ class UpstreamConnection(asyncio.Protocol):
         """Called when the broker asks for the body with a 100 (Continue)."""
         self._waiter: asyncio.Future[None] | None = None
         self._callback: Callable[[], None] | None = None
+        self._hearer: Hearer | None = None
         self._within = self._last_write = 0.0
         self._write_waiter: asyncio.Future[None] | None = None
         self._error: UpstreamError | None = None
@@ -111,7 +116,7 @@ class UpstreamConnection(asyncio.Protocol):
 
     def _begin(self, method: str) -> None:
         self._method = method
-        self._head_bytes = 0
+        self.head_bytes = 0
         self._reading_paused = False
         self._interim = False
         self._keep_alive = False
@@ -145,9 +150,20 @@ class UpstreamConnection(asyncio.Protocol):
 
     def ask(self, method: str, head: bytes) -> None:
         """Send a request's head; a body follows with `write`."""
+        self.expect(method)
+        self._idle = False
+        self.write(head)
+
+    def expect(self, method: str) -> None:
+        """Be ready to read an answer."""
         if self._method == "HEAD":
             self._parser = httptools.HttpResponseParser(self)  # llhttp still waits for the body that it was promised
         self._begin(method)
+
+    def ask_alike(self, head: bytes, hearer: Hearer, within: float) -> None:
+        """Send a request whose answer may be known; `expire` holds for it too."""
+        self._hearer = hearer
+        self._within = within
         self._idle = False
         self.write(head)
 
@@ -171,17 +187,25 @@ class UpstreamConnection(asyncio.Protocol):
             raise self._error
 
     def call_back(self, callback: Callable[[], None] | None, within: float = 0) -> None:
-        """Call this once when there is an answer's head, or an end: `head` for those who do not wait.
+        """Call this, and nobody else, once there is an answer's head, or an end: `head` for those who do not wait.
 
         Whoever keeps the connections has to look at `expire` now and then: a timer of its own would cost more.
         """
         self._callback = callback
+        self._hearer = None
         self._within = within
 
     def expire(self, now: float) -> None:
         """Give up on an answer that is overdue."""
-        if self._callback is not None and self._last_write + self._within < now:
-            self._time_out(self._within)
+        if self._last_write + self._within < now:
+            self._hand_over()
+            if self._callback is not None:
+                self._time_out(self._within)
+
+    def _hand_over(self) -> None:
+        hearer, self._hearer = self._hearer, None
+        if hearer is not None:
+            hearer.hand_over()
 
     async def read(self, within: float) -> bytes:
         """The next piece of the body; nothing at its end."""
@@ -239,6 +263,11 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def data_received(self, data: bytes) -> None:
+        hearer = self._hearer
+        if hearer is not None:
+            self._hearer = None
+            if hearer.heard(data):
+                return
         if self._raw is not None:
             self._raw.upstream_data(data)
             return
@@ -252,13 +281,8 @@ class UpstreamConnection(asyncio.Protocol):
             else:
                 self.fail(BadAnswer("the broker sent more than its answer"))
             return
-        if not self._head_bytes and self._method == "GET" and (whole := self._whole_answers.get(data)) is not None:
-            self._assume(whole)
-            self._wake()
-            return
-        is_first = not self._head_bytes
         if not self.head_done:
-            self._head_bytes += len(data)
+            self.head_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as switched:
@@ -267,32 +291,13 @@ class UpstreamConnection(asyncio.Protocol):
             ours = error.__context__
             self.fail(ours if isinstance(ours, BadAnswer) else BadAnswer(f"the broker's answer is not HTTP: {error}"))
             return
-        if not self.head_done and self._head_bytes > HEAD_LIMIT:
+        if not self.head_done and self.head_bytes > HEAD_LIMIT:
             self.fail(BadAnswer(f"the head of the broker's answer has more than {HEAD_LIMIT} bytes"))
             return
         if self._buffered > _BUFFER_LIMIT and not self._reading_paused and self._transport is not None:
             self._reading_paused = True
             self._transport.pause_reading()
-        if is_first:
-            self._remember(data)
         self._wake()
-
-    def _remember(self, data: bytes) -> None:
-        """Brokers say the same over and over: what came in one piece and was whole need not be parsed again."""
-        if not (self.reusable and self.status == 200 and self._method == "GET" and len(data) <= _WHOLE_LIMIT):
-            return
-        if len(self._whole_answers) >= _WHOLE_ANSWERS:
-            self._whole_answers.clear()
-        body = b"".join(self._chunks)
-        self._whole_answers[data] = (self.reason, tuple(self.fields), self.length, tuple(self.codings), body)
-
-    def _assume(self, whole: Whole) -> None:
-        self.reason, fields, self.length, codings, body = whole
-        self.fields, self.codings = list(fields), list(codings)
-        self.status = 200
-        self._head_bytes = 1
-        self._keep_alive = self.head_done = self.complete = True
-        self._chunks.append(body)
 
     def eof_received(self) -> None:
         # RFC 9112 9.8: whoever cuts a TLS connection off could end an answer early where its end is the connection's.
@@ -300,6 +305,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._ended_whole = ends_whole(self._transport.get_extra_info("ssl_object"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._hand_over()
         self._transport = None
         why = f": {in_words(exc)}" if isinstance(exc, OSError) else ""
         if self._raw is not None:
@@ -311,7 +317,7 @@ class UpstreamConnection(asyncio.Protocol):
         elif self.head_done and self._is_close_delimited() and exc is None and self._ended_whole:
             self.complete = True
         else:
-            if self._head_bytes:
+            if self.head_bytes:
                 self._error = Truncated(f"the broker closed the connection inside its answer{why}")
             else:
                 self._error = ClosedEarly(f"the broker closed the connection without an answer{why}")

@@ -1,12 +1,13 @@
 """Both ends of the sidecar as bytes: clients and brokers that send exactly what a test says, and show what came."""
 
 import asyncio
+import random
 import re
 import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -329,7 +330,9 @@ async def settled(*progress: Callable[[], int]) -> None:
 
 
 def unused_port() -> int:
-    """A port that refuses connections."""
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        return int(closed.getsockname()[1])
+    """A port that refuses connections; below those that the system gives to outgoing ones, or one might take it."""
+    while True:
+        port = random.randrange(10_000, 32_768)
+        with socket.socket() as closed, suppress(OSError):
+            closed.bind(("127.0.0.1", port))
+            return port
