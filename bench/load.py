@@ -18,17 +18,17 @@ class Answered:
 
 
 def script(workload: Workload, unlike: bool = False) -> str:
-    """wrk's Lua: the requests are made once, each with an id as a gateway gives it, and handed out in turn.
+    """wrk's Lua: the requests are made once, each with the ids that a gateway gives it, and handed out in turn.
 
-    Where they are to be unlike each other, none has a `traceparent` that was there before.
+    Where they are to be unlike each other, each has a field that none had before.
     """
     headers = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in REQUEST_HEADERS.items())
     paths = ",\n".join(f'  "{path}"' for path in workload.paths())
-    trace = 'wrk.headers["traceparent"] = "00-TRACE-00f067aa0ba902b7-01"' if unlike else ""
-    handed_out = 'string.gsub(requests[turn], "TRACE", string.format("%032x", count))' if unlike else "requests[turn]"
+    field = 'wrk.headers["X-Unlike"] = "UNLIKE"' if unlike else ""
+    handed_out = 'string.gsub(requests[turn], "UNLIKE", string.format("%032x", count))' if unlike else "requests[turn]"
     return f"""\
 {headers}
-{trace}
+{field}
 local paths = {{
 {paths}
 }}
@@ -36,6 +36,7 @@ local requests, turn, count = {{}}, 0, 0
 function init(arguments)
   for place, path in ipairs(paths) do
     wrk.headers["x-request-id"] = string.format("4f1d9c3a-7b52-4e08-9a6f-%012x", place)
+    wrk.headers["traceparent"] = string.format("00-0af7651916cd43dd8448eb21%08x-00f067aa0ba902b7-00", place)
     requests[place] = wrk.format("GET", path)
   end
 end

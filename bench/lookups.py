@@ -73,7 +73,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="after one that warms up (default 7)")
     parser.add_argument("--seconds", type=int, default=2, help="for each proxy, workload and round (default 2)")
     parser.add_argument("--quick", action="store_true", help="2 rounds of 1 second: does it run?")
-    parser.add_argument("--unlike", action="store_true", help="give every lookup a trace header of its own")
+    parser.add_argument("--unlike", action="store_true", help="give every lookup a field that none had before")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     options = parser.parse_args()
     if options.quick:

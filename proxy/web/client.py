@@ -80,8 +80,8 @@ class ClientConnection(RequestHandler):
     """A connection that a client, or the gateway for it, has opened."""
 
     __slots__ = (
-        "_body", "_door", "_head_bytes", "_head_timer", "_held", "_is_excess", "_ongoing", "_switched", "_transport",
-        "_trust", "is_draining", "loop", "peer", "peer_field",
+        "_body", "_door", "_head_bytes", "_head_timer", "_held", "_is_between", "_is_excess", "_ongoing", "_switched",
+        "_transport", "_trust", "is_draining", "loop", "peer", "peer_field",
     )  # fmt: skip
 
     def __init__(self, door: "Door", **settings: Any) -> None:
@@ -96,6 +96,8 @@ class ClientConnection(RequestHandler):
         self._transport: asyncio.BaseTransport | None = None
         """As long as there is a connection; aiohttp forgets its own as soon as it closes it."""
         self._head_bytes = 0
+        self._is_between = True
+        """Whether the parser is surely between two requests, and so a request may go past it."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._trust: tuple[tuple[Network, ...], bool] = ((), False)
         self._is_excess = False
@@ -230,7 +232,7 @@ class ClientConnection(RequestHandler):
         elif self._is_excess:
             self._refuse(503, "overloaded", "more connections are open than limits.connections allows", retry_after=1)
         elif self._waiter is None or self._waiter.done() or self._messages or self._force_close:
-            found = self._request_count
+            found, self._is_between = self._request_count, False
             super().data_received(data)
             self._note_body()
             if self._request_count > found:
@@ -251,12 +253,13 @@ class ClientConnection(RequestHandler):
         """Data on a connection that waits for a request: as in aiohttp, but for requests that need no task."""
         assert self._parser is not None
         assert self._waiter is not None
-        may_be_alike = not self._head_bytes and data.startswith(LOOKUP)
+        may_be_alike = self._is_between and data.startswith(LOOKUP)
         if may_be_alike:
             self._ongoing = self._door.begin_alike(self, data)
             if self._ongoing is not None:
                 self._request_count += 1
                 return
+        self._is_between = False
         try:
             messages, upgraded, tail = self._parser.feed_data(data)
         except HttpProcessingError as error:
@@ -272,10 +275,11 @@ class ClientConnection(RequestHandler):
         if is_bare and is_short and len(messages) == 1:
             self._parser.message_consumed()
             self._request_count += 1
+            self._is_between = data.find(b"\r\n\r\n") == len(data) - 4
             exchange = self._door.exchange(self, message)
             self._ongoing = exchange
             exchange.start()
-            if may_be_alike:
+            if may_be_alike and self._is_between:
                 self._door.learn(self, data, exchange)
             return
         self._request_count += len(messages)

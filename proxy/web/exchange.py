@@ -54,6 +54,8 @@ class Exchange:
     _task: asyncio.Task[None] | None = None
     _connection: UpstreamConnection | None = None
     _is_lookup = False
+    _question: tuple[str, str, Iterator[ServiceUrl]]
+    """What the broker under way was asked, and who may be asked next."""
     _continued = False
     _asked_at = 0.0
     _taught: Callable[[UpstreamConnection, Record, bytes], None] | None = None
@@ -101,6 +103,7 @@ class Exchange:
             and self._reader is None
             and self._reply.keep_alive
             and self.verdict.refusal is None
+            and not self._is_excess
             and not self._config.shadow
             and _UNCOMMON.isdisjoint(self.head.special)
             and not heads.connection_options(self.head.special.get(b"connection", b""))
@@ -129,24 +132,23 @@ class Exchange:
             self._fault()
         self._finish()
 
-    def take_over(
-        self,
-        begun: Brief,
-        started: float,
-        asked_at: float,
-        connection: UpstreamConnection,
-    ) -> None:
-        """Go on with a lookup that a broker has been asked already."""
+    def take_over(self, begun: Brief, started: float, asked_at: float, connection: UpstreamConnection) -> bool:
+        """Go on with a lookup that a broker has been asked already; false where that cannot be."""
         self.record.id, self.record.time = begun.id, begun.time
         self._started, self._asked_at = started, asked_at
         self._is_excess = False
-        self._decide()
-        method, target, urls = self._plan()
-        others = (url for url in urls if url != connection.url)
-        self._question = method, target, chain((connection.url,), others)
+        try:
+            self._decide()
+            self._question = self._plan(connection.url)
+        except Exception:
+            connection.close()
+            self._fault()
+            self._finish()
+            return False
         self._connection = connection
-        connection.expect(method)
+        connection.expect(self._method)
         connection.call_back(self._answered, self._patience())
+        return True
 
     def learn_from(self, taught: Callable[[UpstreamConnection, Record, bytes], None]) -> None:
         """Call this with what came of the request, if it is answered without waiting any more."""
@@ -272,7 +274,7 @@ class Exchange:
         self.head = head = heads.read_head(message.raw_headers)
         record.user_agent = head.user_agent
         self.trusted = self._client.is_trusted(config.trusted_proxies)
-        self._path, self._query, record.target, self._asked, self.verdict, self.outcomes = self.rules.read(
+        self._path, self._query, record.target, self._asked, self.verdict, self.number = self.rules.read(
             message.method, message.path, head, self._bind, self.trusted
         )
         record.request = self._asked
@@ -290,8 +292,8 @@ class Exchange:
                 self._reader, int(length) if length else None, config.redirects.replay_bytes, self._rim.budget
             )
 
-    def _plan(self) -> tuple[str, str, Iterator[ServiceUrl]]:
-        """What to ask, and which brokers, in order."""
+    def _plan(self, asked: ServiceUrl | None = None) -> tuple[str, str, Iterator[ServiceUrl]]:
+        """What to ask, and which brokers, in order: first the one that was asked already, if any."""
         query, target = self._query, self.message.path
         if self._is_lookup and self._asked.query_names and not self._config.shadow:
             selection = self.verdict.selection
@@ -304,7 +306,8 @@ class Exchange:
             self.record.broker = chosen.broker.name
             return self._method, target, iter((chosen.url,))
         pool = self._config.function_pool if chosen.pool == "functions" else self._config.web_pool
-        return self._method, target, self._rim.pool.in_turn(pool)
+        in_order = self._rim.pool.in_turn(pool) if asked is None else self._rim.pool.after(asked, pool)
+        return self._method, target, in_order
 
     # Asking brokers.
 

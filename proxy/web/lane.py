@@ -1,6 +1,6 @@
 """The short way of a lookup that is like one before it.
 
-Clients and brokers repeat themselves. Of the next lookup's head only the path is new, and the id that a gateway gave
+Clients and brokers repeat themselves. Of the next lookup's head only the path is new, and the ids that a gateway gave
 it; of the next answer, nothing but the path. So what an exchange made of the first is made of those that follow, by
 putting the new path into the old bytes, and nothing is parsed or decided again. Whatever is not like anything before
 goes to an exchange, as if that had been there from the start.
@@ -8,6 +8,8 @@ goes to an exchange, as if that had been there from the start.
 
 import re
 from time import perf_counter, time
+
+from aiohttp.http_parser import RawRequestMessage
 
 from proxy.listeners import BindAddress, ServiceUrl
 from proxy.observe import lines
@@ -23,9 +25,11 @@ from proxy.web.upstream import UpstreamConnection
 _PATH = re.compile(rb"/lookup/v2/topic/[A-Za-z0-9/._~:@!$'()*+,=-]{1,512}")
 _VERSION = b" HTTP/1.1\r\n"
 
-# Envoy's spelling and nginx's.
-_ID_FIELDS = (b"\r\nx-request-id: ", b"\r\nX-Request-ID: ")
-_ID = re.compile(rb"[A-Za-z0-9-]{1,64}")
+# What gateways give each request anew: its id, in Envoy's spelling and nginx's, and its place in a trace.
+_OWN = re.compile(
+    rb"\r\n(x-request-id|X-Request-ID|traceparent|tracestate|b3|x-b3-traceid|x-b3-spanid|x-b3-parentspanid"
+    rb"|x-datadog-trace-id|x-datadog-parent-id|x-cloud-trace-context): ([!-~]{1,256})(?=\r\n)"
+)
 
 _SEEN, _ASKERS, _PATHS, _OUTCOMES = 8192, 1024, 8192, 1024
 _LONG = 4096
@@ -37,12 +41,12 @@ class Asker:
     """Those who send the same fields, and how they are served."""
 
     def __init__(
-        self, exchange: Exchange, client: ClientConnection, bind: BindAddress, fields: bytes, own_id: bytes
+        self, exchange: Exchange, client: ClientConnection, bind: BindAddress, names: list[bytes], own: list[bytes]
     ) -> None:
         self.bind = bind
-        self.message = exchange.message
+        self._message = exchange.message
         self.rules = rules = exchange.rules
-        self.outcomes = exchange.outcomes
+        self.number = exchange.number
         self.patience = rules.config.timeouts.lookup
         self.decision, self.client = lines.decision(exchange.record), lines.client(exchange.record)
         url = exchange.verdict.route.url
@@ -50,21 +54,32 @@ class Asker:
         self._head, self._trusted = exchange.head, exchange.trusted
         self._listener = exchange.verdict.selection.listener
         self._peer = client.peer_field
-        self._id_line = fields[fields.rindex(b"\r\n") :] + own_id if own_id else b""
-        self._id_size = len(own_id)
-        self._requests: dict[ServiceUrl, tuple[bytes, bytes]] = {}
+        self._own = dict(zip(names, own, strict=True))
+        self._requests: dict[ServiceUrl, list[bytes]] = {}
 
-    def request(self, path: bytes, own_id: bytes, url: ServiceUrl) -> bytes:
+    def request(self, path: bytes, own: list[bytes], url: ServiceUrl) -> bytes:
         """The head as this broker gets it."""
-        before, after = self._requests.get(url) or self._learn_request(url)
-        return b"GET %b%b%b%b" % (path, before, own_id, after)
+        parts = (self._requests.get(url) or self._learn_request(url)).copy()
+        parts[1] = path
+        parts[3::2] = own
+        return b"".join(parts)
 
-    def _learn_request(self, url: ServiceUrl) -> tuple[bytes, bytes]:
-        """A head without path and id: what stands before the id, and what after it."""
+    def message(self, path: str, own: list[bytes]) -> RawRequestMessage:
+        """The head as the parser would have given it."""
+        values = dict(zip(self._own, own, strict=True))
+        raw = tuple((name, values.get(name, value)) for name, value in self._message.raw_headers)
+        return self._message._replace(path=path, raw_headers=raw)
+
+    def _learn_request(self, url: ServiceUrl) -> list[bytes]:
+        """A head in parts, with room for the path, and after it for what is each request's own."""
         fields = forwarding.fields(self._head, url, self.rules.config, self._trusted, self._peer, True, self._listener)
         head = heads.write_head(b" HTTP/1.1", fields)
-        place = head.index(self._id_line) + len(self._id_line) if self._id_line else len(head)
-        known = self._requests[url] = (head[: place - self._id_size], head[place:])
+        parts, end = [b"GET ", b""], 0
+        for name, value in self._own.items():
+            start = head.index(b"\r\n%b: %b\r\n" % (name, value), end) + len(name) + len(b"\r\n: ")
+            parts += [head[end:start], b""]
+            end = start + len(value)
+        known = self._requests[url] = [*parts, head[end:]]
         return known
 
 
@@ -78,29 +93,26 @@ class Lane:
     def _forget(self) -> None:
         self._rules = self._rim.rules
         self._seen: set[int] = set()
-        self._askers: dict[tuple[str, bytes, bytes], Asker] = {}
+        self._askers: dict[tuple[str | bytes, ...], Asker] = {}
         self._paths: dict[bytes, tuple[str, str]] = {}
         """Each as text, and what an event says of it."""
 
     def begin(self, client: ClientConnection, data: bytes) -> "Run | None":
         """Ask for a lookup that is like one before; None where it is not, or there is no kept connection for it."""
-        path, fields, own_id, rest = _split(data)
-        asker = self._askers.get((client.peer, fields, rest))
+        path, fields, own = _split(data)
+        asker = self._askers.get((client.peer, *fields))
         rim = self._rim
-        if asker is None or asker.rules is not rim.rules or (own_id and not _ID.fullmatch(own_id)):
+        if asker is None or asker.rules is not rim.rules:
             return None
         place = self._paths.get(path) or self._learn_path(path)
-        if place is None or len(data) > client.max_line_size:
+        if place is None or len(data) > client.max_line_size or rim.is_full:
             return None
         connection = rim.pool.kept_in_turn(asker.urls)
         if connection is None:
             return None
-        if not rim.begin():
-            rim.let_go()
-            rim.pool.give_back(connection)
-            return None
-        run = Run(rim, asker, client, connection, path, place)
-        run.ask(own_id)
+        rim.begin()
+        run = Run(rim, asker, client, connection, path, place, own)
+        run.ask()
         return run
 
     def _learn_path(self, path: bytes) -> tuple[str, str] | None:
@@ -125,9 +137,9 @@ class Lane:
             self._forget()
         if len(data) > _LONG or exchange.rules is not self._rules or not exchange.is_plain_lookup:
             return
-        path, fields, own_id, rest = _split(data)
-        key = (client.peer, fields, rest)
-        if key in self._askers or _PATH.fullmatch(path) is None or (own_id and not _ID.fullmatch(own_id)):
+        path, fields, own = _split(data)
+        key: tuple[str | bytes, ...] = (client.peer, *fields)
+        if key in self._askers or _PATH.fullmatch(path) is None or not _are_single(fields[1::2], exchange.message):
             return
         if hash(key) not in self._seen:  # most that come once never come again
             if len(self._seen) >= _SEEN:
@@ -136,13 +148,13 @@ class Lane:
             return
         if len(self._askers) >= _ASKERS:
             self._askers.clear()
-        self._askers[key] = Asker(exchange, client, bind, fields, own_id)
+        self._askers[key] = Asker(exchange, client, bind, fields[1::2], own)
 
 
 class Run(Brief):
     """One lookup on the short way."""
 
-    __slots__ = ("_asked_at", "_asker", "_client", "_connection", "_path", "_rim", "_started")
+    __slots__ = ("_asked_at", "_asker", "_client", "_connection", "_own", "_path", "_rim", "_started")
 
     def __init__(
         self,
@@ -152,6 +164,7 @@ class Run(Brief):
         connection: UpstreamConnection,
         path: bytes,
         place: tuple[str, str],
+        own: list[bytes],
     ) -> None:
         self._started = perf_counter()
         self.time = time()
@@ -161,11 +174,12 @@ class Run(Brief):
         self._client = client
         self._connection = connection
         self._path = path
+        self._own = own
         self.path, self.about = place
 
-    def ask(self, own_id: bytes) -> None:
+    def ask(self) -> None:
         asker, connection = self._asker, self._connection
-        request = asker.request(self._path, own_id, connection.url)
+        request = asker.request(self._path, self._own, connection.url)
         self._asked_at = perf_counter()
         connection.ask_alike(request, self, asker.patience)
         self._rim.pool.watch(connection)
@@ -173,11 +187,12 @@ class Run(Brief):
     def heard(self, data: bytes) -> bool:
         """Answer as one before was answered, if the broker says the same."""
         path, client, rim = self._path, self._client, self._rim
-        said = tuple(data.split(path))
-        outcome = self._asker.outcomes.get(said)
+        outcome = self._asker.rules.outcomes.get((self._asker.number, *data.split(path)))
         if outcome is None or client.is_draining:
-            self._exchange().learn_from(lambda *found: self._learn(data, *found))
-            return False
+            exchange = self._exchange()
+            if exchange is not None:
+                exchange.learn_from(lambda *found: self._learn(data, *found))
+            return exchange is None
         self.upstream_duration = perf_counter() - self._asked_at
         client.write(path.join(outcome.start) + self.id.encode() + outcome.rest)
         rim.pool.unwatch(self._connection)
@@ -194,22 +209,25 @@ class Run(Brief):
 
     def abandon(self) -> None:
         """The client is gone."""
-        self._exchange().abandon()
+        exchange = self._exchange()
+        if exchange is not None:
+            exchange.abandon()
 
-    def _exchange(self) -> Exchange:
-        """An exchange that goes on from here."""
+    def _exchange(self) -> Exchange | None:
+        """An exchange that goes on from here; None where it has ended at once."""
         asker, rim, client = self._asker, self._rim, self._client
         rim.let_go()
-        exchange = Exchange(rim, asker.bind, client, asker.message._replace(path=self.path), rules=asker.rules)
+        message = asker.message(self.path, self._own)
+        exchange = Exchange(rim, asker.bind, client, message, rules=asker.rules)
         client.hand_on(exchange)
-        exchange.take_over(self, self._started, self._asked_at, self._connection)
-        return exchange
+        goes_on = exchange.take_over(self, self._started, self._asked_at, self._connection)
+        return exchange if goes_on else None
 
     def _learn(self, data: bytes, connection: UpstreamConnection, record: Record, sent: bytes) -> None:
         """Remember what came of what the broker said, if all of it came at once and it can be said again."""
         start, id_field, rest = sent.partition(b"X-Request-Id: %b" % self.id.encode())
         said, words = data.split(self._path), lines.result(record).split(self.path)
-        outcomes, parts = self._asker.outcomes, (start + id_field[: -len(self.id)]).split(self._path)
+        outcomes, parts = self._asker.rules.outcomes, (start + id_field[: -len(self.id)]).split(self._path)
         if (
             record.status in _ALIKE
             and connection.reusable
@@ -222,16 +240,19 @@ class Run(Brief):
             if len(outcomes) >= _OUTCOMES:
                 outcomes.clear()
             tallies = self._rim.metrics.tallies(record)
-            outcomes[tuple(said)] = Outcome(parts, rest, tallies, words, lines.sizes(record))
+            outcomes[self._asker.number, *said] = Outcome(parts, rest, tallies, words, lines.sizes(record))
 
 
-def _split(data: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """A head in four: the path, the fields up to the id that a gateway gave the request, the id, and the rest."""
-    end = data.find(_VERSION)
-    for field in _ID_FIELDS:
-        place = data.find(field, end)
-        if place >= 0:
-            place += len(field)
-            stop = data.find(b"\r\n", place)
-            return data[4:end], data[end:place], data[place:stop], data[stop:]
-    return data[4:end], data[end:], b"", b""
+def _are_single(names: list[bytes], message: RawRequestMessage) -> bool:
+    """Whether there is one field of each name, in any spelling."""
+    all_names = [name.lower() for name, _ in message.raw_headers]
+    return all(all_names.count(name.lower()) == 1 for name in names)
+
+
+def _split(data: bytes) -> tuple[bytes, list[bytes], list[bytes]]:
+    """A head's path; the rest, in which names stand for the fields that are its own; and what those say."""
+    start, *parts = _OWN.split(data)
+    own = parts[1::3]
+    del parts[1::3]
+    end = start.find(_VERSION)
+    return start[4:end], [start[end:], *parts], own

@@ -52,12 +52,19 @@ class Pool:
 
     def kept_in_turn(self, urls: tuple[ServiceUrl, ...]) -> UpstreamConnection | None:
         """A kept connection to the broker whose turn it is, if there is one and no broker has failed of late."""
+        if len(urls) == 1:
+            return self.kept(urls[0])
         if self._failures:
             return None
         connection = self.kept(urls[(self._turn + 1) % len(urls)])
         if connection is not None:
             self._turn += 1
         return connection
+
+    def after(self, url: ServiceUrl, urls: tuple[ServiceUrl, ...]) -> Iterator[ServiceUrl]:
+        """All brokers once, this one first, without a turn being taken."""
+        place = urls.index(url)
+        return iter(urls[place:] + urls[:place])
 
     def kept(self, url: ServiceUrl) -> UpstreamConnection | None:
         """A connection that was kept and can still be used, if there is one."""

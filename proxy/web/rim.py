@@ -37,10 +37,6 @@ class Outcome:
         self.sizes = sizes
 
 
-Outcomes = dict[tuple[bytes, ...], Outcome]
-"""By what the broker said, without the path."""
-
-
 class Rules:
     """A snapshot with a memory. Doors, hosts and answers are few, so most decisions have been made before."""
 
@@ -48,7 +44,10 @@ class Rules:
         self.snapshot = snapshot
         self.config = snapshot.config
 
-        self._known: dict[tuple[object, ...], tuple[Request, Verdict, Outcomes]] = {}
+        self._known: dict[tuple[object, ...], tuple[Request, Verdict, int]] = {}
+        self._number = count()
+        self.outcomes: dict[tuple[int | bytes, ...], Outcome] = {}
+        """What came of lookups, by the number of their verdict and what the broker said, without the path."""
 
         @lru_cache(1024)
         def remembered(body: bytes, listener: str) -> LookupAnswer:
@@ -64,8 +63,8 @@ class Rules:
 
     def read(
         self, method: str, raw_target: str, head: RequestHead, bind: BindAddress, trusted: bool
-    ) -> tuple[str, str, Target, Request, Verdict, Outcomes]:
-        """Path and query as they were, what they are about, the verdict and what came of it; raises BadHead."""
+    ) -> tuple[str, str, Target, Request, Verdict, int]:
+        """Path and query as they were, what they are about, the verdict and its number; raises BadHead."""
         path, query, authority = split_target(method, raw_target)
         target = about(method, path)
         special = head.special
@@ -77,7 +76,7 @@ class Rules:
         known = self._known.get(key)
         if known is None:
             request = read_request(target, query, authority, head, bind, trusted)
-            known = (request, judge(request, self.snapshot), {})
+            known = (request, judge(request, self.snapshot), next(self._number))
             names = (*head.listener_names, *request.query_names, *map(head.text, _FORWARDED))
             if sum(map(len, names)) <= _SHORT_NAMES:  # clients choose them, and many long ones would fill the memory
                 if len(self._known) >= _REMEMBERED:
@@ -103,7 +102,11 @@ class Rim:
         self.rules = Rules(snapshot)
         self.budget.resize(snapshot.config.limits.replay_total_bytes)
         self.metrics.generation.set(snapshot.generation)
-        self.metrics.book_entries.set(len(snapshot.book.entries), "config")
+        entries = self.metrics.book_entries.values
+        entries.clear()
+        entries["config",] = 0
+        for entry in snapshot.book.entries:
+            entries[entry.source,] += 1
 
     @property
     def snapshot(self) -> Snapshot:
@@ -114,6 +117,11 @@ class Rim:
         in_flight = self.metrics.in_flight.values
         in_flight["http",] += 1
         return in_flight["http",] <= self.rules.config.limits.in_flight
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next request would be one too many."""
+        return self.metrics.in_flight.values["http",] >= self.rules.config.limits.in_flight
 
     def let_go(self) -> None:
         """One request less, as another goes on with it."""

@@ -41,7 +41,8 @@ async def listener_of(served: Served, broker: RawBroker, port: int) -> bytes:
 
 async def test_sockets_come_go_and_are_renamed(start: Start, broker: RawBroker) -> None:
     a, b, c = (unused_port() for _ in range(3))
-    served = await start(broker.url, bindAddresses=[f"one:http://127.0.0.1:{a}", f"two:http://127.0.0.1:{b}"])
+    binds = [f"one:http://127.0.0.1:{a}", f"two:http://127.0.0.1:{b}"]
+    served = await start(broker.url, bindAddresses=binds, drainSeconds=30)
     assert [await listener_of(served, broker, port) for port in (a, b)] == [b"one", b"two"]
     kept, going = await served.client(port=a), await served.client(GET, port=b)
     wire = await broker.accept()
