@@ -31,8 +31,9 @@ docs: .venv/.core ## Write docs/configuration.md anew from the config's model
 	$(BIN)/python -m proxy.config.reference > docs/.configuration.md
 	mv docs/.configuration.md docs/configuration.md
 
-e2e: .venv/.e2e ## Gateway, sidecar, brokers and a Kubernetes API as real processes (needs Go 1.26)
+e2e: .venv/.e2e ## With real processes: Envoy, Pulsar, a Kubernetes API (needs Go 1.26, Java 17, Maven and root)
 	$(BIN)/python tests/e2e/kubernetes_api/go_modules.py
+	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py
 	$(BIN)/python -m pytest tests/e2e $(ARGS)
 
 bench: .venv/.e2e ## CPU time per lookup beside nginx, HAProxy and Envoy, in one run of three minutes
