@@ -202,6 +202,7 @@ class Run(Brief):
         self.duration = perf_counter() - self._started
         rim.finish_alike(self, outcome)
         client.exchange_ended(keep_alive=True)
+        del self._client, self._connection  # the event may have to wait for its disk, and they need not
         return True
 
     def hand_over(self) -> None:
