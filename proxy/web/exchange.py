@@ -141,6 +141,7 @@ class Exchange:
             self._decide()
             self._question = self._plan(connection.url)
         except Exception:
+            self._rim.pool.unwatch(connection)
             connection.close()
             self._fault()
             self._finish()

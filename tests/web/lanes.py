@@ -131,7 +131,7 @@ class Answering(RawBroker):
                         await turns()
                     if piece == END:
                         wire.close()
-                    else:
+                    elif not wire.ended:
                         wire.send(piece)
                 self.busy -= 1
 
@@ -156,6 +156,8 @@ class Seen:
 
     asked: list[bytes]
     """Requests that the broker got, in order."""
+    connections: int
+    """Those that were made for them."""
     answered: list[bytes]
     """What each client got, but for the ids of requests."""
     ended: list[bool]
@@ -196,13 +198,14 @@ class Side:
     def _in_flight(self) -> float:
         return self.served.sidecar.metrics.in_flight.values["http",]
 
-    def seen(self) -> Seen:
+    def seen(self, connections: int) -> Seen:
         answered = [bytes(client.buffer) for client in self.clients]
         for event in self.events:
             event["told"] = any(str(event["id"]).encode() in data for data in answered)
         samples = [sample for family in self.served.sidecar.metrics.collect() for sample in family.samples]
         return Seen(
             self.broker.asked,
+            connections,
             [_OWN_ID.sub(b"?", data) for data in answered],
             [client.ended for client in self.clients],
             [{key: value for key, value in event.items() if key not in _VARIES} for event in self.events],
@@ -228,8 +231,9 @@ class Twins:
             broker = side.broker
             broker.asked = []
             broker.says = says or broker.says
+            before = len(broker.wires)
             await side.play(pieces)
-            seen.append(side.seen())
+            seen.append(side.seen(len(broker.wires) - before))
             assert not any(wire.buffer for wire in broker.wires), "a broker got what is no request"
         with_lane, without = seen
         assert with_lane == without

@@ -29,6 +29,7 @@ from lanes import (
 from raw import OK, Head, RawBroker, Served, Start, Wire, settled, unused_port
 
 from proxy.config import load_mapping
+from proxy.listeners import parse_service_url
 from proxy.web import heads, lane
 from proxy.web.lane import Lane, Run
 
@@ -101,6 +102,7 @@ async def test_lookups_like_those_before(
         assert b"".join((await asking.message()).head.all(b"location")) == expected(topic)
         assert (taken.begun, taken.known) == (before[0] + 1, before[1] + 1)
     assert len(broker.wires) == 1
+    assert not served.sidecar._rim.pool._asked
     assert served.number("requests_total") == served.number("listener_hits_total") == TIMES + 5
 
 
@@ -190,6 +192,31 @@ async def test_what_comes_meanwhile_waits_its_turn(start: Start, broker: RawBrok
     assert taken.begun > before
 
 
+async def test_what_began_before_aiohttp_waited_for_it(start: Start, broker: RawBroker, taken: Taken) -> None:
+    """As over TLS, where a request may come with the end of the handshake: what follows may be the rest of another."""
+    served = await start(broker.url)
+    _, wire = await known(served, broker)
+    client = await served.client()
+    await turns()
+    (connection,) = [each for each in served.sidecar.doors[0]._clients if not each._request_count]
+    waiter, connection._waiter = connection._waiter, None
+    connection.data_received(lookup(b"y") + b"GET /admin HTTP/1.1\r\nX-A: ")
+    connection._waiter = waiter
+    assert waiter is not None
+    waiter.set_result(None)
+    assert (await wire.head()).target == TOPIC + b"y"
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+    await turns()
+    begun = taken.begun
+    client.send(lookup(b"z"))
+    head = await wire.head()
+    assert (head.target, head.one(b"x-a")) == (b"/admin", b"GET %bz HTTP/1.1" % TOPIC)
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+    assert taken.begun == begun
+
+
 # Which broker is asked.
 
 
@@ -254,6 +281,20 @@ async def test_a_broker_that_failed_is_asked_last(start: Start, taken: Taken) ->
         assert len(two.asked) == before + 10
         assert served.number("upstream_errors_total", reason="broker-unreachable") == 1
         assert taken.known
+
+
+async def test_a_broker_that_failed_is_asked_last_by_its_kept_connections_too(start: Start, taken: Taken) -> None:
+    async with answering() as one, answering() as two:
+        served = await start(one.url, two.url)
+        client = await served.client()
+        await turns()
+        for place in range(3 * TIMES):
+            if place == 2 * TIMES:
+                assert taken.known
+                served.sidecar._rim.pool.failed(parse_service_url(one.url))
+            client.send(lookup())
+            assert (await client.message()).status == 200
+        assert (len(one.asked), len(two.asked)) == (TIMES, 2 * TIMES)
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
@@ -411,6 +452,7 @@ async def test_a_fault_of_our_own_is_said_and_counted_once(
     async with asyncio.timeout(5):
         assert (await client.message()).status == 500
     assert "ZeroDivisionError" in caplog.text
+    assert not served.sidecar._rim.pool._asked
     assert served.number("requests_total", code="500") == 1
     assert served.number("in_flight_requests") == 0
     caplog.clear()

@@ -174,6 +174,18 @@ async def test_answers(name: str) -> None:
                 await pair.alike(through(door, topic), through(door, topic))
 
 
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_answers_among_others(name: str) -> None:
+    """On kept connections, also what ends one."""
+    async with twins() as pair:
+        await pair.alike(*[lookup(b"t")] * TIMES)
+        begun = pair.taken.begun
+        for _ in range(3):
+            await pair.alike(lookup(b"t"), says=answers(name))
+            await pair.alike(lookup(b"t"), lookup(b"t"), says=answers("no JSON"))
+        assert pair.taken.begun >= begun + 6
+
+
 @pytest.mark.parametrize("policy", ["follow", "pass"])
 @pytest.mark.parametrize("unmapped", ["follow", "refuse", "pass"])
 async def test_policies_of_redirects(policy: str, unmapped: str) -> None:
@@ -297,6 +309,15 @@ async def test_paths(path: bytes) -> None:
         for _ in range(2):
             await pair.alike(lookup(path), lookup(path))
         await pair.alike(lookup(b"x"))
+
+
+async def test_paths_that_make_a_head_too_long() -> None:
+    async with twins(limits={"headBytes": 200}) as pair:
+        await pair.alike(*[lookup()] * TIMES)
+        assert pair.taken.known
+        room = 200 - len(lookup(b""))
+        for size in (room - 1, room, room + 1, 2 * room):
+            await pair.alike(lookup(b"x" * size), lookup())
 
 
 X = lookup()
