@@ -174,6 +174,8 @@ class ClientConnection(RequestHandler):
             self.transport.close()
             return
         self._next_keepalive_close_time = self.loop.time() + self._keepalive_timeout
+        if self._head_bytes:
+            self._start_head_timer()
         self._take_up_held()
 
     def hand_on(self, ongoing: Ongoing) -> None:
@@ -275,7 +277,7 @@ class ClientConnection(RequestHandler):
         if is_bare and is_short and len(messages) == 1:
             self._parser.message_consumed()
             self._request_count += 1
-            self._is_between = data.find(b"\r\n\r\n") == len(data) - 4
+            self._note_rest(data)
             exchange = self._door.exchange(self, message)
             self._ongoing = exchange
             exchange.start()
@@ -290,6 +292,14 @@ class ClientConnection(RequestHandler):
         self._upgraded = upgraded
         self._message_tail = tail if upgraded else b""
         self._note_body()
+
+    def _note_rest(self, data: bytes) -> None:
+        """See what followed a head that ended in this data: nothing, or the beginning of the next."""
+        _, end, rest = data.partition(b"\r\n\r\n")
+        if not end:  # it came in two pieces
+            rest = data.lstrip(b"\r\n")
+        self._is_between = bool(end) and not rest
+        self._head_bytes = len(rest)
 
     def _mind_head(self, size: int) -> None:
         """A head has begun and is not whole: it may take only so long, and be only so large."""

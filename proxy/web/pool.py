@@ -54,7 +54,7 @@ class Pool:
         """A kept connection to the broker whose turn it is, if there is one and no broker has failed of late."""
         if len(urls) == 1:
             return self.kept(urls[0])
-        if self._failures:
+        if self._failures and not self._failures.keys().isdisjoint(urls):
             return None
         connection = self.kept(urls[(self._turn + 1) % len(urls)])
         if connection is not None:

@@ -143,6 +143,18 @@ async def test_head_one_that_dribbles(start: Start, broker: RawBroker, earlier: 
     assert len(broker.wires) == bool(earlier)
 
 
+async def test_head_one_that_began_with_the_end_of_another(start: Start, broker: RawBroker) -> None:
+    """Its time begins when the one before is answered."""
+    served = await start(broker.url, timeouts={"head": TINY})
+    client = await served.client()
+    await settled(lambda: 0)
+    client.send(GET + GET[:9])
+    await broker.answer()
+    assert (await client.message()).body == b"ok"
+    assert refused(await client.message()) == (408, "head-timeout")
+    assert await client.rest() == b""
+
+
 async def test_a_finished_head_never_times_out(start: Start, broker: RawBroker) -> None:
     """Neither while the broker thinks, nor while the body comes, nor while the connection idles."""
     served = await start(broker.url, timeouts={"head": TINY})
