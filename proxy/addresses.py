@@ -17,6 +17,8 @@ from proxy.listeners import VARIABLE, WEB_SCHEMES, ServiceUrl, Urls
 # Hosts come from clients, so what is remembered of them is bounded.
 _REMEMBERED = 4096
 
+_TRUST = ("config", "annotation", "derived", "admin")
+
 Memoized = TypeVar("Memoized", bound=Callable[..., Any])
 
 
@@ -27,12 +29,16 @@ class Pattern:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.variables = frozenset(match[1] for match in VARIABLE.finditer(text))
+        self.variables = frozenset(match[1] for match in VARIABLE.finditer(text)) if "{" in text else frozenset()
         self._sums: list[tuple[str, str, int]] = []
+        # Most texts have no variables, and hundreds of brokers that were found make thousands of such texts.
+        self._regex = self._compiled() if self.variables else None
+
+    def _compiled(self) -> re.Pattern[str]:
         seen: set[str] = set()
         regex, end = "", 0
-        for match in VARIABLE.finditer(text):
-            regex += re.escape(text[end : match.start()])
+        for match in VARIABLE.finditer(self.text):
+            regex += re.escape(self.text[end : match.start()])
             end = match.end()
             name, addend = match[1], match[2]
             if addend is not None:
@@ -44,10 +50,12 @@ class Pattern:
             else:
                 seen.add(name)
                 regex += f"(?P<{name}>[A-Za-z0-9-]+)"
-        self._regex = re.compile(regex + re.escape(text[end:]))
+        return re.compile(regex + re.escape(self.text[end:]))
 
     def match(self, text: str) -> dict[str, str] | None:
         """The values that make this text; None where none do."""
+        if self._regex is None:
+            return {} if text == self.text else None
         match = self._regex.fullmatch(text)
         if match is None:
             return None
@@ -66,6 +74,8 @@ class Pattern:
             text = values[match[1]]
             return text if match[2] is None else str(int(text) + int(match[2]))
 
+        if self._regex is None:
+            return self.text
         if any(not _is_number(values[name]) for _, name, _ in self._sums):
             return None
         return VARIABLE.sub(value, self.text)
@@ -92,28 +102,67 @@ class Broker:
 class Entry:
     """One line of the book: a broker, or all the brokers that a template stands for."""
 
-    def __init__(self, broker: str, listeners: Mapping[str, Urls], source: str = "config") -> None:
+    def __init__(
+        self,
+        broker: str,
+        listeners: Mapping[str, Urls],
+        sources: Mapping[tuple[str, str], tuple[str, str]] | None = None,
+        aliases: Iterable[str] = (),
+        line: str = "advertisedListeners",
+    ) -> None:
         self.broker = broker.lower().removesuffix(".")
         self.listeners = listeners
-        self.source = source
-        self._name = Pattern(self.broker)
-        self._takes_any_port = ":" not in self.broker.rpartition("]")[2]
+        self.line = line
+        """Where it stands in the config, or which object showed it."""
+        self.sources = sources or {
+            (listener, scheme): ("config", line) for listener, urls in listeners.items() for scheme in urls
+        }
+        """By listener and scheme: the source of the URL, and who says so."""
+        said = {source for source, _ in self.sources.values()}
+        self.source = next((source for source in _TRUST if source in said), "config" if sources is None else "derived")
+        """The most trusted of those."""
+        self.names = tuple(dict.fromkeys((self.broker, *aliases)))
+        """All that the broker may call itself; a name without a port takes any."""
+        self._names = tuple(Pattern(name) for name in self.names)
+        self._host = Pattern(_without_port(self.broker))
         self._urls = [
             (listener, url, Pattern(url.host), Pattern(url.authority))
             for listener, urls in listeners.items()
             for url in urls.values()
         ]
-        self.variables = self._name.variables.union(*(whole.variables for *_, whole in self._urls))
+        self.variables = self._names[0].variables.union(*(whole.variables for *_, whole in self._urls))
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """All that it would be found by, as long as it is no template."""
+        yield from self.names
+        for _, url, host, _ in self._urls:
+            yield from (host.text, url.authority)
+
+    @property
+    def host(self) -> str:
+        """The chief name without its port."""
+        return self._host.text
 
     @property
     def is_template(self) -> bool:
         return bool(self.variables)
 
     def named(self, authority: Authority) -> dict[str, str] | None:
-        """The values for which this authority is the broker's own name."""
-        if self._takes_any_port:
-            return self._name.match(authority.host)
-        return None if authority.port is None else self._name.match(str(authority))
+        """The values for which this authority is one of the broker's own names."""
+        for name in self._names:
+            given = authority.host if _without_port(name.text) == name.text else str(authority)
+            if (values := name.match(given)) is not None:
+                return values
+        return None
+
+    def hosted(self, hosts: Iterable[str]) -> dict[str, str] | None:
+        """The values for which the broker's chief name is one of these hosts, whatever port it has."""
+        return next((values for host in hosts if (values := self._host.match(host)) is not None), None)
+
+    def describes(self, name: str) -> bool:
+        """Whether this is one of the broker's own names, to the letter."""
+        return any(own.match(name) is not None for own in self._names)
 
     def addressed(self, address: str) -> Iterator[dict[str, str]]:
         """The values for which this `host:port` is one of the broker's listener URLs."""
@@ -131,7 +180,7 @@ class Entry:
 
     def fill(self, values: Mapping[str, str]) -> Broker | None:
         """The broker that these values name; None where they do not name one."""
-        if not self.variables <= values.keys() or (name := self._name.fill(values)) is None:
+        if not self.variables <= values.keys() or (name := self._names[0].fill(values)) is None:
             return None
         listeners: dict[str, dict[str, ServiceUrl]] = {}
         for listener, url, host, _ in self._urls:
@@ -147,6 +196,11 @@ class AddressBook:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries = tuple(entries)
+        self._templates = {place for place, entry in enumerate(self.entries) if entry.is_template}
+        self._plain: dict[str, set[int]] = {}
+        for place, entry in enumerate(self.entries):
+            for text in entry.texts if place not in self._templates else ():
+                self._plain.setdefault(text, set()).add(place)
         self.listeners = frozenset(name for entry in self.entries for name in entry.listeners)
         self.resolve = _remember(self._resolve)
         self.pinned = _remember(self._pinned)
@@ -157,16 +211,18 @@ class AddressBook:
     def _resolve(self, authority: Authority, default_port: int) -> Broker | None:
         """The one broker that this authority means, by its name or by any of its listener URLs."""
         authority = Authority(authority.host, authority.port or default_port)
-        return self._only((entry, values) for entry in self.entries for values in self._meanings(entry, authority))
+        entries = self._about(authority.host, str(authority))
+        return self._only((entry, values) for entry in entries for values in self._meanings(entry, authority))
 
     def _pinned(self, listener: str, authority: Authority) -> Broker | None:
         """The one broker whose web address on this listener a client meant by its Host.
 
         Where no address has that very port (a gateway may strip or change it), the host alone decides.
         """
+        entries = self._about(authority.host)
         for whole in (True, False):
             meanings = [
-                (entry, values) for entry in self.entries for values in entry.web_addressed(listener, authority, whole)
+                (entry, values) for entry in entries for values in entry.web_addressed(listener, authority, whole)
             ]
             if meanings:
                 return self._only(meanings)
@@ -175,7 +231,8 @@ class AddressBook:
     def is_web_address(self, listener: str, authority: Authority, default_port: int) -> bool:
         """Whether this is some broker's web address on the listener, be it shared by several."""
         authority = Authority(authority.host, authority.port or default_port)
-        return any(True for entry in self.entries for _ in entry.web_addressed(listener, authority, True))
+        entries = self._about(authority.host)
+        return any(True for entry in entries for _ in entry.web_addressed(listener, authority, True))
 
     def is_shared(self, broker: Broker, url: ServiceUrl) -> bool:
         """Whether that address of the broker's would lead to others as well."""
@@ -185,7 +242,7 @@ class AddressBook:
         """The domains of the brokers' own names, and the cluster's: no client outside could use them."""
         suffixes: set[str] = set()
         for entry in self.entries:
-            host = entry.broker.partition(":")[0]
+            host = _without_port(entry.broker)
             parents = [host.partition(".")[2], host.partition(".svc.")[2]]
             suffixes.update(parent for parent in parents if "." in parent and not VARIABLE.search(parent))
         return frozenset(suffixes)
@@ -211,10 +268,17 @@ class AddressBook:
 
     def describing(self, name: str) -> Entry | None:
         """The entry that speaks for a broker: the first that names it, so a line can except one from a template."""
-        for entry in self.entries:
-            if entry._name.match(name) is not None:
-                return entry
-        return None
+        return next((entry for entry in self._about(name) if entry.describes(name)), None)
+
+    def _about(self, *texts: str) -> list[Entry]:
+        """The entries that may have one of these as a name or address: every template, and those that do."""
+        places = self._templates.union(*(self._plain.get(text, ()) for text in texts))
+        return [self.entries[place] for place in sorted(places)]
+
+
+def _without_port(name: str) -> str:
+    address, bracket, rest = name.rpartition("]")
+    return address + bracket + rest.partition(":")[0]
 
 
 def _remember(function: Memoized) -> Memoized:

@@ -10,10 +10,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 from proxy import __version__, doctor, running
+from proxy.addresses import Entry
 from proxy.config import Config, ConfigFaults, load
 from proxy.config.model import Log, json_schema
 from proxy.demo import show
+from proxy.discovery import package
+from proxy.discovery.findings import NOTHING
+from proxy.discovery.manifests import BadManifests, read_world
+from proxy.discovery.world import World
 from proxy.explain import CannotExplain, explain
+from proxy.listeners import ServiceUrl
 from proxy.observe import log
 from proxy.review import review
 from proxy.service import CannotStart
@@ -27,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
-    except (ConfigFaults, CannotExplain, CannotStart) as fault:
+    except (ConfigFaults, BadManifests, CannotExplain, CannotStart) as fault:
         print(fault, file=sys.stderr)
         return _FAULT
     except KeyboardInterrupt:
@@ -58,13 +64,24 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--config", required=True, metavar="FILE", help="the config, in YAML")
         return command
 
+    def add_seeing(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
+    ) -> argparse.ArgumentParser:
+        """A command that may look at a cluster, or at what is to be one."""
+        command = add_configured(name, run, text, more)
+        where = command.add_mutually_exclusive_group()
+        where.add_argument("--manifests", metavar="DIR", help="Kubernetes objects, as if a cluster had just these")
+        where.add_argument("--kubeconfig", metavar="FILE", help="a cluster, as it is at this moment")
+        command.add_argument("--context", metavar="NAME", help="of the kubeconfig, where not its current one")
+        return command
+
     serve = add_configured(
         "run", _run, "serve until SIGTERM or SIGINT", "SIGHUP or a changed file reloads. A bad config at start exits 2."
     )
     serve.add_argument("--hold", action="store_true", help="serve 503 with the reason while the config is bad")
-    add_configured("check", _check, "validate a config", "Prints what it says; exits 2 with a line for each fault.")
+    add_seeing("check", _check, "validate a config", "Prints what it says; exits 2 with a line for each fault.")
 
-    dry = add_configured("explain", _explain, "say what would become of a request, without sending it")
+    dry = add_seeing("explain", _explain, "say what would become of a request, without sending it")
     dry.add_argument("url", metavar="URL", help="as the client sees it: https://pulsar.example.com/lookup/v2/topic/…")
     dry.add_argument(
         "-H",
@@ -78,7 +95,7 @@ def _parser() -> argparse.ArgumentParser:
     dry.add_argument("--location", metavar="URL", help="a broker's redirect: what would become of it?")
     dry.add_argument("--json", action="store_true", help="as JSON")
 
-    probe = add_configured(
+    probe = add_seeing(
         "doctor", _doctor, "try every broker's addresses from here", "Exits 1 where something is unreachable."
     )
     probe.add_argument("--listener", metavar="NAME", help="only this listener's addresses")
@@ -91,9 +108,26 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _read(options: argparse.Namespace) -> tuple[Config, Snapshot]:
+def _read(options: argparse.Namespace) -> tuple[Config, Snapshot, World | None]:
+    """The config, the world if there is one to look at, and the picture that both give."""
     config = load(options.config)
-    return config, build(config)
+    world = _world(options, config)
+    return config, build(config, findings=world.findings() if world is not None else NOTHING), world
+
+
+def _world(options: argparse.Namespace, config: Config) -> World | None:
+    if options.manifests is not None:
+        return read_world(options.manifests, config)
+    if options.kubeconfig is None:
+        return None
+    if problem := package.missing():
+        raise CannotExplain(f"--kubeconfig: {problem}")
+    from proxy.discovery.listing import CannotList, list_world
+
+    try:
+        return asyncio.run(list_world(config, options.kubeconfig, options.context))
+    except CannotList as fault:
+        raise CannotExplain(str(fault)) from None
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -113,8 +147,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    config, snapshot = _read(options)
+    config, snapshot, world = _read(options)
     print(f"{options.config}: valid")
+    if world is not None:
+        print(f"seen from namespace {world.here.own.namespace}, in {', '.join(sorted(world.here.namespaces))}")
     for bind in config.bind_addresses:
         print(f"socket    {bind}")
     for name in sorted(snapshot.known_listeners):
@@ -123,15 +159,27 @@ def _check(options: argparse.Namespace) -> int:
         print(f"ingress   {ingress.name}: {', '.join(ingress.hosts) or '(no hosts)'} -> {ingress.listener}")
     for entry in snapshot.book.entries:
         print(f"broker    {entry.broker}")
+        if entry.names[1:]:
+            print(f"            also {', '.join(entry.names[1:])}")
         for listener, urls in entry.listeners.items():
-            print(f"            {listener}: {', '.join(str(url) for url in urls.values())}")
-    for doubt in review(snapshot):
+            print(f"            {listener}: {', '.join(_sourced(entry, listener, url) for url in urls.values())}")
+    for conflict in snapshot.conflicts:
+        print(f"conflict  {conflict.subject}: {conflict.text}")
+    for doubt in review(snapshot, is_discovering=world is not None):
         print(f"warning   {doubt}")
     return 0
 
 
+def _sourced(entry: Entry, listener: str, url: ServiceUrl) -> str:
+    """A URL, with who says so where not all is the config's."""
+    if all(source == "config" for source, _ in entry.sources.values()):
+        return str(url)
+    source, by = entry.sources[listener, url.scheme]
+    return f"{url} ({source}, {by})"
+
+
 def _explain(options: argparse.Namespace) -> int:
-    _, snapshot = _read(options)
+    _, snapshot, _ = _read(options)
     headers = []
     for line in options.headers:
         name, colon, value = line.partition(":")
@@ -144,17 +192,18 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    _, snapshot = _read(options)
+    _, snapshot, world = _read(options)
     if options.listener is not None and options.listener not in snapshot.known_listeners:
         known = ", ".join(sorted(snapshot.known_listeners)) or "none"
-        raise CannotExplain(f"no line of advertisedListeners has listener '{options.listener}'; there are {known}")
+        raise CannotExplain(f"no broker has an address on listener '{options.listener}'; there are {known}")
 
     def show_line(finding: doctor.Finding) -> None:
         if not options.json:
             result = f"ok ({finding.answers})" if finding.reachable else f"NO: {finding.problem}"
             print(f"{finding.listener:<12} {finding.url:<60} {result}", flush=True)
 
-    findings = asyncio.run(doctor.examine(snapshot, options.listener, show_line))
+    gaps = doctor.gaps(snapshot, options.listener, world.hosts, world.strays) if world is not None else ()
+    findings = asyncio.run(doctor.examine(snapshot, options.listener, show_line, gaps))
     unreachable = sum(not finding.reachable for finding in findings)
     if options.json:
         shown = [asdict(finding) | {"reachable": finding.reachable} for finding in findings]

@@ -8,12 +8,14 @@ import asyncio
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from proxy.addresses import Broker, Entry
+from proxy.addresses import Broker, Entry, Pattern
 from proxy.authorities import parse_authority
-from proxy.listeners import BINARY_SCHEMES, ServiceUrl
+from proxy.discovery.findings import Conflict
+from proxy.discovery.hosts import covers
+from proxy.listeners import BINARY_SCHEMES, VARIABLE, ServiceUrl
 from proxy.snapshot import Snapshot
 
 _AT_ONCE = 16
@@ -44,8 +46,42 @@ class Finding:
         return self.problem is None
 
 
-async def examine(snapshot: Snapshot, listener: str | None, found: Callable[[Finding], None]) -> list[Finding]:
-    """Try every address, or those of one listener; `found` hears of each as it is known."""
+def gaps(
+    snapshot: Snapshot, listener: str | None, routed: Iterable[tuple[str, bool]], strays: Iterable[Conflict]
+) -> Iterator[Finding]:
+    """Mapped hosts that no route has, and routes that nobody gives a listener, by what discovery sees."""
+    for entry in snapshot.book.entries:
+        if entry.is_template and _is_found(entry, snapshot):
+            continue
+        said: set[tuple[str, str]] = set()
+        for (name, scheme), (source, _) in entry.sources.items():
+            url = entry.listeners[name][scheme]
+            is_asked = listener in (None, name) and name != snapshot.config.internal_listener_name
+            if is_asked and source == "config" and (name, url.host) not in said and not _is_routed(url, routed):
+                said.add((name, url.host))
+                yield Finding(name, entry.broker, str(url), problem=f"no route at our gateways has {url.host}")
+    if listener is None:
+        yield from (Finding("(none)", stray.subject, stray.subject, problem=stray.text) for stray in strays)
+
+
+def _is_routed(url: ServiceUrl, routed: Iterable[tuple[str, bool]]) -> bool:
+    """Whether a URL's host, or one that a template stands for, is among those that routes have."""
+    sample, pattern = VARIABLE.sub("0", url.host), Pattern(url.host)
+    return any(
+        (is_told or url.scheme in BINARY_SCHEMES) and (covers(host, sample) or pattern.match(host) is not None)
+        for host, is_told in routed
+    )
+
+
+def _is_found(template: Entry, snapshot: Snapshot) -> bool:
+    """Whether brokers of a template were found, so that it need not be guessed which there are."""
+    return any(entry.line == template.line and entry is not template for entry in snapshot.book.entries)
+
+
+async def examine(
+    snapshot: Snapshot, listener: str | None, found: Callable[[Finding], None], gaps: Iterable[Finding] = ()
+) -> list[Finding]:
+    """Try every address, or those of one listener; `found` hears of each as it is known, of `gaps` first."""
     limit = asyncio.Semaphore(_AT_ONCE)
     seconds = snapshot.config.timeouts.connect
 
@@ -55,14 +91,17 @@ async def examine(snapshot: Snapshot, listener: str | None, found: Callable[[Fin
         found(finding)
         return finding
 
-    findings: list[Finding] = []
+    findings = list(gaps)
+    for gap in findings:
+        found(gap)
     if listener is None:
         pool = [("(pool)", "brokers.webServiceUrl", url) for url in snapshot.config.web_pool]
         findings += await asyncio.gather(*(probe(*address) for address in pool))
     ids = await _broker_ids(snapshot, seconds)
     for entry in snapshot.book.entries:
-        async for broker in _brokers(entry, ids, listener, seconds):
-            findings += await asyncio.gather(*(probe(*address) for address in _addresses(broker, listener)))
+        async for broker in _brokers(entry, ids, listener, seconds, may_count=not _is_found(entry, snapshot)):
+            if snapshot.book.describing(broker.name) is entry:
+                findings += await asyncio.gather(*(probe(*address) for address in _addresses(broker, listener)))
     return findings
 
 
@@ -72,14 +111,16 @@ def _addresses(broker: Broker, listener: str | None) -> Iterator[tuple[str, str,
             yield from ((name, broker.name, url) for url in urls.values())
 
 
-async def _brokers(entry: Entry, ids: list[str], listener: str | None, seconds: float) -> AsyncIterator[Broker]:
+async def _brokers(
+    entry: Entry, ids: list[str], listener: str | None, seconds: float, may_count: bool
+) -> AsyncIterator[Broker]:
     """A line's broker; for a template those that the cluster lists, else counted from 0 until nothing is there."""
     if not entry.is_template:
         if broker := entry.fill({}):
             yield broker
         return
     listed = [broker for name in ids if (broker := _named(entry, name)) is not None]
-    if listed:
+    if listed or not may_count:
         for broker in listed:
             yield broker
         return

@@ -48,6 +48,11 @@ class Ingresses:
             found = self._by_host.get("*." + suffix)
         return found
 
+    @property
+    def everywhere(self) -> Ingress | None:
+        """The door of every host that no other has: a gateway that was found may take them all."""
+        return self._by_host.get("*")
+
     def by_listener(self, listener: str) -> Ingress | None:
         """The first door of a listener."""
         return next((ingress for ingress in self._all if ingress.listener == listener), None)

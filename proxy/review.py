@@ -12,13 +12,14 @@ from proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl
 from proxy.snapshot import Snapshot
 
 
-def review(snapshot: Snapshot) -> Iterator[str]:
-    """Every doubt, in the order of the file."""
+def review(snapshot: Snapshot, is_discovering: bool = False) -> Iterator[str]:
+    """Every doubt, in the order of the file; `is_discovering` where the snapshot has what was found somewhere."""
     yield from _sockets(snapshot)
     yield from _certificates(snapshot)
     yield from _listeners(snapshot)
     yield from _addresses(snapshot)
     yield from _uncovered_hosts(snapshot)
+    yield from _discovery(snapshot, is_discovering)
     for key in PENDING:
         if _is_set(snapshot.config, key.split(".")):
             yield f"{key}: has no effect yet"
@@ -48,9 +49,9 @@ def _listeners(snapshot: Snapshot) -> Iterator[str]:
     if not known:
         return
     named: list[tuple[str, str | None]] = [(f"bindAddresses: {bind}", bind.listener) for bind in config.bind_addresses]
-    for ingress in config.ingresses:
+    for ingress in snapshot.ingresses:
         named.append((f"ingresses: '{ingress.name}'", ingress.listener))
-        named += [(f"ingresses: '{ingress.name}' allows", name) for name in ingress.allowed_listeners or ()]
+        named += [(f"ingresses: '{ingress.name}' allows", name) for name in sorted(ingress.allowed_listeners or ())]
     named.append(("lookupListenerName", config.lookup_listener_name))
     for place, name in named:
         if name is not None and name not in known:
@@ -60,22 +61,23 @@ def _listeners(snapshot: Snapshot) -> Iterator[str]:
 def _addresses(snapshot: Snapshot) -> Iterator[str]:
     """Addresses that do not tell brokers apart."""
     said: set[str] = set()
-    for place, entry in enumerate(snapshot.book.entries):
+    for entry in snapshot.book.entries:
         for broker in samples(entry):
-            if snapshot.book.describing(broker.name) is not entry:
-                yield f"advertisedListeners.{place}: broker {broker.name} is described by an earlier line already"
+            describing = snapshot.book.describing(broker.name)
+            if describing is not None and describing.line != entry.line:
+                yield f"{entry.line}: broker {broker.name} is described by an earlier line already"
                 break
             for listener, urls in broker.listeners.items():
                 for url in urls.values():
                     if snapshot.book.is_shared(broker, url) and url.authority not in said:
                         said.add(url.authority)
-                        yield _ambiguous(place, listener, url)
+                        yield _ambiguous(entry.line, listener, url)
 
 
-def _ambiguous(place: int, listener: str, url: ServiceUrl) -> str:
+def _ambiguous(line: str, listener: str, url: ServiceUrl) -> str:
     effect = "; redirects to these brokers are followed, never rewritten" if url.scheme in WEB_SCHEMES else ""
     return (
-        f"advertisedListeners.{place}: {url.authority} (listener '{listener}') means more than one broker, "
+        f"{line}: {url.authority} (listener '{listener}') means more than one broker, "
         f"so it means none{effect}: give each broker an address of its own"
     )
 
@@ -84,20 +86,37 @@ def _uncovered_hosts(snapshot: Snapshot) -> Iterator[str]:
     """Hosts that rewritten redirects lead clients to, and that no ingress would know again."""
     config = snapshot.config
     by_socket = {bind.listener for bind in config.bind_addresses}
-    doors = {ingress.listener for ingress in config.ingresses} | {config.lookup_listener_name}
+    doors = {ingress.listener for ingress in snapshot.ingresses} | {config.lookup_listener_name}
     said: set[str] = set()
     for entry in snapshot.book.entries:
         for broker in samples(entry):
             for listener in sorted(broker.listeners.keys() & doors - by_socket - {config.internal_listener_name}):
                 url = broker.web_url(listener, "https")
-                if url is None or url.host in said:
+                if url is None or url.host in said or _is_direct(entry, listener, url):
                     continue
                 said.add(url.host)
-                ingress = snapshot.ingresses.by_host(url.host)
+                ingress = snapshot.ingresses.by_host(url.host) or snapshot.ingresses.everywhere
                 if ingress is None:
                     yield f"ingresses: no ingress has {url.host}, the address of {broker.name} on '{listener}'"
                 elif ingress.listener != listener:
                     yield f"ingresses: '{ingress.name}' ({ingress.listener}) has {url.host}, which is on '{listener}'"
+
+
+def _is_direct(entry: Entry, listener: str, url: ServiceUrl) -> bool:
+    """Whether a broker's own Service says so, which leads past every door."""
+    _, by = entry.sources.get((listener, url.scheme), ("", ""))
+    return by.startswith("service/")
+
+
+def _discovery(snapshot: Snapshot, is_discovering: bool) -> Iterator[str]:
+    keys = snapshot.config.kubernetes
+    if (keys.enabled or is_discovering) and not keys.gateways:
+        yield (
+            "kubernetes.gateways: is empty, so every annotated object counts, those of other gateways too: "
+            "name the gateways that this sidecar stands beside"
+        )
+    if is_discovering and not keys.enabled:
+        yield "kubernetes.enabled: is false, so `run` would find nothing of this"
 
 
 def samples(entry: Entry) -> Iterator[Broker]:

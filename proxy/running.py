@@ -25,7 +25,7 @@ from proxy.observe import log as logs
 from proxy.observe.metrics import Metrics
 from proxy.review import review
 from proxy.service import CannotStart, Sidecar, bound, load_certificates
-from proxy.snapshot import build
+from proxy.snapshot import Snapshot
 from proxy.web.status import StatusServer
 from proxy.web.tls import CannotLoad, ServerTls
 
@@ -86,13 +86,16 @@ async def _started(path: Path) -> Sidecar:
     logs.set_up(config.log)
     sidecar = Sidecar(config)
     await sidecar.start()
-    _say_doubts(config)
     return sidecar
 
 
 async def _serve(sidecar: Sidecar, path: Path, text: str | None, signals: Signals) -> None:
     missing, looks = "", 0
+    reviewed: Config | None = None
     while not signals.ended.is_set():
+        if sidecar.has_looked and reviewed is not sidecar.snapshot.config:
+            reviewed = sidecar.snapshot.config
+            _say_doubts(sidecar.snapshot)
         asked = await signals.pause()
         if signals.ended.is_set():
             break
@@ -124,7 +127,6 @@ async def _reload(sidecar: Sidecar, path: Path, known: str = "") -> str:
             metrics.last_reload.set(0)
         return str(fault) if isinstance(fault, CannotStart) else ""
     logs.set_up(config.log)
-    _say_doubts(config)
     metrics.reloads.add("success")
     metrics.last_reload.set(1)
     return ""
@@ -141,8 +143,8 @@ def _say(what: str, fault: Exception) -> None:
         log.error("%s: %s", what, line)
 
 
-def _say_doubts(config: Config) -> None:
-    for doubt in review(build(config)):
+def _say_doubts(snapshot: Snapshot) -> None:
+    for doubt in review(snapshot):
         log.warning("%s", doubt)
 
 

@@ -61,10 +61,10 @@ def select(request: Request, snapshot: Snapshot) -> Selection:
     if len({name for name in request.header_names if name.strip()}) > 1:
         return _refused(own, 400, "conflicting-names", "X-Pulsar-ListenerName is there twice, with two values")
     if named is None or by is None or named == own.listener:
-        return own
+        return _caught(own, request, snapshot)
     match snapshot.config.client_listener_name:
         case "ignore":
-            return own
+            return _caught(own, request, snapshot)
         case "reject":
             return _refused(own, 400, "client-named", "clients may not name a listener here")
         case "honor":
@@ -96,12 +96,29 @@ def _own_choice(request: Request, named: str | None, by: NamedBy | None, snapsho
     return Selection(None, None, "none", "no-rule", refusal, named, by)
 
 
+def _caught(own: Selection, request: Request, snapshot: Snapshot) -> Selection:
+    """Our own choice, unless the brokers have said that none of them has it: they would refuse the lookup."""
+    told = snapshot.told_listeners
+    if not told or own.listener is None or own.listener in told or request.target.kind != "lookup":
+        return own
+    if snapshot.config.unknown_listener == "forward":
+        return own
+    others = _listed(told - {snapshot.config.internal_listener_name})
+    text = f"no broker has a listener '{own.listener}'; they have {others}"
+    return replace(own, listener=None, reason="unknown-listener", refusal=Refusal(400, "unknown-listener", text))
+
+
 def _ingress(request: Request, snapshot: Snapshot) -> Ingress | None:
-    """By Host; where none matches, by what a trusted proxy says the Host was; on a named socket, by its listener."""
+    """By Host; where none matches, by what a trusted proxy says the Host was; on a named socket, by its listener.
+
+    A door for every host comes last: it says less than any of these.
+    """
     for authority in (request.host, request.forwarded_host):
         if authority is not None and (found := snapshot.ingresses.by_host(authority.host)) is not None:
             return found
-    return snapshot.ingresses.by_listener(request.bind_listener) if request.bind_listener is not None else None
+    if request.bind_listener is not None:
+        return snapshot.ingresses.by_listener(request.bind_listener)
+    return snapshot.ingresses.everywhere
 
 
 def _honoured(own: Selection, name: str, by: NamedBy, snapshot: Snapshot) -> Selection:

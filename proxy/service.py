@@ -6,11 +6,16 @@ import os
 import socket
 from collections.abc import Awaitable
 
-from proxy.authorities import parse_authority
+from proxy.authorities import Authority, parse_authority
 from proxy.config import Config
-from proxy.listeners import WEB_SCHEMES, BindAddress
+from proxy.discovery import package
+from proxy.discovery.findings import NOTHING, Conflict, Findings
+from proxy.discovery.live import Discovery, is_wanted
+from proxy.discovery.zone import in_zone
+from proxy.listeners import WEB_SCHEMES, BindAddress, ServiceUrl
 from proxy.observe.events import EventLog
 from proxy.observe.metrics import Metrics
+from proxy.routing import dial_url
 from proxy.snapshot import Snapshot, build
 from proxy.web.pool import Pool
 from proxy.web.rim import Rim
@@ -32,7 +37,9 @@ class Sidecar:
         self._config = config
         self.metrics = Metrics(config.cluster_name)
         self._not_ready: str | None = "starting"
-        self._status = StatusServer(self.metrics, lambda: self._not_ready)
+        self._status = StatusServer(self.metrics, self._why_not_ready)
+        self._discovery: Discovery | None = None
+        self._said: frozenset[Conflict] = frozenset()
         self._pool: Pool | None = None
         self._tls: ServerTls | None = None
         self._events: EventLog | None = None
@@ -44,6 +51,16 @@ class Sidecar:
         return self._rim.snapshot
 
     @property
+    def findings(self) -> Findings:
+        """What discovery has found so far."""
+        return self._discovery.findings if self._discovery is not None else NOTHING
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether the snapshot is of all that there is to be known, as far as that can be known now."""
+        return self._discovery is None or self._discovery.not_ready is None
+
+    @property
     def metrics_port(self) -> int:
         return self._status.port
 
@@ -51,10 +68,12 @@ class Sidecar:
         """Bind everything; raises CannotStart, and leaves nothing bound, where that fails."""
         config = self._config
         towards_brokers, self._tls = load_certificates(config)
+        _refuse_missing(config)
         try:
             self._pool = Pool(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
             self._events = self._event_log()
-            self._rim = Rim(build(config), self._pool, self.metrics, self._events)
+            self._rim = Rim(self._picture(config, 1), self._pool, self.metrics, self._events)
+            await self._discover(config, config)
             metrics = parse_authority(config.metrics.address)
             assert metrics is not None
             assert metrics.port is not None
@@ -76,13 +95,14 @@ class Sidecar:
         kept = {_place(door.bind): door for door in self.doors}
         wanted = _web_sockets(config)
         towards_brokers, tls = load_certificates(config)
+        _refuse_missing(config)
         opened = await self._open([bind for bind in wanted if _place(bind) not in kept], self._tls or tls)
         self._pool.set_up(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
         if self._tls is not None and tls is not None:
             self._tls.adopt(tls)
         else:
             self._tls = tls
-        self._rim.install(build(config, self.snapshot.generation + 1))
+        self._install(config)
         for bind in wanted:
             if door := kept.pop(_place(bind), None):
                 door.adopt(bind)
@@ -93,7 +113,8 @@ class Sidecar:
         for key in ("metrics", "events", "cluster_name"):
             if getattr(config, key) != getattr(self._config, key):
                 log.warning("a change of %s takes effect with the next start", Config.model_fields[key].alias or key)
-        self._config = config
+        previous, self._config = self._config, config
+        await self._discover(config, previous)
         log.info("generation %d is in force", self.snapshot.generation)
 
     def refresh_certificates(self) -> bool:
@@ -106,11 +127,50 @@ class Sidecar:
         """Be not ready, stop accepting, let what runs finish, write what was recorded, and close everything."""
         self._not_ready = "shutting down"
         await asyncio.gather(*(door.close(self._config.drain_seconds) for door in self.doors), *self._closing)
+        if self._discovery is not None:
+            await self._discovery.stop()
         if self._pool is not None:
             self._pool.close()
         if self._events is not None:
             await asyncio.to_thread(self._events.close, 5)
         await self._status.close()
+
+    def _why_not_ready(self) -> str | None:
+        return self._not_ready or (self._discovery.not_ready if self._discovery is not None else None)
+
+    # Discovery.
+
+    async def _discover(self, config: Config, previous: Config) -> None:
+        """Begin to look around, or go on by another config; what was found stays in force meanwhile."""
+        if self._discovery is not None:
+            await self._discovery.reload(config, previous)
+        elif is_wanted(config):
+            assert self._pool is not None
+            self._discovery = Discovery(self.metrics, self._pool, self._dial, self._take_up)
+            await self._discovery.start(config)
+
+    def _take_up(self) -> None:
+        """Put what was found in force."""
+        self._install(self._config)
+        log.info("generation %d is in force, by discovery", self.snapshot.generation)
+
+    def _install(self, config: Config) -> None:
+        self._rim.install(self._picture(config, self.snapshot.generation + 1))
+        conflicts = frozenset(self.snapshot.conflicts)
+        for conflict in sorted(conflicts - self._said, key=str):
+            log.warning("%s: %s", conflict.subject, conflict.text)
+        self._said = conflicts
+        self.metrics.discovery_conflicts.set(len(conflicts))
+
+    def _picture(self, config: Config, generation: int) -> Snapshot:
+        snapshot = build(config, generation, self.findings)
+        if self._discovery is None or self._discovery.zone is None:
+            return snapshot
+        return in_zone(snapshot, self._discovery.zone)
+
+    def _dial(self, name: Authority) -> ServiceUrl | None:
+        broker = self.snapshot.book.resolve(name, int(self._config.web_pool[0].port))
+        return dial_url(broker, self.snapshot) if broker is not None else None
 
     def _event_log(self) -> EventLog | None:
         if self._config.events.path is None:
@@ -152,6 +212,11 @@ def _web_sockets(config: Config) -> list[BindAddress]:
 
 def _server_tls(config: Config) -> ServerTls | None:
     return ServerTls(config.tls) if any(bind.scheme == "https" for bind in config.bind_addresses) else None
+
+
+def _refuse_missing(config: Config) -> None:
+    if config.kubernetes.enabled and (problem := package.missing()) is not None:
+        raise CannotStart(f"kubernetes.enabled: {problem}")
 
 
 def _place(bind: BindAddress) -> tuple[str, str]:

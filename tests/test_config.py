@@ -90,6 +90,7 @@ def test_the_example_of_the_reference_loads_as_it_stands(tmp_path: Path) -> None
         ("kubernetes.enabled", False),
         ("kubernetes.namespaces", ()),
         ("kubernetes.gateways", ()),
+        ("kubernetes.brokerSelector", None),
         ("kubernetes.allowedHostSuffixes", ()),
         ("kubernetes.zoneProperty", None),
         ("kubernetes.statePath", None),

@@ -130,7 +130,7 @@ def test_keys_without_effect_are_named(key: str) -> None:
     values = {
         "brokers.brokerServiceUrl": "{brokers: {webServiceUrl: [http://b], brokerServiceUrl: [pulsar://b]}}",
         "brokers.discover": "{brokers: {webServiceUrl: [http://b], discover: admin}}",
-        "kubernetes": "{kubernetes: {enabled: true}}",
+        "kubernetes.zoneProperty": "{kubernetes: {zoneProperty: rack}}",
         "console": "{console: {address: '127.0.0.1:1'}}",
         "limits.commandBytes": "{limits: {commandBytes: 1}}",
         "ownerMemory": "{ownerMemory: 0}",
@@ -142,6 +142,12 @@ def test_keys_without_effect_are_named(key: str) -> None:
         ingress = {"name": "p", "hosts": ["*.pulsar.example.com"], "listener": "external", name: value}
         values[key] = yaml.safe_dump({"ingresses": [ingress]})
     assert f"{key}: has no effect yet" in doubts(values[key])
+
+
+def test_discovery_wants_to_know_its_gateways() -> None:
+    (line,) = doubts("kubernetes: {enabled: true}")
+    assert line.startswith("kubernetes.gateways: is empty, so every annotated object counts")
+    assert doubts("kubernetes: {enabled: true, gateways: [nginx]}") == []
 
 
 def test_binary_sockets_have_no_effect_yet() -> None:

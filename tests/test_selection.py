@@ -3,6 +3,8 @@
 Query, header, bind, ingress, default: the first that matches wins; where none does it is a miss.
 """
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -253,6 +255,33 @@ def test_a_name_equal_to_what_the_rules_give_counts_under_that_rule_and_is_never
 def test_a_name_that_is_allowed_but_that_no_broker_has(changes: str, expected: tuple[object, str]) -> None:
     selection = select(asks(f"{PUBLIC}?listenerName=nobody"), picture(changes))
     assert (refused(selection) if selection.refusal else outcome(selection)) == expected
+
+
+TOLD = frozenset(["internal", "partner"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes", "expected"),
+    [
+        pytest.param(asks(PUBLIC), "", (400, "unknown-listener"), id="of an ingress"),
+        pytest.param(asks(NOWHERE), DEFAULT, (400, "unknown-listener"), id="the default"),
+        pytest.param(asks(PUBLIC, bind="external"), "", (400, "unknown-listener"), id="of a socket"),
+        pytest.param(asks(PUBLIC, header="external"), "", (400, "unknown-listener"), id="named by the client too"),
+        pytest.param(asks(PUBLIC, header="a"), "clientListenerName: ignore", (400, "unknown-listener"), id="ignored"),
+        pytest.param(asks(PARTNERS), "", ("partner", "ingress"), id="one that they have"),
+        pytest.param(asks(PUBLIC), "unknownListener: forward", ("external", "ingress"), id="forward"),
+        pytest.param(asks(f"https://pulsar.example.com{STATS}"), "", ("external", "ingress"), id="no lookup"),
+    ],
+)
+def test_our_own_choice_that_no_broker_says_it_has_is_caught(
+    asked: Request, changes: str, expected: tuple[object, str]
+) -> None:
+    """The address book may lack a listener that brokers have; what they say themselves is all that there is."""
+    selection = select(asked, replace(picture(changes), told_listeners=TOLD))
+    assert (refused(selection) if selection.refusal else outcome(selection)) == expected
+    if selection.refusal is not None:
+        assert selection.refusal.text == "no broker has a listener 'external'; they have partner"
+    assert select(asked, picture(changes)).refusal is None
 
 
 def test_an_unknown_listener_is_told_the_known_ones_but_the_internal() -> None:

@@ -23,6 +23,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from proxy.authorities import parse_authority
+from proxy.discovery.selectors import parse_selector
 from proxy.listeners import (
     VARIABLE,
     WEB_SCHEMES,
@@ -41,6 +42,9 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _SPIFFE_ID = re.compile(r"spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+)*")  # SPIFFE-ID 2: no port, no query, no empty segment
 _SPIFFE_EXAMPLE = "spiffe://cluster.local/ns/pulsar/sa/broker"
+
+_GATEWAY_NAME = re.compile(r"[A-Za-z0-9.-]+(/[a-z0-9-]+/[a-z0-9.-]+)?")
+_GATEWAY_EXAMPLE = "gateway/istio-system/public, or an ingress class, as in nginx"
 
 
 def _text(value: object, what: str) -> str:
@@ -76,6 +80,10 @@ def _ingress_host(value: object) -> str:
     return host
 
 
+def _host_suffix(value: object) -> str:
+    return _ingress_host(_text(value, "a domain").removeprefix("*").removeprefix("."))
+
+
 def _network(value: object) -> Network:
     try:
         return ipaddress.ip_network(_text(value, "an address or network"), strict=False)
@@ -102,6 +110,20 @@ def _spiffe_id(value: object) -> str | None:
         return None
     if not _SPIFFE_ID.fullmatch(text := _text(value, "a spiffe:// URI")):
         raise ValueError(f"'{text}' is not a SPIFFE ID: write spiffe://trust-domain/path, e.g. {_SPIFFE_EXAMPLE}")
+    return text
+
+
+def _gateway_name(value: object) -> str:
+    name = _text(value, "a gateway or an ingress class")
+    if not _GATEWAY_NAME.fullmatch(name):
+        raise ValueError(f"'{name}' is no gateway: write kind/namespace/name, as in {_GATEWAY_EXAMPLE}")
+    return name
+
+
+def _label_selector(value: object) -> str | None:
+    if value is None or value == "":
+        return None
+    parse_selector(text := _text(value, "a label selector"))
     return text
 
 
@@ -138,6 +160,9 @@ WebUrls = Annotated[tuple[Annotated[str, _urls_of("http", "https")], ...], Befor
 BinaryUrls = Annotated[tuple[Annotated[str, _urls_of("pulsar", "pulsar+ssl")], ...], BeforeValidator(_split)]
 BrokerName = Annotated[str, BeforeValidator(_broker_name)]
 SpiffeId = Annotated[str | None, BeforeValidator(_spiffe_id)]
+GatewayName = Annotated[str, BeforeValidator(_gateway_name)]
+HostSuffix = Annotated[str, BeforeValidator(_host_suffix)]
+LabelSelector = Annotated[str | None, BeforeValidator(_label_selector)]
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
 
@@ -182,6 +207,9 @@ class Brokers(Section):
         description="false: X-Original-Principal and the binary original_* fields of clients are removed",
     )
     discover: Literal["none", "admin"] = Field("none", description="admin: ask the brokers which listeners they have")
+    admin_token_file: str | None = Field(
+        None, description="file with the token for that, read anew each time; unset: asked without one"
+    )
 
 
 class FunctionWorkers(Section):
@@ -247,8 +275,13 @@ class Kubernetes(Section):
 
     enabled: bool = Field(False, description="watch the cluster")
     namespaces: tuple[str, ...] = Field((), description="namespaces to watch; empty: the sidecar's own")
-    gateways: tuple[str, ...] = Field((), description="kind/namespace/name or ingress class this sidecar stands beside")
-    allowed_host_suffixes: tuple[str, ...] = Field(
+    gateways: tuple[GatewayName, ...] = Field(
+        (), description="kind/namespace/name or ingress class this sidecar stands beside; empty: every annotated object"
+    )
+    broker_selector: LabelSelector = Field(
+        None, description="labels of the brokers' pods; unset: those behind the Service of brokers.webServiceUrl"
+    )
+    allowed_host_suffixes: tuple[HostSuffix, ...] = Field(
         (), description="discovered hosts must end in one of these; empty: any"
     )
     zone_property: str | None = Field(None, description="lookup property that carries the gateway's zone, e.g. rack")
@@ -319,11 +352,10 @@ _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"
 # Keys that are accepted because they are promised, and that nothing reads yet.
 PENDING = (
     "brokers.brokerServiceUrl",
-    "brokers.discover",
     "ingresses.lookupProperties",
     "ingresses.overrideLookupProperties",
     "ingresses.throughSidecar",
-    "kubernetes",
+    "kubernetes.zoneProperty",
     "console",
     "limits.commandBytes",
     "ownerMemory",

@@ -49,6 +49,7 @@ they began with. [Operations](operations.md) has the whole life, from start to d
 | `limits.headBytes`, `limits.headers`, `timeouts.clientIdle` | for connections made from then on |
 | `bindAddresses` | new sockets open, those no longer named are drained; those that stay keep their connections |
 | the scheme of a socket, its address staying as it is | with the next start: a reload is refused |
+| `kubernetes`, `brokers` | discovery begins anew; what was found before stays in force until it has found something |
 | `metrics`, `events`, `clusterName` | with the next start: the log says so |
 | the environment | with the next start |
 | everything else | at once |

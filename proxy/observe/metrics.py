@@ -108,6 +108,7 @@ class Metrics(Collector):
         self.last_reload = gauge("config_last_reload_successful", "1 where the newest config is in force.")
         self.discovery_synced = gauge("discovery_synced", "1 where a kind of object is known as it is.", "kind")
         self.discovery_restarts = counter("discovery_restarts", "Watches begun anew.", "kind reason")
+        self.discovery_conflicts = gauge("discovery_conflicts", "Findings that do not fit together, or say too little.")
         self.events_written = counter("events_written", "Events written.")
         self.events_dropped = counter("events_dropped", "Events lost.", "reason")
         self.build_info = gauge("build_info", "Always 1.", "version cluster")

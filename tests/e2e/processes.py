@@ -51,9 +51,10 @@ class Process:
 
 
 @asynccontextmanager
-async def started(*command: str | Path, says: str) -> AsyncIterator[Process]:
-    """A child process, ready; killed at the end whatever happens."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PULSAR_INGRESS_")}
+async def started(*command: str | Path, says: str, **variables: str) -> AsyncIterator[Process]:
+    """A child process, ready, with these variables of the environment; killed at the end whatever happens."""
+    ours = {key: value for key, value in os.environ.items() if not key.startswith("PULSAR_INGRESS_")}
+    environment = ours | variables
     child = await asyncio.create_subprocess_exec(
         *map(str, command), stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL, env=environment
     )

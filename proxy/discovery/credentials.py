@@ -1,0 +1,95 @@
+"""How the cluster is reached, and as whom: a kubeconfig that is named, the pod's own account, or the user's kubeconfig.
+
+That order is the one of Kubernetes' own tools. What the files hold, plugins and rotated tokens included, is the
+business of the `kubernetes` package.
+"""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client.rest import RESTClientObject
+from kubernetes.aio.config import (
+    KUBE_CONFIG_DEFAULT_LOCATION,
+    ConfigException,
+    load_incluster_config,
+    load_kube_config,
+)
+
+_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_KEPT_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""A connection whose other end is gone is noticed in half a minute, as by the pings of client-go."""
+
+
+class NoCredentials(Exception):
+    """They cannot be read: says where they were looked for."""
+
+
+class Credentials:
+    """Where they are; their files are read whenever a client is made."""
+
+    def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
+        self._kubeconfig = kubeconfig or os.environ.get("KUBECONFIG") or None
+        self._context = context
+        self.in_pod = self._kubeconfig is None and bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+    def __str__(self) -> str:
+        return "the pod's service account" if self.in_pod else self._kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
+
+    async def client(self) -> tuple[ApiClient, str]:
+        """A client, and the namespace where these credentials are at home; raises NoCredentials."""
+        configuration = Configuration()
+        configuration.disable_strict_ssl_verification = True  # many a cluster's CA is not RFC 5280's to the letter
+        try:
+            namespace = await self._load(configuration)
+            client = ApiClient(configuration)
+            client.rest_client = _Rest(configuration)
+        except OSError as error:
+            why = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+            raise NoCredentials(f"{self}: {why}") from None
+        except (ConfigException, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+            raise NoCredentials(f"{self}: {' '.join(str(error).split())}") from None
+        client.user_agent = "pulsar-ingress-proxy"
+        return client, namespace
+
+    async def _load(self, configuration: Configuration) -> str:
+        if self.in_pod:
+            load_incluster_config(configuration)  # reads the token again every minute: a projected one is replaced
+            return await asyncio.to_thread(_pod_namespace)
+        await asyncio.to_thread(_look_for, str(self))
+        loader = await load_kube_config(
+            self._kubeconfig, self._context, client_configuration=configuration, persist_config=False
+        )
+        return str(loader.current_context["context"].get("namespace") or "default")
+
+
+class _Rest(RESTClientObject):
+    """As many connections as there are watches, and each notices when its other end is gone."""
+
+    def _create_connector(self) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(limit=0, ssl=self.ssl_context, socket_factory=_kept_alive)
+
+
+def _kept_alive(address: tuple[Any, ...]) -> socket.socket:
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEPT_ALIVE.items():
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
+def _pod_namespace() -> str:
+    return _NAMESPACE.read_text().strip() if _NAMESPACE.exists() else "default"
+
+
+def _look_for(kubeconfig: str) -> None:
+    """Raise FileNotFoundError where none of the files is there; the package would say that a key is missing."""
+    files = [Path(file).expanduser() for file in kubeconfig.split(os.pathsep) if file]
+    if not any(file.exists() for file in files):
+        raise FileNotFoundError("there is no such file")

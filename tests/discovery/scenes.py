@@ -1,0 +1,113 @@
+"""Scenes to look at: worlds from the manifests that operators write, and what is found in them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+from proxy.config import Config, load_mapping
+from proxy.discovery.findings import Findings
+from proxy.discovery.world import Own, World
+
+DOMAIN = "pulsar-broker.pulsar.svc.cluster.local"
+
+CONFIG = """
+brokers:
+  webServiceUrl: [http://pulsar-broker.pulsar:8080]
+  brokerServiceUrl: [pulsar://pulsar-broker.pulsar:6650]
+kubernetes:
+  enabled: true
+  namespaces: [pulsar, edge, tenant]
+  gateways: [nginx, gateway/edge/public, service/edge/edge]
+"""
+
+OWN = Own("edge", {"app": "edge", "istio": "public"})
+"""The sidecar is in the pod of the public gateway, in `edge`; brokers are in `pulsar`; `tenant` is watched too."""
+
+
+PORTS = "{name: http, port: 8080}, {name: https, port: 8443}, {name: pulsar, port: 6650}, {name: pulsarssl, port: 6651}"
+CONTAINER_PORTS = PORTS.replace("port:", "containerPort:")
+
+POOL = f"""
+apiVersion: v1
+kind: Service
+metadata: {{name: pulsar-broker, namespace: pulsar}}
+spec:
+  clusterIP: None
+  selector: {{component: broker}}
+  ports: [{PORTS}]
+"""
+
+
+def brokers(count: int = 2) -> str:
+    """Pods of a StatefulSet, their Service, and a Service for each of them."""
+    return "---".join([POOL, *(pod(n) + "---" + own_service(n) for n in range(count))])
+
+
+def pod(n: int, metadata: str = "", ip: str = "") -> str:
+    return f"""
+apiVersion: v1
+kind: Pod
+metadata:
+  name: pulsar-broker-{n}
+  namespace: pulsar
+  labels: {{component: broker, statefulset.kubernetes.io/pod-name: pulsar-broker-{n}}}
+  {metadata}
+spec:
+  hostname: pulsar-broker-{n}
+  subdomain: pulsar-broker
+  containers: [{{name: broker, ports: [{CONTAINER_PORTS}]}}]
+status: {{phase: Running, podIP: {ip or f"10.0.0.{n + 10}"}}}
+"""
+
+
+def own_service(n: int) -> str:
+    return f"""
+apiVersion: v1
+kind: Service
+metadata: {{name: broker-{n}, namespace: pulsar}}
+spec:
+  selector: {{component: broker, statefulset.kubernetes.io/pod-name: pulsar-broker-{n}}}
+  ports: [{PORTS}]
+"""
+
+
+def objects(text: str) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def config(changes: str = "") -> Config:
+    """The config above; of `kubernetes` only the keys given change."""
+    values, changed = yaml.safe_load(CONFIG), yaml.safe_load(changes) or {}
+    kubernetes = values["kubernetes"] | changed.pop("kubernetes", {})
+    return load_mapping(values | changed | {"kubernetes": kubernetes})
+
+
+def scene(*texts: str, changes: str = "", own: Own = OWN) -> World:
+    """A world with these manifests."""
+    return filled(World(config(changes), own), [obj for text in texts for obj in objects(text)])
+
+
+def filled(world: World, manifests: Iterable[dict[str, Any]]) -> World:
+    for obj in manifests:
+        world.put(obj)
+    return world
+
+
+def doors(findings: Findings) -> dict[str, tuple[str, list[str]]]:
+    """Each ingress's listener and hosts, by its name."""
+    return {one.name: (one.listener, list(one.hosts)) for one in findings.ingresses}
+
+
+def addresses(findings: Findings, listener: str = "external") -> dict[str, list[str]]:
+    """The URLs of each broker on a listener, by the first label of its name; those that have none left out."""
+    found = {}
+    for one in findings.brokers:
+        if urls := one.listeners.get(listener):
+            found[one.names[0].partition(".")[0]] = sorted(map(str, urls.values()))
+    return found
+
+
+def told(findings: Findings) -> list[str]:
+    """The conflicts, as lines."""
+    return [f"{conflict.subject}: {conflict.text}" for conflict in findings.conflicts]

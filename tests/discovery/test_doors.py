@@ -1,0 +1,444 @@
+"""Object → door: which objects become ingresses, with which hosts, on which listener."""
+
+import pytest
+from scenes import OWN, brokers, doors, scene, told
+
+from proxy.discovery.world import Own
+
+INGRESS = """
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  name: public
+  namespace: pulsar
+  annotations: {{pulsar-ingress-proxy/listener: external}}
+spec:
+  {spec}
+"""
+SIDECAR = "http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: sidecar, port: {number: 80}}}}]}"
+
+GATEWAY = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: public, namespace: edge, annotations: {NOTES}}
+spec:
+  gatewayClassName: envoy
+  listeners:
+    - name: plain
+      port: 80
+      protocol: HTTP
+      hostname: pulsar.example.com
+      allowedRoutes: {namespaces: {from: All}}
+    - name: web
+      port: 443
+      protocol: HTTPS
+      hostname: "*.pulsar.example.com"
+      tls: {mode: Terminate, certificateRefs: [{name: cert}]}
+      allowedRoutes: {namespaces: {from: All}}
+    - name: partners
+      port: 443
+      protocol: HTTPS
+      hostname: pulsar.partner.example
+      tls: {certificateRefs: [{name: cert}]}
+"""
+
+ROUTE = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: main, namespace: pulsar, annotations: {NOTES}}
+spec:
+  parentRefs: [PARENT]
+  hostnames: [HOSTS]
+  rules: [{backendRefs: [{name: sidecar, port: 80}]}]
+"""
+
+ISTIO_GATEWAY = """
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: pulsar, namespace: edge, annotations: {NOTES}}
+spec:
+  selector: {istio: public}
+  servers:
+    - port: {number: 80, name: http, protocol: HTTP}
+      hosts: ["pulsar.example.com"]
+      tls: {httpsRedirect: true}
+    - port: {number: 443, name: https, protocol: HTTPS}
+      tls: {mode: SIMPLE, credentialName: cert}
+      hosts: ["pulsar/*.pulsar.example.com", "*/pulsar.example.com"]
+    - port: {number: 6651, name: tls-pulsar, protocol: TLS}
+      tls: {mode: PASSTHROUGH}
+      hosts: ["./*.binary.example.com"]
+"""
+
+VIRTUAL_SERVICE = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: main, namespace: pulsar, annotations: {NOTES}}
+spec:
+  gateways: [GATEWAYS]
+  hosts: [HOSTS]
+  http: [{route: [{destination: {host: sidecar, port: {number: 80}}}]}]
+"""
+
+LISTENER = "pulsar-ingress-proxy/listener: "
+
+
+def fill(text: str, **values: str) -> str:
+    for name, value in values.items():
+        text = text.replace(name.upper(), value)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("spec", "hosts"),
+    [
+        pytest.param(
+            f"{{ingressClassName: nginx, rules: [{{host: A.Example., {SIDECAR}}}, {{host: '*.b.c', {SIDECAR}}}]}}",
+            ["a.example", "*.b.c"],
+            id="hosts of its rules, in lower case and without the root's dot",
+        ),
+        pytest.param(
+            f"{{ingressClassName: nginx, tls: [{{hosts: [a.b, c.d]}}], rules: [{{host: a.b, {SIDECAR}}}]}}",
+            ["a.b"],
+            id="a host of its certificate is no host of its own",
+        ),
+        pytest.param(
+            f"{{ingressClassName: nginx, tls: [{{hosts: [a.example]}}], rules: [{{{SIDECAR}}}]}}",
+            ["a.example"],
+            id="unless its rule takes every host",
+        ),
+        pytest.param(f"{{ingressClassName: nginx, rules: [{{{SIDECAR}}}]}}", ["*"], id="every host"),
+        pytest.param(
+            "{ingressClassName: nginx, defaultBackend: {service: {name: sidecar, port: {number: 80}}}}",
+            ["*"],
+            id="every host by a default backend",
+        ),
+        pytest.param(
+            "{ingressClassName: nginx, rules: [{host: a.example}], defaultBackend: {service: {name: sidecar}}}",
+            ["a.example"],
+            id="a host with a default backend",
+        ),
+        pytest.param(f"{{ingressClassName: other, rules: [{{host: a.example, {SIDECAR}}}]}}", None, id="another class"),
+        pytest.param(f"{{rules: [{{host: a.example, {SIDECAR}}}]}}", None, id="no class"),
+    ],
+)
+def test_an_ingress(spec: str, hosts: list[str] | None) -> None:
+    found = doors(scene(INGRESS.format(spec=spec).replace("spec:\n  {", "spec: {")).findings())
+    assert found == ({} if hosts is None else {"ingress/pulsar/public": ("external", hosts)})
+
+
+def test_an_ingress_whose_class_is_an_annotation() -> None:
+    text = INGRESS.format(spec=f"rules: [{{host: a.example, {SIDECAR}}}]").replace(
+        "listener: external", "listener: external, kubernetes.io/ingress.class: nginx"
+    )
+    assert doors(scene(text).findings()) == {"ingress/pulsar/public": ("external", ["a.example"])}
+
+
+@pytest.mark.parametrize(
+    ("notes", "found"),
+    [
+        pytest.param(
+            "external",
+            {"external": ["pulsar.example.com", "*.pulsar.example.com", "pulsar.partner.example"]},
+            id="the whole gateway",
+        ),
+        pytest.param(
+            "'plain=external,web=external,partners=partner'",
+            {"external": ["pulsar.example.com", "*.pulsar.example.com"], "partner": ["pulsar.partner.example"]},
+            id="by section",
+        ),
+        pytest.param("'partners = partner'", {"partner": ["pulsar.partner.example"]}, id="one section alone"),
+        pytest.param(
+            "'external,partners=partner'",
+            {"external": ["pulsar.example.com", "*.pulsar.example.com"], "partner": ["pulsar.partner.example"]},
+            id="all sections but one",
+        ),
+    ],
+)
+def test_a_gateway(notes: str, found: dict[str, list[str]]) -> None:
+    findings = scene(fill(GATEWAY, notes=LISTENER + notes)).findings()
+    assert {one.listener: list(one.hosts) for one in findings.ingresses} == found
+    assert {one.name for one in findings.ingresses} == {"gateway/edge/public"}
+
+
+def test_a_listener_without_a_host_is_a_door_for_every_host() -> None:
+    text = fill(GATEWAY, notes=LISTENER + "'plain=external'").replace("      hostname: pulsar.example.com\n", "")
+    assert doors(scene(text).findings()) == {"gateway/edge/public": ("external", ["*"])}
+    narrowed = scene(text, changes="kubernetes: {allowedHostSuffixes: [pulsar.example.com]}").findings()
+    assert doors(narrowed) == {"gateway/edge/public": ("external", ["pulsar.example.com", "*.pulsar.example.com"])}
+
+
+def test_a_section_that_is_not_there_is_told() -> None:
+    findings = scene(fill(GATEWAY, notes=LISTENER + "'web=external,wbe=partner'")).findings()
+    assert told(findings)[1:] == [
+        "gateway/edge/public: pulsar-ingress-proxy/listener: there is no section 'wbe'; there are partners, plain, web"
+    ]
+
+
+def test_a_host_that_two_sections_give_to_two_listeners_is_of_neither() -> None:
+    text = fill(GATEWAY, notes=LISTENER + "'plain=external,partners=partner'").replace(
+        "pulsar.partner.example", "pulsar.example.com"
+    )
+    findings = scene(text).findings()
+    assert findings.ingresses == ()
+    said = (
+        "pulsar.example.com: is of gateway/edge/public (external) and gateway/edge/public (partner): it is of neither"
+    )
+    assert said in told(findings)
+
+
+@pytest.mark.parametrize(
+    ("parent", "hosts", "found"),
+    [
+        pytest.param("{name: public, namespace: edge}", "b.pulsar.example.com", ["b.pulsar.example.com"], id="within"),
+        pytest.param(
+            "{name: public, namespace: edge}",
+            "b.pulsar.example.com, elsewhere.example.org",
+            ["b.pulsar.example.com"],
+            id="a host that no section has",
+        ),
+        pytest.param(
+            "{name: public, namespace: edge}",
+            "'*.example.com'",
+            ["pulsar.example.com", "*.pulsar.example.com"],
+            id="wider",
+        ),
+        pytest.param("{name: public, namespace: edge}", "", ["pulsar.example.com", "*.pulsar.example.com"], id="any"),
+        pytest.param("{name: public, namespace: edge, sectionName: plain}", "", ["pulsar.example.com"], id="section"),
+        pytest.param("{name: public, namespace: edge, port: 443}", "", ["*.pulsar.example.com"], id="port"),
+        pytest.param(
+            "{name: public, namespace: edge}",
+            "pulsar.partner.example",
+            None,
+            id="a section for its own namespace alone",
+        ),
+        pytest.param("{name: public, namespace: edge}", "'not a host'", None, id="no host is not every host"),
+        pytest.param("{name: public}", "b.pulsar.example.com", None, id="a gateway of its own namespace"),
+        pytest.param("{name: private, namespace: edge}", "b.pulsar.example.com", None, id="another gateway"),
+        pytest.param(
+            "{name: public, namespace: edge, kind: Service, group: ''}", "b.pulsar.example.com", None, id="a mesh route"
+        ),
+    ],
+)
+def test_a_route_of_the_gateway_api(parent: str, hosts: str, found: list[str] | None) -> None:
+    route = fill(ROUTE, notes=LISTENER + "partner", parent=parent, hosts=hosts)
+    findings = scene(fill(GATEWAY, notes=""), route).findings()
+    assert doors(findings) == ({} if found is None else {"httproute/pulsar/main": ("partner", found)})
+
+
+def test_a_route_whose_gateway_is_listed_but_not_seen_still_has_its_hosts() -> None:
+    route = fill(ROUTE, notes=LISTENER + "external", parent="{name: public, namespace: edge}", hosts="a.example")
+    assert doors(scene(route).findings()) == {"httproute/pulsar/main": ("external", ["a.example"])}
+
+
+def test_a_route_that_the_gateway_refused_is_no_door() -> None:
+    parent = "{name: public, namespace: edge}"
+    route = fill(ROUTE, notes=LISTENER + "external", parent=parent, hosts="b.pulsar.example.com")
+    status = "status: {parents: [{parentRef: PARENT, conditions: [{type: Accepted, status: 'False'}]}]}"
+    assert doors(scene(fill(GATEWAY, notes=""), route + fill(status, parent=parent)).findings()) == {}
+
+
+def test_a_route_says_more_than_the_gateway_it_hangs_on() -> None:
+    parent = "{name: public, namespace: edge, sectionName: plain}"
+    route = fill(ROUTE, notes=LISTENER + "partner", parent=parent, hosts="")
+    findings = scene(fill(GATEWAY, notes=LISTENER + "external"), route).findings()
+    assert doors(findings) == {
+        "httproute/pulsar/main": ("partner", ["pulsar.example.com"]),
+        "gateway/edge/public": ("external", ["*.pulsar.example.com", "pulsar.partner.example"]),
+    }
+
+
+def test_bytes_that_name_no_host_are_no_door_for_every_host() -> None:
+    gateway = fill(GATEWAY, notes=LISTENER + "'plain=external'").replace("protocol: HTTP\n", "protocol: TCP\n")
+    gateway = gateway.replace("      hostname: pulsar.example.com\n", "")
+    route = fill(
+        ROUTE, notes=LISTENER + "partner", parent="{name: public, namespace: edge, sectionName: plain}", hosts=""
+    )
+    findings = scene(gateway, route.replace("HTTPRoute", "TCPRoute").replace("io/v1\n", "io/v1alpha2\n")).findings()
+    assert findings.ingresses == ()
+
+
+@pytest.mark.parametrize("kind", ["TLSRoute", "TCPRoute"])
+def test_routes_of_bytes(kind: str) -> None:
+    gateway = fill(GATEWAY, notes="").replace("protocol: HTTPS", "protocol: TLS").replace("Terminate", "Passthrough")
+    route = fill(
+        ROUTE, notes=LISTENER + "external", parent="{name: public, namespace: edge, sectionName: web}", hosts=""
+    )
+    version = "v1alpha2" if kind == "TCPRoute" else "v1alpha3"
+    found = doors(scene(gateway, route.replace("HTTPRoute", kind).replace("io/v1\n", f"io/{version}\n")).findings())
+    assert found == {f"{kind.lower()}/pulsar/main": ("external", ["*.pulsar.example.com"])}
+
+
+def test_an_istio_gateway() -> None:
+    findings = scene(fill(ISTIO_GATEWAY, notes=LISTENER + "external"), changes=NO_LIST).findings()
+    hosts = ["*.pulsar.example.com", "pulsar.example.com", "*.binary.example.com"]
+    assert doors(findings) == {"gateway/edge/pulsar": ("external", hosts)}
+
+
+def test_an_istio_gateway_by_section() -> None:
+    findings = scene(fill(ISTIO_GATEWAY, notes=LISTENER + "'tls-pulsar=partner'"), changes=NO_LIST).findings()
+    assert doors(findings) == {"gateway/edge/pulsar": ("partner", ["*.binary.example.com"])}
+
+
+NO_LIST = "kubernetes: {gateways: []}"
+
+
+@pytest.mark.parametrize(
+    ("gateways", "labels", "is_ours"),
+    [
+        pytest.param("[]", OWN.labels, True, id="its selector selects our pod"),
+        pytest.param("[]", {"istio": "private"}, False, id="its selector does not"),
+        pytest.param("[nginx]", OWN.labels, True, id="a list that names no gateway leaves it to the selector"),
+        pytest.param("[gateway/edge/pulsar]", OWN.labels, True, id="selected and listed"),
+        pytest.param("[Gateway.networking.istio.io/edge/pulsar]", OWN.labels, True, id="listed with its group"),
+        pytest.param("[gateway.gateway.networking.k8s.io/edge/pulsar]", OWN.labels, False, id="another group's listed"),
+        pytest.param("[gateway/edge/other]", OWN.labels, False, id="another listed"),
+        pytest.param("[gateway/edge/pulsar]", {"istio": "private"}, False, id="listed, but not for our pod"),
+        pytest.param("[gateway/edge/pulsar]", {}, True, id="listed, and our labels are not known"),
+        pytest.param("[]", {}, True, id="no list, and our labels are not known"),
+        pytest.param("[nginx]", {}, False, id="not listed, and our labels are not known"),
+    ],
+)
+def test_which_istio_gateways_are_ours(gateways: str, labels: dict[str, str], is_ours: bool) -> None:
+    changes, own = f"kubernetes: {{gateways: {gateways}}}", Own("edge", labels)
+    gateway = fill(ISTIO_GATEWAY, notes=LISTENER + "external")
+    assert bool(scene(gateway, changes=changes, own=own).findings().ingresses) is is_ours
+    # What hangs on it comes with it.
+    route = fill(VIRTUAL_SERVICE, notes=LISTENER + "external", gateways="edge/pulsar", hosts="b.pulsar.example.com")
+    bare = fill(ISTIO_GATEWAY, notes="")
+    assert bool(scene(bare, route, changes=changes, own=own).findings().ingresses) is is_ours
+
+
+@pytest.mark.parametrize(
+    ("gateways", "hosts", "found"),
+    [
+        pytest.param("edge/pulsar", "b.pulsar.example.com", ["b.pulsar.example.com"], id="by namespace and name"),
+        pytest.param("mesh, edge/pulsar", "'*.pulsar.example.com'", ["*.pulsar.example.com"], id="and for the mesh"),
+        pytest.param("pulsar", "b.pulsar.example.com", None, id="by name, of its own namespace"),
+        pytest.param("mesh", "b.pulsar.example.com", None, id="for the mesh alone"),
+        pytest.param("edge/pulsar", "b.binary.example.com", None, id="a host for another namespace"),
+        pytest.param("edge/pulsar", "sidecar, pulsar.example.com", ["pulsar.example.com"], id="a name of the mesh"),
+        pytest.param("edge/pulsar", "sidecar", None, id="a name of the mesh alone"),
+    ],
+)
+def test_a_virtual_service(gateways: str, hosts: str, found: list[str] | None) -> None:
+    route = fill(VIRTUAL_SERVICE, notes=LISTENER + "partner", gateways=gateways, hosts=hosts)
+    findings = scene(fill(ISTIO_GATEWAY, notes=""), route, changes=NO_LIST).findings()
+    assert doors(findings) == ({} if found is None else {"virtualservice/pulsar/main": ("partner", found)})
+
+
+def test_a_virtual_service_that_is_not_exported_is_no_door() -> None:
+    route = fill(VIRTUAL_SERVICE, notes=LISTENER + "a", gateways="edge/pulsar", hosts="b.pulsar.example.com")
+    gateway = fill(ISTIO_GATEWAY, notes="")
+    for exported, is_door in (("'.'", False), ("edge", True), ("'*'", True)):
+        text = route.replace("spec:", f"spec:\n  exportTo: [{exported}]")
+        assert bool(scene(gateway, text, changes=NO_LIST).findings().ingresses) is is_door
+
+
+SERVICE = """
+apiVersion: v1
+kind: Service
+metadata:
+  name: NAME
+  namespace: edge
+  annotations: {pulsar-ingress-proxy/listener: external, NOTES}
+spec: {type: TYPE, selector: {app: edge}, ports: [{port: 443, targetPort: 8443, nodePort: 31443}]}
+status: {loadBalancer: {ingress: [INGRESS]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("type_", "notes", "ingress", "hosts"),
+    [
+        pytest.param("LoadBalancer", "", "{hostname: lb.cloud.example}", ["lb.cloud.example"], id="its status"),
+        pytest.param("LoadBalancer", "", "{ip: 203.0.113.7}", ["203.0.113.7"], id="its address"),
+        pytest.param("LoadBalancer", "", "{ip: '2001:db8::7'}", ["[2001:db8::7]"], id="its IPv6 address"),
+        pytest.param(
+            "LoadBalancer",
+            "external-dns.alpha.kubernetes.io/hostname: 'pulsar.example.com,p.example.com.'",
+            "{ip: 203.0.113.7}",
+            ["pulsar.example.com", "p.example.com"],
+            id="its names",
+        ),
+        pytest.param(
+            "NodePort",
+            "pulsar-ingress-proxy/external-url: 'https://nodes.example'",
+            "",
+            ["nodes.example"],
+            id="its URL",
+        ),
+        pytest.param("ClusterIP", "", "{hostname: lb.cloud.example}", None, id="nobody outside reaches it"),
+    ],
+)
+def test_a_service_of_our_gateway(type_: str, notes: str, ingress: str, hosts: list[str] | None) -> None:
+    for name in ("edge", "another"):  # listed, or selecting our pod
+        text = fill(SERVICE, name=name, type=type_, notes=notes, ingress=ingress)
+        found = {} if hosts is None else {f"service/edge/{name}": ("external", hosts)}
+        assert doors(scene(text).findings()) == found
+
+
+def test_a_service_of_another_gateway_is_no_door() -> None:
+    text = fill(SERVICE, name="other", type="LoadBalancer", notes="", ingress="{ip: 203.0.113.7}")
+    assert doors(scene(text.replace("{app: edge}", "{app: other}")).findings()) == {}
+
+
+def test_what_else_annotations_say() -> None:
+    notes = (
+        "pulsar-ingress-proxy/lookup-properties: 'rack=eu-1a, tier=', pulsar-ingress-proxy/allowed-listeners: 'a, b'"
+    )
+    (door,) = scene(fill(GATEWAY, notes=f"{LISTENER}external, {notes}")).findings().ingresses
+    assert door.lookup_properties == {"rack": "eu-1a", "tier": ""}
+    assert door.allowed_listeners == frozenset(["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("notes", "said"),
+    [
+        (LISTENER + "'ex ternal'", "listener: 'ex ternal' is not a listener name"),
+        (LISTENER + "''", "listener: is empty"),
+        (LISTENER + "'a,b'", "listener: says twice which listener the whole has"),
+        (LISTENER + "'=a'", "listener: '' is not the name of a section"),
+        ("pulsar-ingress-proxy/lookup-properties: rack", "lookup-properties: 'rack' is not a property"),
+        ("pulsar-ingress-proxy/allowed-listeners: 'a b'", "allowed-listeners: 'a b' is not a listener name"),
+        ("pulsar-ingress-proxy/external-url: 'ftp://x'", "external-url: 'ftp://x' has the unknown scheme 'ftp'"),
+        ("pulsar-ingress-proxy/external-url: 'http://{n}.x'", "external-url: 'http://{n}.x' has another variable"),
+        ("pulsar-ingress-proxy/external-url: 'http://a,http://b'", "external-url: has two http URLs: keep one"),
+        ("pulsar-ingress-proxy/listner: external", "listner: unknown annotation; known are pulsar-ingress-proxy/lis"),
+    ],
+)
+def test_annotations_that_are_wrong_are_told(notes: str, said: str) -> None:
+    findings = scene(fill(GATEWAY, notes=notes)).findings()
+    assert findings.ingresses == ()
+    assert any(line.startswith(f"gateway/edge/public: pulsar-ingress-proxy/{said}") for line in told(findings))
+
+
+def test_an_annotation_that_allows_nothing_allows_nothing() -> None:
+    notes = f"{LISTENER}external, pulsar-ingress-proxy/allowed-listeners: ''"
+    (door,) = scene(fill(GATEWAY, notes=notes)).findings().ingresses
+    assert door.allowed_listeners == frozenset()
+
+
+def test_an_ingress_has_no_sections() -> None:
+    text = INGRESS.format(spec=f"rules: [{{host: a.example, {SIDECAR}}}]").replace(": external", ": a=external")
+    findings = scene(text.replace("spec:", "spec:\n  ingressClassName: nginx")).findings()
+    assert findings.ingresses == ()
+    assert any("this kind has no sections" in line for line in told(findings))
+
+
+def test_without_a_list_of_gateways_every_annotated_object_is_a_door() -> None:
+    ingress = INGRESS.format(spec=f"rules: [{{host: a.example, {SIDECAR}}}]")
+    route = fill(ROUTE, notes=LISTENER + "external", parent="{name: private, namespace: edge}", hosts="b.example")
+    bare = ingress.replace("annotations: {pulsar-ingress-proxy/listener: external}", "labels: {}").replace(
+        "name: public", "name: bare"
+    )
+    findings = scene(ingress, route, bare, fill(GATEWAY, notes=""), changes=NO_LIST).findings()
+    assert sorted(doors(findings)) == ["httproute/pulsar/main", "ingress/pulsar/public"]
+
+
+def test_equal_doors_of_two_objects_are_both_there() -> None:
+    one = INGRESS.format(spec=f"{{ingressClassName: nginx, rules: [{{host: a.example, {SIDECAR}}}]}}").replace(
+        "spec:\n  {", "spec: {"
+    )
+    findings = scene(one, one.replace("name: public", "name: second"), brokers()).findings()
+    assert sorted(doors(findings)) == ["ingress/pulsar/public", "ingress/pulsar/second"]
+    assert findings.conflicts == ()

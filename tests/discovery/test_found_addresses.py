@@ -1,0 +1,607 @@
+"""Object → address: how brokers are reached from outside, by the routes that lead to one of them."""
+
+import pytest
+from scenes import addresses, brokers, config, scene, told
+
+from proxy.discovery.world import Own
+
+# An Ingress for each broker, as ingress-nginx serves them.
+
+INGRESS = """
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata:
+  name: broker-0
+  namespace: pulsar
+  annotations: {pulsar-ingress-proxy/listener: external, NOTES}
+spec:
+  ingressClassName: nginx
+  tls: [{hosts: [TLS], secretName: cert}]
+  rules:
+    - host: broker-0.pulsar.example.com
+      http: {paths: [{path: PATH, pathType: Prefix, backend: {service: {name: SERVICE, port: {PORT}}}}]}
+"""
+
+
+def fill(text: str, **values: str) -> str:
+    for name, value in values.items():
+        text = text.replace(name.upper(), value)
+    return text
+
+
+def ingress(**values: str) -> str:
+    usual = {"notes": "", "tls": "'*.pulsar.example.com'", "path": "/", "service": "broker-0", "port": "name: http"}
+    return fill(INGRESS, **(usual | values))
+
+
+@pytest.mark.parametrize(
+    ("values", "urls"),
+    [
+        pytest.param({}, ["https://broker-0.pulsar.example.com"], id="with TLS"),
+        pytest.param({"tls": "other.example.com"}, ["http://broker-0.pulsar.example.com"], id="without"),
+        pytest.param({"tls": ""}, ["https://broker-0.pulsar.example.com"], id="TLS for all its hosts"),
+        pytest.param({"port": "number: 8080"}, ["https://broker-0.pulsar.example.com"], id="a port by number"),
+        pytest.param({"port": "number: 8443"}, ["https://broker-0.pulsar.example.com"], id="the broker's own TLS"),
+        pytest.param(
+            {"notes": "nginx.ingress.kubernetes.io/ssl-passthrough: 'true'", "port": "name: pulsarssl"},
+            ["pulsar+ssl://broker-0.pulsar.example.com:443"],
+            id="TLS left to the broker, binary",
+        ),
+        pytest.param(
+            {"notes": "nginx.ingress.kubernetes.io/ssl-passthrough: 'true'", "port": "name: https"},
+            ["https://broker-0.pulsar.example.com"],
+            id="TLS left to the broker, web",
+        ),
+        pytest.param(
+            {"notes": "pulsar-ingress-proxy/external-url: 'https://{host}:443'", "tls": "other.example.com"},
+            ["https://broker-0.pulsar.example.com:443"],
+            id="a load balancer in front ends TLS",
+        ),
+        pytest.param(
+            {"notes": "pulsar-ingress-proxy/external-url: 'https://edge.example.com:8443'"},
+            ["https://edge.example.com:8443"],
+            id="another name and port",
+        ),
+        pytest.param(
+            {"notes": "pulsar-ingress-proxy/external-url: 'http://{host}:8000,https://{host}:8443'"},
+            ["http://broker-0.pulsar.example.com:8000", "https://broker-0.pulsar.example.com:8443"],
+            id="both schemes",
+        ),
+        pytest.param(
+            {"notes": "pulsar-ingress-proxy/external-url: 'pulsar+ssl://{host}'"},
+            ["https://broker-0.pulsar.example.com"],
+            id="a URL for what it does not lead to",
+        ),
+        pytest.param(
+            {"path": "/admin"}, ["https://broker-0.pulsar.example.com"], id="a part of the paths, and no other"
+        ),
+    ],
+)
+def test_an_ingress_of_one_broker(values: dict[str, str], urls: list[str]) -> None:
+    findings = scene(brokers(), ingress(**values)).findings()
+    assert addresses(findings) == {"pulsar-broker-0": urls}
+    assert told(findings) == []
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        pytest.param(
+            {"port": "name: pulsar"}, "is for HTTP, and port 6650 of service/pulsar/broker-0 is binary", id="pulsar"
+        ),
+        pytest.param(
+            {"port": "number: 9999"}, "leads to port 9999 of service/pulsar/broker-0, which it does not", id="9999"
+        ),
+        pytest.param(
+            {"notes": "pulsar-ingress-proxy/external-url: nonsense"},
+            "external-url: 'nonsense' is not a URL",
+            id="bad URL",
+        ),
+    ],
+)
+def test_an_ingress_that_says_too_little_gives_no_address_and_is_told(values: dict[str, str], said: str) -> None:
+    findings = scene(brokers(), ingress(**values)).findings()
+    assert addresses(findings) == {}
+    assert [said in line for line in told(findings)] == [True]
+
+
+def test_a_service_that_leads_to_several_is_nobodys_address_and_told_unless_it_is_the_pool() -> None:
+    everybody = """
+    apiVersion: v1
+    kind: Service
+    metadata: {name: everybody, namespace: pulsar}
+    spec: {selector: {component: broker}, ports: [{name: http, port: 8080}]}
+    """
+    findings = scene(brokers(), everybody, ingress(service="everybody")).findings()
+    assert addresses(findings) == {}
+    assert ["and that to several brokers: it is nobody's address" in line for line in told(findings)] == [True]
+    findings = scene(brokers(), ingress(service="pulsar-broker")).findings()
+    assert (addresses(findings), told(findings)) == ({}, [])
+
+
+def test_a_pool_of_one_is_reached_as_the_pool_unless_the_broker_has_a_route_of_its_own() -> None:
+    pool = ingress(service="pulsar-broker").replace("broker-0", "pool")
+    assert addresses(scene(brokers(1), pool).findings()) == {"pulsar-broker-0": ["https://pool.pulsar.example.com"]}
+    findings = scene(brokers(1), pool, ingress()).findings()
+    assert addresses(findings) == {"pulsar-broker-0": ["https://broker-0.pulsar.example.com"]}
+    assert told(findings) == []
+
+
+TWO_PATHS = """
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: paths, namespace: pulsar, annotations: {pulsar-ingress-proxy/listener: external}}
+spec:
+  ingressClassName: nginx
+  rules:
+    - host: b.example.com
+      http:
+        paths:
+          - {path: /, pathType: Prefix, backend: {service: {name: ROOT, port: {name: http}}}}
+          - {path: /ws, pathType: Prefix, backend: {service: {name: WS, port: {name: http}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("root", "ws", "urls", "conflicts"),
+    [
+        pytest.param("broker-0", "websocket", ["http://b.example.com"], 0, id="the rest goes elsewhere"),
+        pytest.param("broker-0", "broker-0", ["http://b.example.com"], 0, id="all to one"),
+        pytest.param("frontend", "broker-0", [], 0, id="a part comes to the broker"),
+        pytest.param("broker-0", "broker-1", [], 1, id="to two brokers"),
+        pytest.param("frontend", "websocket", [], 0, id="no broker's"),
+    ],
+)
+def test_a_host_whose_paths_lead_to_different_places(root: str, ws: str, urls: list[str], conflicts: int) -> None:
+    findings = scene(brokers(), fill(TWO_PATHS, root=root, ws=ws)).findings()
+    assert addresses(findings).get("pulsar-broker-0", []) == urls
+    assert len(told(findings)) == conflicts
+
+
+def test_two_hosts_for_one_broker_are_told_and_an_annotation_decides() -> None:
+    second = ingress().replace("broker-0.pulsar", "b0.pulsar").replace("name: broker-0\n", "name: second\n")
+    findings = scene(brokers(), ingress(), second).findings()
+    assert addresses(findings) == {}
+    (line,) = told(findings)
+    assert "https://b0.pulsar.example.com (derived, ingress/pulsar/second)" in line
+    assert line.endswith("(derived, ingress/pulsar/broker-0) on listener 'external': neither is used")
+    noted = ingress(notes="pulsar-ingress-proxy/external-url: 'https://{host}'")
+    findings = scene(brokers(), noted, second).findings()
+    assert addresses(findings) == {"pulsar-broker-0": ["https://broker-0.pulsar.example.com"]}
+    (line,) = told(findings)
+    assert "(annotation, ingress/pulsar/broker-0) on listener 'external', not at https://b0." in line
+
+
+def test_a_route_without_a_listener_takes_that_of_the_door_which_has_its_host() -> None:
+    bare = ingress().replace("pulsar-ingress-proxy/listener: external,", "")
+    door = ingress(service="sidecar").replace("broker-0", "'*'").replace("name: '*'", "name: door")
+    door = door.replace("'*'.pulsar.example.com", "'*.pulsar.example.com'")
+    assert addresses(scene(brokers(), bare, door).findings()) == {
+        "pulsar-broker-0": ["https://broker-0.pulsar.example.com"]
+    }
+    written = "ingresses: [{name: public, hosts: ['*.pulsar.example.com'], listener: partner}]"
+    findings = scene(brokers(), bare, door, changes=written).findings()
+    assert addresses(findings, "partner") == {"pulsar-broker-0": ["https://broker-0.pulsar.example.com"]}
+    world = scene(brokers(), bare)
+    assert addresses(world.findings()) == {}
+    (line,) = told(world.findings())
+    assert line.startswith("ingress/pulsar/broker-0: leads https://broker-0.pulsar.example.com to pulsar-broker-0.")
+    assert line.endswith("nothing says on which listener: annotate it with pulsar-ingress-proxy/listener")
+    assert len(world.strays) == 1
+
+
+# Envoy Gateway: one Gateway, and routes for each broker.
+
+GATEWAY = """
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: public, namespace: edge, annotations: {pulsar-ingress-proxy/listener: external, NOTES}}
+spec:
+  gatewayClassName: envoy
+  listeners:
+    - {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
+    - name: https
+      port: 8443
+      protocol: HTTPS
+      hostname: "*.pulsar.example.com"
+      tls: {certificateRefs: [{name: cert}]}
+      allowedRoutes: {namespaces: {from: Selector, selector: {matchLabels: {pulsar: "true"}}}}
+    - name: passthrough
+      port: 6651
+      protocol: TLS
+      tls: {mode: Passthrough}
+      allowedRoutes: {namespaces: {from: All}}
+    - name: ended
+      port: 6652
+      protocol: TLS
+      tls: {mode: Terminate, certificateRefs: [{name: cert}]}
+      allowedRoutes: {namespaces: {from: All}}
+    - {name: tcp, port: 6650, protocol: TCP, allowedRoutes: {namespaces: {from: All}}}
+STATUS
+"""
+
+ROUTE = """
+apiVersion: gateway.networking.k8s.io/VERSION
+kind: KIND
+metadata: {name: broker-0, namespace: pulsar, annotations: {NOTES}}
+spec:
+  parentRefs: [{name: public, namespace: edge, sectionName: SECTION}]
+  hostnames: [HOST]
+  rules: [{backendRefs: [{name: broker-0, port: PORT}]}]
+"""
+
+URL = "broker-0.pulsar.example.com"
+
+
+def route(kind: str, section: str, port: int, host: str = URL, notes: str = "") -> str:
+    version = {"HTTPRoute": "v1", "TLSRoute": "v1alpha3", "TCPRoute": "v1alpha2"}[kind]
+    return fill(ROUTE, version=version, kind=kind, notes=notes, section=section, host=host, port=str(port))
+
+
+def gateway(notes: str = "", status: str = "") -> str:
+    return fill(GATEWAY, notes=notes, status=status)
+
+
+@pytest.mark.parametrize(
+    ("text", "urls"),
+    [
+        pytest.param(route("HTTPRoute", "http", 8080), [f"http://{URL}"], id="HTTP"),
+        pytest.param(route("HTTPRoute", "https", 8080), [f"https://{URL}:8443"], id="HTTPS, on the listener's port"),
+        pytest.param(
+            route("HTTPRoute", "x", 8080).replace(", sectionName: x", ""),
+            [f"http://{URL}", f"https://{URL}:8443"],
+            id="all listeners that take it",
+        ),
+        pytest.param(route("TLSRoute", "passthrough", 6651), [f"pulsar+ssl://{URL}:6651"], id="passthrough, binary"),
+        pytest.param(route("TLSRoute", "passthrough", 8443), [f"https://{URL}:6651"], id="passthrough, web"),
+        pytest.param(route("TLSRoute", "ended", 6650), [f"pulsar+ssl://{URL}:6652"], id="TLS ends at the gateway"),
+        pytest.param(
+            route("TCPRoute", "ended", 6650, "", f"external-dns.alpha.kubernetes.io/hostname: {URL}"),
+            [f"pulsar+ssl://{URL}:6652"],
+            id="bytes behind TLS",
+        ),
+        pytest.param(
+            route("TCPRoute", "tcp", 6650, "", f"external-dns.alpha.kubernetes.io/hostname: {URL}"),
+            [f"pulsar://{URL}:6650"],
+            id="bytes, with a name",
+        ),
+        pytest.param(
+            route("TCPRoute", "tcp", 6651, "", "pulsar-ingress-proxy/external-url: 'pulsar+ssl://lb.example:16651'"),
+            ["pulsar+ssl://lb.example:16651"],
+            id="bytes, by annotation",
+        ),
+        pytest.param(
+            route("HTTPRoute", "http", 8080, notes="pulsar-ingress-proxy/external-url: 'https://{host}'"),
+            [f"https://{URL}"],
+            id="a load balancer in front ends TLS",
+        ),
+    ],
+)
+def test_a_route_of_one_broker(text: str, urls: list[str]) -> None:
+    findings = scene(brokers(), gateway(), text).findings()
+    assert addresses(findings) == {"pulsar-broker-0": urls}
+    assert told(findings) == []
+
+
+def test_bytes_are_at_the_gateways_one_address() -> None:
+    text = route("TCPRoute", "tcp", 6650, "")
+    one = gateway(status="status: {addresses: [{type: IPAddress, value: 203.0.113.7}]}")
+    assert addresses(scene(brokers(), one, text).findings()) == {"pulsar-broker-0": ["pulsar://203.0.113.7:6650"]}
+    two = gateway(status="status: {addresses: [{value: 203.0.113.7}, {value: 203.0.113.8}]}")
+    findings = scene(brokers(), two, text).findings()
+    assert addresses(findings) == {}
+    assert "by which host it is reached (203.0.113.7 or 203.0.113.8)" in told(findings)[0]
+
+
+def test_the_gateways_own_annotation_holds_for_its_routes() -> None:
+    noted = gateway("pulsar-ingress-proxy/external-url: 'https://{host}:443'")
+    text = route("HTTPRoute", "http", 8080)
+    findings = scene(brokers(), noted, text).findings()
+    assert addresses(findings) == {"pulsar-broker-0": [f"https://{URL}:443"]}
+    assert findings.brokers[0].sources["external", "https"] == ("annotation", "httproute/pulsar/broker-0")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(route("HTTPRoute", "http", 8080, "'*.b0.example.com'"), "is a wildcard", id="wildcard"),
+        pytest.param(route("HTTPRoute", "http", 6650), "is binary", id="binary over HTTP"),
+        pytest.param(route("TCPRoute", "tcp", 6650, ""), "nothing says by which host", id="no host"),
+    ],
+)
+def test_a_route_that_says_too_little_gives_no_address_and_is_told(text: str, said: str) -> None:
+    findings = scene(brokers(), gateway(), text).findings()
+    assert addresses(findings) == {}
+    assert [said in line for line in told(findings)] == [True]
+
+
+def test_a_gateway_that_is_not_seen_is_told() -> None:
+    text = route("HTTPRoute", "http", 8080, notes="pulsar-ingress-proxy/listener: external")
+    findings = scene(brokers(), text).findings()
+    assert addresses(findings) == {}
+    assert "its gateway gateway/edge/public is not seen" in told(findings)[0]
+
+
+def test_redirects_and_backends_of_no_weight_lead_nowhere() -> None:
+    text = route("HTTPRoute", "http", 8080)
+    redirect = text.replace("rules: [{", "rules: [{filters: [{type: RequestRedirect}], ")
+    assert addresses(scene(brokers(), gateway(), redirect).findings()) == {}
+    weights = text.replace("port: 8080}", "port: 8080}, {name: broker-1, port: 8080, weight: WEIGHT}")
+    assert addresses(scene(brokers(), gateway(), weights.replace("WEIGHT", "0")).findings()) != {}
+    assert addresses(scene(brokers(), gateway(), weights.replace("WEIGHT", "1")).findings()) == {}
+
+
+def test_sections_of_two_listeners_give_addresses_on_both() -> None:
+    text = gateway().replace("listener: external", "listener: 'http=external,https=partner'")
+    findings = scene(brokers(), text, route("HTTPRoute", "x", 8080).replace(", sectionName: x", "")).findings()
+    assert addresses(findings) == {"pulsar-broker-0": [f"http://{URL}"]}
+    assert addresses(findings, "partner") == {"pulsar-broker-0": [f"https://{URL}:8443"]}
+
+
+# Istio: a Gateway, its Service, and VirtualServices.
+
+ISTIO = """
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: pulsar, namespace: edge, annotations: {pulsar-ingress-proxy/listener: external}}
+spec:
+  selector: {istio: public}
+  servers:
+    - {port: {number: 80, name: http, protocol: HTTP}, hosts: ["*"], tls: {httpsRedirect: true}}
+    - {port: {number: 8443, name: https, protocol: HTTPS}, hosts: ["*"], tls: {mode: SIMPLE, credentialName: cert}}
+    - {port: {number: 9443, name: passthrough, protocol: TLS}, hosts: ["*"], tls: {mode: PASSTHROUGH}}
+    - {port: {number: 6652, name: ended, protocol: TLS}, hosts: ["*"], tls: {mode: SIMPLE, credentialName: cert}}
+    - {port: {number: 6650, name: tcp, protocol: TCP}, hosts: ["*"]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: public, namespace: edge}
+spec:
+  type: LoadBalancer
+  selector: {app: edge, istio: public}
+  ports:
+    - {name: http, port: 80, targetPort: 8080}
+    - {name: https, port: 443, targetPort: 8443}
+    - {name: passthrough, port: 6651, targetPort: 9443}
+    - {name: ended, port: 6652, targetPort: 16652}
+    - {name: tcp, port: 6650, targetPort: 6650}
+status: {loadBalancer: {ingress: [{hostname: lb.cloud.example}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: metrics, namespace: edge}
+spec: {selector: {app: edge}, ports: [{name: metrics, port: 15020}]}
+"""
+
+VIRTUAL_SERVICE = """
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: broker-0, namespace: pulsar}
+spec:
+  gateways: [edge/pulsar]
+  hosts: [HOST]
+  RULES
+"""
+
+TO_HTTP = "route: [{destination: {host: broker-0, port: {number: 8080}}}]"
+TO_TLS = "route: [{destination: {host: broker-0.pulsar.svc.cluster.local, port: {number: 6651}}}]"
+TO_PLAIN = "route: [{destination: {host: broker-0, port: {number: 6650}}}]"
+NO_LIST = "kubernetes: {gateways: []}"
+
+
+@pytest.mark.parametrize(
+    ("rules", "urls"),
+    [
+        pytest.param(f"http: [{{{TO_HTTP}}}]", [f"https://{URL}"], id="HTTPS, by the Service's port for that target"),
+        pytest.param(
+            f"http: [{{match: [{{uri: {{prefix: /}}}}], {TO_HTTP}}}]", [f"https://{URL}"], id="a match of all paths"
+        ),
+        pytest.param(
+            f"http: [{{match: [{{authority: {{exact: b0.example.com}}}}], {TO_HTTP}}}]",
+            [],
+            id="a host it does not have",
+        ),
+        pytest.param(
+            f"http: [{{match: [{{authority: {{exact: {URL}}}}}], {TO_HTTP}}}]", [f"https://{URL}"], id="a host it has"
+        ),
+        pytest.param(
+            f"tls: [{{match: [{{port: 9443, sniHosts: [{URL}]}}], {TO_TLS}}}]",
+            [f"pulsar+ssl://{URL}:6651"],
+            id="sniHosts",
+        ),
+        pytest.param(f"tls: [{{match: [{{port: 443, sniHosts: [{URL}]}}], {TO_TLS}}}]", [], id="another port"),
+        pytest.param(
+            f"tcp: [{{match: [{{port: 6652}}], {TO_PLAIN}}}]", [f"pulsar+ssl://{URL}:6652"], id="bytes behind TLS"
+        ),
+        pytest.param(f"tcp: [{{match: [{{port: 6650}}], {TO_PLAIN}}}]", [f"pulsar://{URL}:6650"], id="bytes"),
+        pytest.param(f"tcp: [{{match: [{{gateways: [mesh]}}], {TO_PLAIN}}}]", [], id="for the mesh alone"),
+        pytest.param("http: [{route: [{destination: {host: broker-0.other}}]}]", [], id="no Service of the cluster"),
+    ],
+)
+def test_a_virtual_service_of_one_broker(rules: str, urls: list[str]) -> None:
+    findings = scene(brokers(), ISTIO, fill(VIRTUAL_SERVICE, host=URL, rules=rules), changes=NO_LIST).findings()
+    assert addresses(findings).get("pulsar-broker-0", []) == urls
+    assert told(findings) == []
+
+
+def test_bytes_for_every_host_are_at_the_gateways_load_balancer() -> None:
+    text = fill(VIRTUAL_SERVICE, host="'*'", rules=f"tcp: [{{match: [{{port: 6650}}], {TO_PLAIN}}}]")
+    findings = scene(brokers(), ISTIO, text, changes=NO_LIST).findings()
+    assert addresses(findings) == {"pulsar-broker-0": ["pulsar://lb.cloud.example:6650"]}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "url", "said"),
+    [
+        pytest.param("", "", f"https://{URL}", None, id="targetPort to port"),
+        pytest.param(
+            "port: 443, targetPort: 8443", "port: 8443, targetPort: 1", f"https://{URL}:8443", None, id="by port"
+        ),
+        pytest.param(
+            "type: LoadBalancer", "type: NodePort", f"https://{URL}", None, id="a node's port that is not known"
+        ),
+        pytest.param(
+            "type: LoadBalancer\n  selector: {app: edge, istio: public}\n  ports:",
+            "type: NodePort\n  selector: {app: edge}\n  ports:\n    - {port: 8443, nodePort: 31443}",
+            f"https://{URL}:31443",
+            None,
+            id="a node's port",
+        ),
+        pytest.param(
+            "targetPort: 8443", "targetPort: 1", None, "no port of service/edge/public leads to port 8443", id="no"
+        ),
+        pytest.param(
+            "port: 80, targetPort: 8080",
+            "port: 444, targetPort: 8443",
+            None,
+            "ports 443, 444 of service/edge/public lead to port 8443 of gateway/edge/pulsar",
+            id="two ports lead there",
+        ),
+        pytest.param("app: edge, istio: public", "app: other", f"https://{URL}:8443", None, id="no Service is ours"),
+    ],
+)
+def test_the_ports_of_an_istio_gateway_go_through_its_service(
+    old: str, new: str, url: str | None, said: str | None
+) -> None:
+    text = fill(VIRTUAL_SERVICE, host=URL, rules=f"http: [{{{TO_HTTP}}}]")
+    istio = ISTIO.partition("---\napiVersion: v1\nkind: Service\nmetadata: {name: metrics")[0]
+    findings = scene(brokers(), istio.replace(old, new) if old else istio, text, changes=NO_LIST).findings()
+    assert addresses(findings) == ({"pulsar-broker-0": [url]} if url else {})
+    assert [str(said) in line for line in told(findings)] == ([True] if said else [])
+
+
+def test_where_our_labels_are_not_known_the_gateways_service_is_found_by_its_selector() -> None:
+    text = fill(VIRTUAL_SERVICE, host=URL, rules=f"http: [{{{TO_HTTP}}}]")
+    changes = "kubernetes: {gateways: [gateway/edge/pulsar]}"
+    findings = scene(brokers(), ISTIO, text, changes=changes, own=Own("edge")).findings()
+    assert addresses(findings) == {"pulsar-broker-0": [f"https://{URL}"]}
+
+
+# A Service for each broker that is reached from outside.
+
+OUTSIDE = """
+apiVersion: v1
+kind: Service
+metadata:
+  name: broker-0-outside
+  namespace: pulsar
+  annotations: {pulsar-ingress-proxy/listener: external, NOTES}
+spec:
+  type: TYPE
+  selector: {statefulset.kubernetes.io/pod-name: pulsar-broker-0}
+  ports: [PORTS]
+status: {loadBalancer: {ingress: [INGRESS]}}
+"""
+WEB_AND_BINARY = "{name: web, port: 80, targetPort: http, nodePort: 30080}, {name: tls, port: 6651, nodePort: 30651}"
+DNS = "external-dns.alpha.kubernetes.io/hostname: b0.example.com"
+
+
+@pytest.mark.parametrize(
+    ("type_", "notes", "ports", "ingress_", "urls"),
+    [
+        pytest.param(
+            "LoadBalancer",
+            "",
+            WEB_AND_BINARY,
+            "{hostname: lb.example}",
+            ["http://lb.example", "pulsar+ssl://lb.example:6651"],
+            id="a load balancer",
+        ),
+        pytest.param(
+            "LoadBalancer", DNS, "{port: 6650}", "{ip: 203.0.113.7}", ["pulsar://b0.example.com:6650"], id="with a name"
+        ),
+        pytest.param(
+            "LoadBalancer",
+            "pulsar-ingress-proxy/external-url: 'https://{host}'",
+            WEB_AND_BINARY,
+            "{hostname: lb.example}",
+            ["https://lb.example", "pulsar+ssl://lb.example:6651"],
+            id="that ends TLS for one of them",
+        ),
+        pytest.param(
+            "NodePort",
+            DNS,
+            WEB_AND_BINARY,
+            "",
+            ["http://b0.example.com:30080", "pulsar+ssl://b0.example.com:30651"],
+            id="nodes' ports, with a name",
+        ),
+        pytest.param(
+            "NodePort",
+            "pulsar-ingress-proxy/external-url: 'pulsar://node-1.example:30650'",
+            "{name: other, port: 9092}",
+            "",
+            ["pulsar://node-1.example:30650"],
+            id="nodes' ports, by annotation",
+        ),
+        pytest.param(
+            "LoadBalancer",
+            "",
+            "{port: 6650}, {name: kafka, port: 9092}, {port: 6650, protocol: UDP}",
+            "{ip: 203.0.113.7}",
+            ["pulsar://203.0.113.7:6650"],
+            id="ports that are no broker's",
+        ),
+    ],
+)
+def test_a_service_of_one_broker(type_: str, notes: str, ports: str, ingress_: str, urls: list[str]) -> None:
+    text = fill(OUTSIDE, type=type_, notes=notes, ports=ports, ingress=ingress_)
+    findings = scene(brokers(), text).findings()
+    assert addresses(findings) == {"pulsar-broker-0": urls}
+    assert told(findings) == []
+    assert findings.ingresses == ()  # it leads past every gateway
+
+
+@pytest.mark.parametrize(
+    ("type_", "ports", "ingress_", "said"),
+    [
+        pytest.param(
+            "NodePort", WEB_AND_BINARY, "", "nothing says by which host it is reached: annotate it", id="no host"
+        ),
+        pytest.param(
+            "LoadBalancer",
+            WEB_AND_BINARY,
+            "{ip: 203.0.113.7}, {ip: 203.0.113.8}",
+            "(203.0.113.7 or 203.0.113.8)",
+            id="two",
+        ),
+        pytest.param(
+            "LoadBalancer", "{name: kafka, port: 9092}", "{ip: 203.0.113.7}", "which of its ports is web", id="no port"
+        ),
+        pytest.param(
+            "LoadBalancer",
+            "{name: pulsar, port: 9, targetPort: 8443}",
+            "{ip: 203.0.113.7}",
+            "may be https or pulsar",
+            id="odd",
+        ),
+    ],
+)
+def test_a_service_that_says_too_little_gives_no_address_and_is_told(
+    type_: str, ports: str, ingress_: str, said: str
+) -> None:
+    findings = scene(brokers(), fill(OUTSIDE, type=type_, notes="", ports=ports, ingress=ingress_)).findings()
+    assert addresses(findings) == {}
+    assert [said in line for line in told(findings)] == [True]
+
+
+def test_the_configs_own_urls_say_what_a_port_is() -> None:
+    """Brokers on ports that nobody would know, behind the Service that the config names."""
+    unusual = brokers().replace("8080", "18000").replace("6650", "16500")
+    for name in ("http", "pulsar"):
+        unusual = unusual.replace(f"name: {name}, ", f"name: port-{name[0]}, ")
+    changes = "brokers: {webServiceUrl: ['http://pulsar-broker.pulsar:18000']}"
+    text = ingress(port="number: 18000")
+    assert addresses(scene(unusual, text, changes=changes).findings()) == {"pulsar-broker-0": [f"https://{URL}"]}
+    findings = scene(unusual, text).findings()
+    assert addresses(findings) == {}
+    assert "is neither known as web nor as binary" in told(findings)[0]
+
+
+def test_the_sidecar_dials_the_ports_behind_the_configs_urls() -> None:
+    mapped = brokers().replace("{name: http, port: 8080}", "{name: http, port: 80, targetPort: http}")
+    findings = scene(mapped, changes="brokers: {webServiceUrl: ['http://pulsar-broker.pulsar']}").findings()
+    name = "pulsar-broker-0.pulsar-broker.pulsar.svc.cluster.local"
+    assert addresses(findings, "internal")["pulsar-broker-0"] == [f"http://{name}:8080"]
+    assert findings.brokers[0].sources["internal", "http"] == ("derived", "pod/pulsar/pulsar-broker-0")
+    assert config().internal_listener_name == "internal"

@@ -1,0 +1,172 @@
+"""Which pods are brokers, and what they call themselves."""
+
+import pytest
+from scenes import POOL, brokers, objects, own_service, pod, scene, told
+
+from proxy.discovery.findings import Findings
+
+FULL = "pulsar-broker-0.pulsar-broker.pulsar.svc.cluster.local"
+
+SLICE = """
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: SERVICE-abc, namespace: pulsar, labels: {kubernetes.io/service-name: SERVICE}}
+addressType: IPv4
+ports: [{name: http, port: 8080}, {name: pulsar, port: 6650}]
+endpoints: [ENDPOINTS]
+"""
+
+
+def names(findings: Findings) -> list[tuple[str, ...]]:
+    return [broker.names for broker in findings.brokers]
+
+
+def slice_(endpoints: str, service: str = "pulsar-broker") -> str:
+    return SLICE.replace("SERVICE", service).replace("ENDPOINTS", endpoints)
+
+
+def test_a_pod_behind_the_services_name() -> None:
+    assert names(scene(brokers(1)).findings()) == [
+        (
+            FULL,
+            "pulsar-broker-0.pulsar-broker.pulsar.svc",
+            "pulsar-broker-0.pulsar-broker.pulsar",
+            "pulsar-broker-0.pulsar-broker",
+            "pulsar-broker-0",
+            "10.0.0.10",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "domain"),
+    [
+        ("http://pulsar-broker.pulsar:8080", "cluster.local"),
+        ("http://pulsar-broker.pulsar.svc:8080", "cluster.local"),
+        ("http://pulsar-broker.pulsar.svc.k8s.corp.example:8080", "k8s.corp.example"),
+        ("http://pulsar-broker-0.pulsar-broker.pulsar.svc.k8s.corp.example:8080", "k8s.corp.example"),
+    ],
+)
+def test_the_service_is_named_in_any_form_and_the_domain_is_the_urls(url: str, domain: str) -> None:
+    findings = scene(brokers(1), changes=f"brokers: {{webServiceUrl: ['{url}']}}").findings()
+    assert names(findings)[0][0] == f"pulsar-broker-0.pulsar-broker.pulsar.svc.{domain}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param(
+            "brokers: {webServiceUrl: ['http://pulsar.example.com']}",
+            "no URL of the config names a Service",
+            id="public",
+        ),
+        pytest.param(
+            "brokers: {webServiceUrl: ['http://10.0.0.1:8080']}", "no URL of the config names", id="an address"
+        ),
+        pytest.param(
+            "brokers: {webServiceUrl: ['http://nobody.pulsar']}", "service/pulsar/nobody is not there", id="no Service"
+        ),
+        pytest.param(
+            "{brokers: {webServiceUrl: ['http://pulsar-broker.pulsar']}, kubernetes: {brokerSelector: a=b}}",
+            "no pod in pulsar has the labels of kubernetes.brokerSelector",
+            id="no label",
+        ),
+    ],
+)
+def test_where_no_broker_is_found_it_is_told_why(changes: str, said: str) -> None:
+    findings = scene(brokers(1), changes=changes).findings()
+    assert findings.brokers == ()
+    assert [said in line for line in told(findings)] == [True]
+
+
+def test_a_service_without_pods_is_told() -> None:
+    assert told(scene(POOL).findings()) == ["brokers: service/pulsar/pulsar-broker leads to no pod: no broker is found"]
+
+
+def test_labels_may_say_who_is_a_broker_instead() -> None:
+    proxies = pod(5).replace("component: broker", "component: proxy")
+    findings = scene(brokers(1), proxies, changes="kubernetes: {brokerSelector: component in (proxy)}").findings()
+    assert [one[-1] for one in names(findings)] == ["10.0.0.15"]
+
+
+def test_a_pod_without_a_subdomain_is_dialled_by_its_address() -> None:
+    text = pod(0).replace("  hostname: pulsar-broker-0\n  subdomain: pulsar-broker\n", "")
+    findings = scene(POOL, text).findings()
+    assert names(findings) == [("10.0.0.10", "pulsar-broker-0")]
+    assert str(findings.brokers[0].listeners["internal"]["http"]) == "http://10.0.0.10:8080"
+
+
+def test_both_addresses_of_a_pod_count() -> None:
+    text = pod(0).replace("podIP: 10.0.0.10", "podIPs: [{ip: 10.0.0.10}, {ip: 'fd00:0:0::a'}]")
+    assert names(scene(POOL, text).findings())[0][-2:] == ("10.0.0.10", "[fd00::a]")
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_ended_is_no_broker(phase: str) -> None:
+    assert names(scene(POOL, pod(0).replace("Running", phase)).findings()) == []
+
+
+def test_where_pods_are_not_watched_endpoints_tell() -> None:
+    endpoints = """
+    {addresses: [10.0.0.10], hostname: pulsar-broker-0, targetRef: {kind: Pod, name: pulsar-broker-0}},
+    {addresses: [10.0.0.11], targetRef: {kind: Pod, name: pulsar-broker-1}, conditions: {ready: false}},
+    {addresses: [192.0.2.1]}
+    """
+    findings = scene(POOL, slice_(endpoints)).findings()
+    assert [one[0] for one in names(findings)] == ["192.0.2.1", FULL, "10.0.0.11"]
+    assert str(findings.brokers[0].listeners["internal"]["pulsar"]) == "pulsar://192.0.2.1:6650"
+
+
+def test_where_pods_are_watched_endpoints_of_pods_that_are_gone_tell_nothing() -> None:
+    endpoints = "{addresses: [10.0.0.99], targetRef: {kind: Pod, name: pulsar-broker-9}}, {addresses: [192.0.2.1]}"
+    world = scene(POOL, pod(0), slice_(endpoints))
+    assert [one[0] for one in names(world.findings())] == ["192.0.2.1", FULL]
+    world.remove("Pod", "pulsar", "pulsar-broker-0")
+    assert [one[0] for one in names(world.findings())] == ["192.0.2.1", "10.0.0.99"]
+
+
+def test_a_pod_that_is_about_to_end_leaves_its_service_to_the_next() -> None:
+    ingress = """
+    apiVersion: networking.k8s.io/v1
+    kind: Ingress
+    metadata: {name: only, namespace: pulsar, annotations: {pulsar-ingress-proxy/listener: external}}
+    spec:
+      ingressClassName: nginx
+      rules:
+        - host: only.example.com
+          http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: only, port: {name: http}}}}]}
+    """
+    service = (
+        own_service(0)
+        .replace("name: broker-0", "name: only")
+        .replace(", statefulset.kubernetes.io/pod-name: pulsar-broker-0", "")
+    )
+    world = scene(POOL, pod(0), service, ingress)
+
+    def holders() -> list[str]:
+        return [broker.names[-1] for broker in world.findings().brokers if "external" in broker.listeners]
+
+    assert holders() == ["10.0.0.10"]
+    for obj in objects(pod(0, "deletionTimestamp: 2026-01-01T00:00:00Z")):
+        assert world.put(obj)
+    assert holders() == ["10.0.0.10"]  # nobody else is there
+    for obj in objects(pod(1)):
+        assert world.put(obj)
+    assert holders() == ["10.0.0.11"]
+    assert [len(broker.listeners) for broker in world.findings().brokers] == [1, 2]  # it still answers to its names
+
+
+def test_a_service_without_a_selector_leads_where_its_endpoints_do() -> None:
+    manual = """
+    apiVersion: v1
+    kind: Service
+    metadata:
+      name: manual
+      namespace: pulsar
+      annotations: {pulsar-ingress-proxy/listener: external}
+    spec: {type: LoadBalancer, ports: [{name: http, port: 8080}]}
+    status: {loadBalancer: {ingress: [{ip: 203.0.113.7}]}}
+    """
+    endpoint = "{addresses: [10.0.0.11], targetRef: {kind: Pod, name: pulsar-broker-1}}"
+    findings = scene(brokers(2), manual, slice_(endpoint, "manual")).findings()
+    assert ["external" in broker.listeners for broker in findings.brokers] == [False, True]

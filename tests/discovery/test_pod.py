@@ -1,0 +1,139 @@
+"""What the sidecar knows of the pod it is in, and whom it asks for that."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from fake_api import FakeApi, says, serving_api
+
+from proxy.config import load_mapping
+from proxy.discovery.cluster import Cluster, Refused
+from proxy.discovery.credentials import Credentials
+from proxy.discovery.pod import own_pod
+from proxy.discovery.zone import in_zone
+from proxy.snapshot import build
+
+POD = "/api/v1/namespaces/pulsar/pods/gateway-0"
+NODE = "/api/v1/nodes/node-7"
+ZONE = "topology.kubernetes.io/zone"
+
+
+@pytest.fixture(autouse=True)
+def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("POD_NAME", "POD_NAMESPACE", "NODE_NAME", "NODE_ZONE", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with serving_api(FakeApi()) as one:
+        collection, _, name = POD.rpartition("/")
+        one.objects[collection][name] = {
+            "metadata": {"name": name, "labels": {"istio": "ingressgateway"}},
+            "spec": {"nodeName": "node-7"},
+        }
+        one.objects["/api/v1/nodes"]["node-7"] = {"metadata": {"name": "node-7", "labels": {ZONE: "eu-1a"}}}
+        yield one
+
+
+@pytest.fixture
+async def cluster(api: FakeApi, tmp_path: Path) -> AsyncIterator[Cluster]:
+    one = Cluster(Credentials(str(api.kubeconfig(tmp_path))))
+    await one.connect()
+    yield one
+    await one.close()
+
+
+def asked(api: FakeApi) -> list[str]:
+    return [request.path for request in api.requests]
+
+
+async def test_the_downward_api_tells_all_and_nobody_is_asked(
+    api: FakeApi, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = tmp_path / "labels"
+    labels.write_text('app.kubernetes.io/name="gateway"\nistio="ingressgateway"\nempty=""\n')
+    monkeypatch.setenv("POD_NAMESPACE", "gateways")
+    monkeypatch.setenv("NODE_ZONE", "eu-1b")
+    pod = await own_pod(cluster, with_zone=True, labels_file=labels)
+    assert pod.own.namespace == "gateways"
+    assert pod.own.labels == {"app.kubernetes.io/name": "gateway", "istio": "ingressgateway", "empty": ""}
+    assert pod.zone == "eu-1b"
+    assert asked(api) == []
+
+
+async def test_newer_clusters_have_the_zone_among_the_labels(api: FakeApi, cluster: Cluster, tmp_path: Path) -> None:
+    labels = tmp_path / "labels"
+    labels.write_text(f'{ZONE}="eu-1c"\n')
+    assert (await own_pod(cluster, with_zone=True, labels_file=labels)).zone == "eu-1c"
+    assert asked(api) == []
+
+
+async def test_else_one_get_on_the_pod_and_one_on_its_node(
+    api: FakeApi, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_NAME", "gateway-0")
+    pod = await own_pod(cluster, with_zone=True, labels_file=tmp_path / "none")
+    assert (pod.own.namespace, pod.own.labels, pod.zone) == ("pulsar", {"istio": "ingressgateway"}, "eu-1a")
+    assert asked(api) == [POD, NODE]
+
+
+async def test_no_zone_is_looked_for_where_none_is_wanted(
+    api: FakeApi, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_NAME", "gateway-0")
+    assert (await own_pod(cluster, with_zone=False, labels_file=tmp_path / "none")).zone is None
+    assert asked(api) == [POD]
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_what_may_not_be_read_is_done_without_and_told(
+    api: FakeApi,
+    cluster: Cluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+) -> None:
+    monkeypatch.setenv("POD_NAME", "gateway-0")
+    monkeypatch.setenv("NODE_NAME", "node-7")
+    api.script[POD].append(says(status, "pods is not for you"))
+    api.script[NODE].append(says(status, "nodes is not for you"))
+    pod = await own_pod(cluster, with_zone=True, labels_file=tmp_path / "none")
+    assert (pod.own.labels, pod.zone) == ({}, None)
+    assert "pods is not for you; selectors are matched to no labels" in caplog.text
+    assert "nodes is not for you; no zone is told" in caplog.text
+    assert "the zone of node node-7 is not known: set NODE_ZONE" in caplog.text
+
+
+async def test_an_api_server_that_is_away_has_to_be_waited_for(
+    api: FakeApi, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_NAME", "gateway-0")
+    api.script[POD].append(says(503))
+    with pytest.raises(Refused):
+        await own_pod(cluster, with_zone=False, labels_file=tmp_path / "none")
+
+
+async def test_outside_of_any_pod_nobody_is_asked(api: FakeApi, cluster: Cluster, tmp_path: Path) -> None:
+    pod = await own_pod(cluster, with_zone=False, labels_file=tmp_path / "none")
+    assert (pod.own.namespace, pod.own.labels) == ("pulsar", {})
+    assert asked(api) == []
+
+
+def test_the_zone_stands_at_every_door_that_does_not_say_it_itself() -> None:
+    config = load_mapping(
+        {
+            "brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]},
+            "kubernetes": {"zoneProperty": "rack"},
+            "ingresses": [
+                {"name": "plain", "listener": "external", "lookupProperties": {"tier": "gold"}},
+                {"name": "fixed", "listener": "external", "lookupProperties": {"rack": "eu-1z"}},
+            ],
+        }
+    )
+    found = {ingress.name: ingress.lookup_properties for ingress in in_zone(build(config), "eu-1a").ingresses}
+    assert found == {"plain": {"rack": "eu-1a", "tier": "gold"}, "fixed": {"rack": "eu-1z"}}
+    without = config.model_copy(update={"kubernetes": config.kubernetes.model_copy(update={"zone_property": None})})
+    snapshot = build(without)
+    assert in_zone(snapshot, "eu-1a") is snapshot

@@ -1,0 +1,321 @@
+"""List and watch: what is heard, and what becomes of every way in which an API server can stop talking."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from fake_api import INGRESSES, FakeApi, answers, says, serving_api
+
+from proxy.discovery.cluster import Cluster, Object, Patience, Refused
+from proxy.discovery.credentials import Credentials
+from proxy.discovery.kinds import BY_NAME, Kind
+from proxy.discovery.watch import Pauses, Recovery, Watch
+
+QUICK = Patience(first_pause=0.01, longest_pause=0.02, watch=5)
+
+
+class Heard:
+    """All that a watch has told, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, ...]] = []
+        self.objects: list[Object] = []
+        self._more = asyncio.Event()
+
+    def _tell(self, *words: str) -> None:
+        self.told.append(words)
+        self._more.set()
+
+    def put(self, obj: Object) -> None:
+        self.objects.append(obj)
+        self._tell("put", obj["metadata"]["name"])
+
+    def remove(self, kind: Kind, namespace: str, name: str) -> None:
+        self._tell("remove", name)
+
+    def listed(self, watch: Watch) -> None:
+        self._tell("listed")
+
+    def opened(self, watch: Watch) -> None:
+        self._tell("opened")
+
+    def ended(self, watch: Watch) -> None:
+        self._tell("ended")
+
+    def refused(self, watch: Watch, refused: Refused) -> None:
+        self._tell("refused", refused.reason)
+
+    async def until(self, *words: str, times: int = 1) -> None:
+        while self.told.count(words) < times:
+            self._more.clear()
+            await self._more.wait()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with serving_api(FakeApi(INGRESSES)) as one:
+        yield one
+
+
+@asynccontextmanager
+async def watching(
+    api: FakeApi, folder: Path, patience: Patience = QUICK, kind: str = "Ingress", **user: str
+) -> AsyncIterator[tuple[Heard, asyncio.Task[None]]]:
+    heard = Heard()
+    cluster = Cluster(Credentials(str(api.kubeconfig(folder, **user))), patience)
+    known = BY_NAME[kind]
+    watch = Watch(cluster, known, known.versions[0], "pulsar", heard, Recovery())
+    task = asyncio.create_task(watch.run())
+    try:
+        yield heard, task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await cluster.close()
+
+
+async def test_objects_are_listed_by_pages_and_then_watched(api: FakeApi, tmp_path: Path) -> None:
+    api.page = 2
+    for number in range(5):
+        await api.put(INGRESSES, f"door-{number}", spec={})
+    async with watching(api, tmp_path) as (heard, _):
+        await heard.until("opened")
+        await api.put(INGRESSES, "door-1", spec={"changed": True})
+        await api.put(INGRESSES, "late", spec={})
+        await api.delete(INGRESSES, "door-0")
+        await heard.until("remove", "door-0")
+    assert heard.told == [
+        *[("put", f"door-{number}") for number in range(5)],
+        ("listed",),
+        ("opened",),
+        ("put", "door-1"),
+        ("put", "late"),
+        ("remove", "door-0"),
+    ]
+    assert {(each["apiVersion"], each["kind"]) for each in heard.objects} == {("networking.k8s.io/v1", "Ingress")}
+    watch = await api.watched(INGRESSES)
+    assert (watch.query["allowWatchBookmarks"], watch.since) == ("true", "105")
+    assert {request.headers["Authorization"] for request in api.requests} == {"Bearer secret"}
+
+
+async def test_a_watch_that_ends_goes_on_from_the_last_version_bookmarks_included(api: FakeApi, tmp_path: Path) -> None:
+    async with watching(api, tmp_path) as (heard, _):
+        await (await api.watched(INGRESSES)).tell("BOOKMARK", {"metadata": {"resourceVersion": "170"}})
+        (await api.watched(INGRESSES)).end()
+        assert (await api.watched(INGRESSES, 2)).since == "170"
+        await heard.until("opened", times=2)
+    assert heard.told == [("listed",), ("opened",), ("ended",), ("opened",)]
+    assert api.lists(INGRESSES) == 1
+
+
+async def expire_by_status(api: FakeApi) -> None:
+    api.script[INGRESSES].append(says(410, "too old resource version"))
+    (await api.watched(INGRESSES)).cut()
+
+
+async def expire_by_event(api: FakeApi) -> None:
+    status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
+    await (await api.watched(INGRESSES)).tell("ERROR", status)
+
+
+@pytest.mark.parametrize("expire", [expire_by_status, expire_by_event])
+async def test_what_is_listed_after_an_expiry_is_held_against_what_is_known(
+    api: FakeApi, tmp_path: Path, expire: Callable[[FakeApi], Awaitable[None]]
+) -> None:
+    for name in ("same", "changed", "gone"):
+        await api.put(INGRESSES, name)
+    async with watching(api, tmp_path) as (heard, _):
+        await heard.until("opened")
+        api.is_quiet = True
+        await api.put(INGRESSES, "changed")
+        await api.put(INGRESSES, "new")
+        await api.delete(INGRESSES, "gone")
+        await expire(api)
+        await heard.until("opened", times=2)
+    assert ("refused", "expired") in heard.told
+    told = heard.told[heard.told.index(("refused", "expired")) + 1 :]
+    assert told == [("put", "changed"), ("put", "new"), ("remove", "gone"), ("listed",), ("opened",)]
+
+
+async def test_a_list_whose_next_page_has_expired_is_begun_anew(api: FakeApi, tmp_path: Path) -> None:
+    api.page = 1
+    for name in ("one", "two"):
+        await api.put(INGRESSES, name)
+
+    async def first_page(request: web.Request) -> web.StreamResponse:
+        metadata = {"resourceVersion": "100", "continue": "1"}
+        return web.json_response({"metadata": metadata, "items": [api.objects[INGRESSES]["one"]]})
+
+    api.script[INGRESSES].extend([first_page, says(410, "the provided continue parameter is too old")])
+    async with watching(api, tmp_path) as (heard, _):
+        await heard.until("opened")
+    assert heard.told == [("put", "one"), ("refused", "expired"), ("put", "two"), ("listed",), ("opened",)]
+
+
+async def test_a_throttled_request_is_made_again_when_the_server_says(api: FakeApi, tmp_path: Path) -> None:
+    order: list[str] = []
+
+    async def busy(request: web.Request) -> web.StreamResponse:
+        asyncio.get_running_loop().call_later(0.9, order.append, "almost a second")
+        return await says(429, "too many requests", Retry_After="1")(request)
+
+    api.script[INGRESSES].append(busy)
+    async with watching(api, tmp_path) as (heard, _):
+        await api.asked(INGRESSES, 2)
+        order.append("asked again")
+        await heard.until("opened")
+    assert order == ["almost a second", "asked again"]
+    assert heard.told[0] == ("refused", "throttled")
+
+
+async def test_a_watch_that_has_gone_silent_is_given_up(api: FakeApi, tmp_path: Path) -> None:
+    patience = Patience(first_pause=0.01, longest_pause=0.02, silence=0.2)
+    async with watching(api, tmp_path, patience) as (heard, _):
+        await (await api.watched(INGRESSES)).tell("BOOKMARK", {"metadata": {"resourceVersion": "150"}})
+        assert (await api.watched(INGRESSES, 2)).since == "150"
+    assert heard.told[:3] == [("listed",), ("opened",), ("refused", "silent")]
+    assert api.lists(INGRESSES) == 1
+
+
+EVENT = json.dumps(
+    {"type": "ADDED", "object": {"metadata": {"name": "half", "resourceVersion": "130"}, "spec": {"rules": []}}}
+).encode()
+
+
+@pytest.mark.parametrize(
+    ("data", "is_cut", "reason"),
+    [
+        (EVENT[:40], True, "closed"),
+        (EVENT[:40], False, "garbled"),
+        (b"<html>\n", False, "garbled"),
+        (b"[]\n", False, "garbled"),
+        (b'{"type": "ADDED"}\n', False, "garbled"),
+        (b'{"type": "ADDED", "object": {"metadata": {}}}\n', False, "garbled"),
+        (b'{"type": "RENAMED", "object": {}}\n', False, "garbled"),
+    ],
+    ids=["half, by a crash", "half, in good order", "HTML", "no object", "no subject", "no name", "no event"],
+)
+async def test_half_an_event_is_none_and_nothing_is_lost(
+    api: FakeApi, tmp_path: Path, data: bytes, is_cut: bool, reason: str
+) -> None:
+    async with watching(api, tmp_path) as (heard, _):
+        watch = await api.watched(INGRESSES)
+        await api.put(INGRESSES, "whole")
+        await heard.until("put", "whole")
+        await watch.send(data)
+        watch.cut() if is_cut else watch.end()
+        again = await api.watched(INGRESSES, 2)
+    assert again.since == "101"
+    assert heard.told[:4] == [("listed",), ("opened",), ("put", "whole"), ("refused", reason)]
+
+
+async def test_an_error_in_a_watch_has_it_listed_anew(api: FakeApi, tmp_path: Path) -> None:
+    async with watching(api, tmp_path) as (heard, _):
+        status = {"code": 504, "reason": "Timeout", "message": "Too large resource version: 100, current: 9"}
+        await (await api.watched(INGRESSES)).tell("ERROR", status)
+        await api.watched(INGRESSES, 2)
+    assert heard.told[:4] == [("listed",), ("opened",), ("refused", "refused"), ("listed",)]
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(401, "unauthorized"), (403, "forbidden"), (400, "refused"), (500, "unreachable"), (503, "unreachable")],
+)
+async def test_whatever_is_refused_is_tried_again(api: FakeApi, tmp_path: Path, status: int, reason: str) -> None:
+    api.script[INGRESSES].extend([says(status)] * 3)
+    async with watching(api, tmp_path) as (heard, _):
+        await heard.until("opened")
+    assert heard.told == [*[("refused", reason)] * 3, ("listed",), ("opened",)]
+
+
+async def test_what_is_no_list_is_tried_again(api: FakeApi, tmp_path: Path) -> None:
+    for text in ("<html>", "[]", "{}", '{"items": [{}], "metadata": {"resourceVersion": "1"}}', '{"items": []}'):
+        api.script[INGRESSES].append(answers(text))
+    async with watching(api, tmp_path) as (heard, _):
+        await heard.until("opened")
+    assert heard.told == [*[("refused", "garbled")] * 5, ("listed",), ("opened",)]
+
+
+async def test_a_watch_that_is_refused_goes_on_without_a_list(api: FakeApi, tmp_path: Path) -> None:
+    async with watching(api, tmp_path) as (heard, _):
+        await api.watched(INGRESSES)
+        api.script[INGRESSES].append(says(403))
+        (await api.watched(INGRESSES)).cut()
+        await api.watched(INGRESSES, 2)
+    assert ("refused", "forbidden") in heard.told
+    assert api.lists(INGRESSES) == 1
+
+
+async def test_watches_that_end_at_once_count_as_failures(api: FakeApi, tmp_path: Path) -> None:
+    async with watching(api, tmp_path) as (heard, _):
+        for times in (1, 2, 3):
+            (await api.watched(INGRESSES, times)).end()
+        await heard.until("refused", "closed", times=3)
+    assert ("ended",) not in heard.told
+
+
+async def test_an_api_server_that_is_away_is_tried_until_it_is_back(tmp_path: Path) -> None:
+    api = FakeApi(INGRESSES)
+    async with serving_api(api):
+        await api.put(INGRESSES, "door")
+    async with watching(api, tmp_path) as (heard, _):
+        await heard.until("refused", "unreachable", times=3)
+        async with serving_api(api, api.port):
+            await heard.until("opened")
+            assert heard.told[-3:] == [("put", "door"), ("listed",), ("opened",)]
+
+
+async def test_a_kind_whose_definition_is_gone_is_forgotten(api: FakeApi, tmp_path: Path) -> None:
+    routes = "/apis/gateway.networking.k8s.io/v1/namespaces/pulsar/httproutes"
+    api.define("gateway.networking.k8s.io", "v1", "httproutes")
+    await api.put(routes, "route")
+    async with watching(api, tmp_path, kind="HTTPRoute") as (heard, task):
+        watch = await api.watched(routes)
+        api.undefine("gateway.networking.k8s.io")
+        watch.cut()
+        await task
+    assert heard.told[-1] == ("remove", "route")
+
+
+async def test_a_404_of_somebody_else_makes_nobody_forget(api: FakeApi, tmp_path: Path) -> None:
+    routes = "/apis/gateway.networking.k8s.io/v1/namespaces/pulsar/httproutes"
+    api.define("gateway.networking.k8s.io", "v1", "httproutes")
+    await api.put(routes, "route")
+    async with watching(api, tmp_path, kind="HTTPRoute") as (heard, _):
+        await api.watched(routes)
+        api.script[routes].append(says(404))
+        (await api.watched(routes)).cut()
+        await api.watched(routes, 2)
+    assert ("remove", "route") not in heard.told
+    assert ("refused", "absent") in heard.told
+
+
+async def test_a_token_that_is_not_taken_any_longer_is_read_again(api: FakeApi, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+    async with watching(api, tmp_path, tokenFile=str(token)):
+        watch = await api.watched(INGRESSES)
+        token.write_text("new")
+        api.script[INGRESSES].append(says(401, "Unauthorized"))
+        watch.cut()
+        await api.watched(INGRESSES, 2)
+    tokens = [request.headers["Authorization"] for request in api.requests]
+    assert (tokens[0], tokens[-1]) == ("Bearer old", "Bearer new")
+    assert api.lists(INGRESSES) == 1
+
+
+def test_pauses_grow_to_their_longest_and_differ() -> None:
+    for _ in range(100):
+        pauses = Pauses(0.5, 30)
+        waits = [pauses.next() for _ in range(2000)]
+        for number, wait in enumerate(waits[:7]):
+            longest = min(30, 0.5 * 2**number)
+            assert longest / 2 <= wait <= longest
+        assert max(waits) <= 30
+    assert len(set(waits)) > 1000

@@ -1,0 +1,385 @@
+"""All kinds together: when conclusions are drawn, how many, and what metrics and log say of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from fake_api import BUILT_IN, INGRESSES, FakeApi, door, says, serving_api
+
+from proxy.config import load_mapping
+from proxy.discovery.cluster import Cluster, Patience
+from proxy.discovery.credentials import Credentials
+from proxy.discovery.findings import Findings
+from proxy.discovery.watching import Watching
+from proxy.discovery.world import World
+from proxy.observe.metrics import Labels, Metrics
+
+QUICK = Patience(first_pause=0.01, longest_pause=0.02, absent=0.02, gather=0.01)
+GATEWAY_API = "gateway.networking.k8s.io"
+PODS = BUILT_IN["Pod"].format("pulsar")
+ROUTES = f"/apis/{GATEWAY_API}/v1/namespaces/pulsar/httproutes"
+
+
+class News:
+    """What was found, each time it was another."""
+
+    def __init__(self) -> None:
+        self.all: list[Findings] = []
+        self.zones: list[str | None] = []
+        self._more = asyncio.Event()
+
+    def __call__(self, findings: Findings, zone: str | None) -> None:
+        self.all.append(findings)
+        self.zones.append(zone)
+        self._more.set()
+
+    async def number(self, count: int) -> Findings:
+        while len(self.all) < count:
+            self._more.clear()
+            await self._more.wait()
+        return self.all[count - 1]
+
+    @property
+    def hosts(self) -> list[list[str]]:
+        return [sorted(host for ingress in found.ingresses for host in ingress.hosts) for found in self.all]
+
+
+class Log(logging.Handler):
+    """What is logged, for a test to wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self._more = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+        self._more.set()
+
+    async def until(self, text: str) -> None:
+        while not any(text in line for line in self.lines):
+            self._more.clear()
+            await self._more.wait()
+
+
+@pytest.fixture
+def said() -> Iterator[Log]:
+    logger, one = logging.getLogger("proxy.discovery"), Log()
+    level = logger.level
+    logger.addHandler(one)
+    logger.setLevel(logging.INFO)
+    yield one
+    logger.removeHandler(one)
+    logger.setLevel(level)
+
+
+class Telling(dict[Labels, float]):
+    """The values of a metric, whose changes can be waited for."""
+
+    def __init__(self) -> None:
+        self.changed = asyncio.Event()
+
+    def __missing__(self, labels: Labels) -> float:
+        return 0
+
+    def __setitem__(self, labels: Labels, value: float) -> None:
+        super().__setitem__(labels, value)
+        self.changed.set()
+
+    def pop(self, labels: Labels, default: Any = None) -> Any:
+        self.changed.set()
+        return super().pop(labels, default)
+
+
+class Watched:
+    """A cluster that is watched, and what has come of it so far."""
+
+    def __init__(self, cluster: Cluster, **kubernetes: Any) -> None:
+        config = load_mapping(
+            {
+                "brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]},
+                "kubernetes": {"enabled": True, **kubernetes},
+            }
+        )
+        self.metrics = Metrics("pulsar")
+        self._synced = self.metrics.discovery_synced.values = Telling()
+        self._refused = self.metrics.discovery_restarts.values = Telling()
+        self.news = News()
+        self.task = asyncio.create_task(Watching(config, cluster, self.metrics, self.news).run())
+
+    def synced(self, kind: str) -> float | None:
+        return self._synced.get((kind,))
+
+    async def until_synced(self, kind: str, value: float | None = 1) -> None:
+        while self.synced(kind) != value:
+            self._synced.changed.clear()
+            await self._synced.changed.wait()
+
+    async def until_refused(self, kind: str, reason: str, times: int = 1) -> None:
+        while self._refused[kind, reason] < times:
+            self._refused.changed.clear()
+            await self._refused.changed.wait()
+
+
+@asynccontextmanager
+async def watching(api: FakeApi, folder: Path, patience: Patience = QUICK, **kubernetes: Any) -> AsyncIterator[Watched]:
+    cluster = Cluster(Credentials(str(api.kubeconfig(folder))), patience)
+    await cluster.connect()
+    watched = Watched(cluster, **kubernetes)
+    try:
+        yield watched
+    finally:
+        watched.task.cancel()
+        await asyncio.gather(watched.task, return_exceptions=True)
+        await cluster.close()
+
+
+@pytest.fixture
+async def api(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApi]:
+    for name in ("POD_NAME", "POD_NAMESPACE", "NODE_ZONE", "NODE_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    one = FakeApi()
+    one.serve_built_in()
+    async with serving_api(one):
+        yield one
+
+
+async def test_nothing_is_concluded_before_everything_was_seen(api: FakeApi, tmp_path: Path) -> None:
+    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+    api.script[PODS].extend([says(500)] * 3)
+    async with watching(api, tmp_path) as watched:
+        await watched.news.number(1)
+        for kind in BUILT_IN:
+            await watched.until_synced(kind)
+    assert watched.news.hosts == [["pulsar.example.com"]]
+    assert watched.metrics.discovery_restarts.values["Pod", "unreachable"] == 3
+    assert dict(watched.metrics.discovery_synced.values) == {}
+
+
+async def test_an_empty_cluster_is_news_too(api: FakeApi, tmp_path: Path) -> None:
+    async with watching(api, tmp_path) as watched:
+        assert (await watched.news.number(1)).ingresses == ()
+
+
+async def test_changes_that_come_together_are_one(api: FakeApi, tmp_path: Path) -> None:
+    patience = Patience(first_pause=0.01, absent=1, gather=0.3)
+    async with watching(api, tmp_path, patience) as watched:
+        await watched.news.number(1)
+        for number in range(20):
+            await api.put(INGRESSES, f"door-{number}", **door(f"pulsar-{number}.example.com"))
+        assert len((await watched.news.number(2)).ingresses) == 20
+        await api.delete(INGRESSES, "door-7")
+        assert len((await watched.news.number(3)).ingresses) == 19
+
+
+async def test_what_changes_nothing_is_no_news(api: FakeApi, tmp_path: Path) -> None:
+    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+    async with watching(api, tmp_path) as watched:
+        await watched.news.number(1)
+        await api.watched(INGRESSES)
+        parts = door("pulsar.example.com")
+        await api.put(INGRESSES, "public", **parts, status={"loadBalancer": {}})
+        parts["metadata"]["labels"] = {"team": "messaging"}
+        await api.put(INGRESSES, "public", **parts)
+        await api.put(INGRESSES, "unrelated", spec={"rules": [{"host": "shop.example.com"}]})
+        await api.put(INGRESSES, "public", **door("other.example.com"))
+        await watched.news.number(2)
+    assert watched.news.hosts == [["pulsar.example.com"], ["other.example.com"]]
+
+
+async def test_kinds_that_the_cluster_lacks_are_told_in_one_line_and_taken_up_when_they_come(
+    api: FakeApi, tmp_path: Path, said: Log
+) -> None:
+    async with watching(api, tmp_path) as watched:
+        await watched.news.number(1)
+        assert watched.synced("HTTPRoute") is None
+        api.define(GATEWAY_API, "v1", "gateways", "httproutes")
+        await watched.until_synced("HTTPRoute")
+        await watched.until_synced("Gateway")
+        api.undefine(GATEWAY_API)
+        for path in [path for path in api.watches if GATEWAY_API in path]:
+            for watch in api.open(path):
+                watch.cut()
+        await watched.until_synced("HTTPRoute", None)
+        await watched.until_synced("Gateway", None)
+        api.define(GATEWAY_API, "v1", "httproutes")
+        await watched.until_synced("HTTPRoute")
+    assert said.lines[0] == (
+        "the cluster has no Gateway, HTTPRoute, TLSRoute, TCPRoute, IstioGateway, VirtualService; taken up once it has"
+    )
+    assert sorted(said.lines[1:]) == [
+        "the cluster has Gateway now",
+        "the cluster has HTTPRoute now",
+        "the cluster has HTTPRoute now",
+        "the cluster has no Gateway; taken up once it has",
+        "the cluster has no HTTPRoute; taken up once it has",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("versions", "asked"),
+    [(["v1alpha2", "v1"], "v1"), (["v1alpha2", "v1alpha3"], "v1alpha3"), (["v1alpha2"], "v1alpha2")],
+)
+async def test_a_kind_is_read_in_the_best_version_that_is_served(
+    api: FakeApi, tmp_path: Path, versions: list[str], asked: str
+) -> None:
+    for version in versions:
+        api.define(GATEWAY_API, version, "tlsroutes")
+    async with watching(api, tmp_path) as watched:
+        await watched.news.number(1)
+        await watched.until_synced("TLSRoute")
+    paths = {request.path for request in api.requests if request.path.endswith("/tlsroutes")}
+    assert paths == {f"/apis/{GATEWAY_API}/{asked}/namespaces/pulsar/tlsroutes"}
+
+
+async def test_a_kind_that_may_not_be_read_is_told_once_and_keeps_nobody_waiting(
+    api: FakeApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+    api.script[PODS].extend([says(403, "pods is forbidden")] * 4)
+    async with watching(api, tmp_path) as watched:
+        await watched.news.number(1)
+        await api.asked(PODS, 4)
+        await watched.until_synced("Ingress")
+        assert watched.synced("Pod") == 0
+        await watched.until_synced("Pod")
+    assert [record.getMessage() for record in caplog.records] == [
+        "pods is forbidden: see deploy/rbac.yaml for what the sidecar has to be allowed"
+    ]
+    assert watched.metrics.discovery_restarts.values["Pod", "forbidden"] == 4
+
+
+async def test_a_cluster_that_tells_nobody_which_kinds_it_has_is_tried(api: FakeApi, tmp_path: Path) -> None:
+    api.define(GATEWAY_API, "v1", "httproutes")
+    api.script[f"/apis/{GATEWAY_API}"].append(says(403))
+    async with watching(api, tmp_path) as watched:
+        await watched.until_synced("HTTPRoute")
+
+
+async def test_a_kind_that_fails_for_good_is_waited_for_and_then_done_without(
+    api: FakeApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where the webhook is down that converts it."""
+    api.define(GATEWAY_API, "v1", "httproutes")
+    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+    api.script[ROUTES].extend([says(500, "conversion webhook failed")] * 1000)
+    patience = Patience(first_pause=0.01, longest_pause=0.02, rest=0.2)
+    async with watching(api, tmp_path, patience) as watched:
+        await watched.news.number(1)
+        assert watched.synced("HTTPRoute") == 0
+        api.script[ROUTES].clear()
+        await watched.until_synced("HTTPRoute")
+    assert watched.news.hosts == [["pulsar.example.com"]]
+    assert "HTTPRoute: not seen yet; going on without" in caplog.text
+
+
+async def test_half_a_world_is_no_world_where_the_api_server_dies_meanwhile(tmp_path: Path) -> None:
+    api = FakeApi()
+    api.serve_built_in()
+    patience = Patience(first_pause=0.01, longest_pause=0.02, rest=0.2)
+    dying = asyncio.Event()
+
+    async def late(request: web.Request) -> web.StreamResponse:
+        await dying.wait()
+        return await says(503)(request)
+
+    async with AsyncExitStack() as stack:
+        async with serving_api(api):
+            await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+            api.script[PODS].append(late)
+            api.script[f"/apis/{GATEWAY_API}"].append(late)
+            watched = await stack.enter_async_context(watching(api, tmp_path, patience))
+            await api.watched(INGRESSES)
+            dying.set()
+        await watched.until_refused("Ingress", "unreachable", times=30)
+        assert watched.news.all == []
+        async with serving_api(api, api.port):
+            await watched.news.number(1)
+    assert watched.news.hosts == [["pulsar.example.com"]]
+
+
+async def test_while_the_api_server_is_away_what_is_known_stays(tmp_path: Path, said: Log) -> None:
+    api = FakeApi()
+    api.serve_built_in()
+    async with AsyncExitStack() as stack:
+        async with serving_api(api):
+            await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+            watched = await stack.enter_async_context(watching(api, tmp_path))
+            await watched.news.number(1)
+            for kind in BUILT_IN:
+                await watched.until_synced(kind)
+        await watched.until_refused("Ingress", "unreachable")
+        assert watched.synced("Ingress") == 0
+        await api.put(INGRESSES, "second", **door("second.example.com"))
+        async with serving_api(api, api.port):
+            await watched.news.number(2)
+            await said.until("the API server is back")
+    assert watched.news.hosts == [["pulsar.example.com"], ["pulsar.example.com", "second.example.com"]]
+    away, back = [line for line in said.lines if "the cluster has" not in line]
+    assert away.startswith("the API server cannot be reached: ")
+    assert away.endswith("; what is known stays in force")
+    assert back == "the API server is back"
+
+
+async def test_every_namespace_is_watched_and_a_kind_is_synced_when_all_are(api: FakeApi, tmp_path: Path) -> None:
+    api.serve_built_in("other")
+    elsewhere = BUILT_IN["Ingress"].format("other")
+    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+    await api.put(elsewhere, "public", **door("other.example.com"))
+    async with watching(api, tmp_path, namespaces=["pulsar", "other"]) as watched:
+        await watched.news.number(1)
+        await watched.until_synced("Ingress")
+        api.script[elsewhere].extend([says(403)] * 2)
+        (await api.watched(elsewhere)).cut()
+        await watched.until_synced("Ingress", 0)
+        await watched.until_synced("Ingress")
+        api.script[elsewhere].append(says(410))
+        (await api.watched(elsewhere, 2)).cut()
+        await api.watched(elsewhere, 3)
+        await api.delete(elsewhere, "public")
+        await watched.news.number(2)
+    assert watched.news.hosts == [["other.example.com", "pulsar.example.com"], ["pulsar.example.com"]]
+
+
+async def test_the_zone_comes_with_the_news(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_ZONE", "eu-1a")
+    async with watching(api, tmp_path, zoneProperty="rack") as watched:
+        await watched.news.number(1)
+    assert watched.news.zones == ["eu-1a"]
+
+
+async def test_the_own_pod_is_asked_for_until_the_api_server_answers(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POD_NAME", "gateway-0")
+    api.script[f"{PODS}/gateway-0"].extend([says(503)] * 3)
+    async with watching(api, tmp_path) as watched:
+        await watched.news.number(1)
+    assert len(api.to(f"{PODS}/gateway-0")) == 4
+
+
+async def test_an_object_that_is_our_undoing_is_told_and_left_out(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    put = World.put
+
+    def stumble(self: World, obj: Any) -> bool:
+        if obj["metadata"]["name"] == "evil":
+            raise KeyError("spec")
+        return put(self, obj)
+
+    monkeypatch.setattr(World, "put", stumble)
+    await api.put(INGRESSES, "evil")
+    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+    async with watching(api, tmp_path) as watched:
+        await watched.news.number(1)
+        await api.watched(INGRESSES)
+    assert watched.news.hosts == [["pulsar.example.com"]]
+    assert "Ingress pulsar/evil cannot be read" in caplog.text

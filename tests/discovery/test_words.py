@@ -1,0 +1,152 @@
+"""The small languages: label selectors, host patterns, names of ports."""
+
+import pytest
+
+from proxy.config import ConfigFaults, load_mapping
+from proxy.discovery.hosts import common, covers, normal, under
+from proxy.discovery.kinds import KINDS, kind_of
+from proxy.discovery.objects import ServicePort
+from proxy.discovery.ports import schemes_of
+from proxy.discovery.selectors import parse_selector
+
+LABELS = {"app": "pulsar", "component": "broker", "tier": ""}
+
+
+@pytest.mark.parametrize(
+    ("selector", "matches"),
+    [
+        ("app=pulsar", True),
+        ("app == pulsar", True),
+        ("app=pulsar,component=proxy", False),
+        ("app=pulsar, component in (broker, proxy)", True),
+        ("component notin (broker,proxy)", False),
+        ("component notin (proxy)", True),
+        ("other notin (proxy)", True),
+        ("component!=broker", False),
+        ("other!=broker", True),
+        ("component", True),
+        ("other", False),
+        ("!component", False),
+        ("! other", True),
+        ("tier=", True),
+        ("app=", False),
+        ("app.kubernetes.io/name=pulsar", False),
+    ],
+)
+def test_label_selectors(selector: str, matches: bool) -> None:
+    assert parse_selector(selector).matches(LABELS) is matches
+
+
+@pytest.mark.parametrize("selector", ["a=b,", "a in b", "a in ()", "=b", "a=b c", "a>1", "(a)"])
+def test_selectors_that_are_none(selector: str) -> None:
+    with pytest.raises(ValueError, match="is not a requirement of labels"):
+        parse_selector(selector)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("brokerSelector", "a in b", "kubernetes.brokerSelector: 'a in b' is not a requirement of labels"),
+        ("gateways", ["edge/public"], "kubernetes.gateways.0: 'edge/public' is no gateway: write kind/namespace/name"),
+        ("gateways", ["gateway/edge/public/http"], "kubernetes.gateways.0: 'gateway/edge/public/http' is no gateway"),
+        ("allowedHostSuffixes", ["exa mple"], "kubernetes.allowedHostSuffixes.0: 'exa mple' is not a host"),
+    ],
+)
+def test_keys_that_are_wrong(key: str, value: object, said: str) -> None:
+    with pytest.raises(ConfigFaults) as faults:
+        load_mapping({"brokers": {"webServiceUrl": ["http://b"]}, "kubernetes": {key: value}})
+    assert said in str(faults.value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "both"),
+    [
+        ("a.example", "a.example", "a.example"),
+        ("a.example", "*.example", "a.example"),
+        ("a.b.example", "*.example", "a.b.example"),
+        ("example", "*.example", None),
+        ("*.b.example", "*.example", "*.b.example"),
+        ("*.example", "*", "*.example"),
+        ("*", "*", "*"),
+        ("a.example", "b.example", None),
+        ("*.a.example", "*.b.example", None),
+        ("xa.example", "*.a.example", None),
+    ],
+)
+def test_what_two_hosts_have_in_common(one: str, other: str, both: str | None) -> None:
+    assert common(one, other) == both
+    assert common(other, one) == both
+    if both is not None:
+        assert covers(one, both)
+        assert covers(other, both)
+
+
+@pytest.mark.parametrize(
+    ("host", "suffixes", "allowed"),
+    [
+        ("a.example", (), ["a.example"]),
+        ("a.example", ("example",), ["a.example"]),
+        ("example", ("example",), ["example"]),
+        ("*.example", ("example",), ["*.example"]),
+        ("*.example", ("a.example",), []),
+        ("aexample", ("example",), []),
+        ("*", ("example",), ["example", "*.example"]),
+        ("*", (), ["*"]),
+        ("203.0.113.7", ("example",), []),
+    ],
+)
+def test_hosts_under_suffixes(host: str, suffixes: tuple[str, ...], allowed: list[str]) -> None:
+    assert list(under(host, suffixes)) == allowed
+
+
+@pytest.mark.parametrize(
+    ("host", "as_kept"),
+    [("A.Example.", "a.example"), ("*.X.y", "*.x.y"), ("*", "*"), ("a b", None), ("*.*", None), ("", None)],
+)
+def test_hosts_as_they_are_kept(host: str, as_kept: str | None) -> None:
+    assert normal(host) == as_kept
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "schemes"),
+    [
+        ("http", 80, {"http"}),
+        ("https", 443, {"https"}),
+        ("web-tls", 1, {"https"}),
+        ("pulsar", 1, {"pulsar"}),
+        ("tcp-pulsar", 1, {"pulsar"}),
+        ("pulsarssl", 1, {"pulsar+ssl"}),
+        ("tls-pulsarssl", 1, {"pulsar+ssl"}),
+        ("pulsar-ssl", 1, {"pulsar+ssl"}),
+        ("pulsar-http", 1, {"http"}),
+        ("", 8080, {"http"}),
+        ("", 8443, {"https"}),
+        ("", 6650, {"pulsar"}),
+        ("", 6651, {"pulsar+ssl"}),
+        ("kafka", 9092, set()),
+        ("metrics", 8000, set()),
+        ("pulsar", 8080, {"pulsar", "http"}),
+        ("http", 8443, {"http", "https"}),
+    ],
+)
+def test_what_a_port_speaks(name: str, number: int, schemes: set[str]) -> None:
+    assert schemes_of(ServicePort(1, number, name), (), {}) == schemes
+
+
+def test_a_port_by_its_pods_names() -> None:
+    ports = (("pulsar", 16650), ("http", 18080))
+    assert schemes_of(ServicePort(1, 16650), ports, {}) == {"pulsar"}
+    assert schemes_of(ServicePort(1, "http"), ports, {}) == {"http"}
+    assert schemes_of(ServicePort(1, "18080"), ports, {}) == {"http"}
+    assert schemes_of(ServicePort(6650, "nameless"), ports, {}) == {"pulsar"}
+    assert schemes_of(ServicePort(1, 16650, "", None, "https"), (), {}) == {"https"}
+    assert schemes_of(ServicePort(1, 16650), ports, {16650: "https"}) == {"https"}
+
+
+def test_kinds_of_one_name_are_told_apart_by_their_group() -> None:
+    for kind in KINDS:
+        for version in kind.api_versions:
+            assert kind_of({"apiVersion": version, "kind": kind.kind}) is kind
+    assert len({kind.name for kind in KINDS}) == len(KINDS)
+    assert kind_of({"apiVersion": "networking.istio.io/v9", "kind": "Gateway"}) is None
+    assert kind_of({"kind": "Gateway"}) is None

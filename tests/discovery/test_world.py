@@ -1,0 +1,312 @@
+"""The world kept in step: however objects came, what is found is what they show, and a change touches little."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scenes import OWN, brokers, config, filled, objects, pod, scene
+
+from proxy.discovery.derivation import derive
+from proxy.discovery.findings import Findings
+from proxy.discovery.kinds import kind_of
+from proxy.discovery.world import World
+
+Manifest = dict[str, Any]
+
+ROUTES = """
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: one, namespace: pulsar, annotations: {pulsar-ingress-proxy/listener: external}}
+spec:
+  ingressClassName: nginx
+  rules:
+    - {host: b0.example.com, http: {paths: [{path: /, backend: {service: {name: broker-0, port: {name: http}}}}]}}
+    - {host: b1.example.com, http: {paths: [{path: /, backend: {service: {name: broker-1, port: {name: http}}}}]}}
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: one, namespace: pulsar, annotations: {pulsar-ingress-proxy/listener: partner}}
+spec:
+  ingressClassName: nginx
+  rules: [{host: b0.example.com, http: {paths: [{path: /, backend: {service: {name: broker-1, port: {name: http}}}}]}}]
+---
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {name: two, namespace: pulsar, annotations: {}}
+spec:
+  ingressClassName: nginx
+  rules: [{host: b1.example.com, http: {paths: [{path: /, backend: {service: {name: broker-0, port: {name: http}}}}]}}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: public, namespace: edge, annotations: {pulsar-ingress-proxy/listener: external}}
+spec: {listeners: [{name: web, port: 443, protocol: HTTPS, allowedRoutes: {namespaces: {from: All}}}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: public, namespace: edge}
+spec:
+  listeners:
+    - {name: web, port: 80, protocol: HTTP, hostname: "*.example.com", allowedRoutes: {namespaces: {from: All}}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: broker-0, namespace: edge}
+spec:
+  parentRefs: [{name: public}]
+  hostnames: [b0.example.com]
+  rules: [{backendRefs: [{name: broker-0, namespace: pulsar, port: 8080}]}]
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: public, namespace: edge, annotations: {pulsar-ingress-proxy/listener: partner}}
+spec:
+  selector: {istio: public}
+  servers: [{port: {number: 9443, name: tls, protocol: TLS}, hosts: ["*"], tls: {mode: PASSTHROUGH}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: broker-1, namespace: pulsar}
+spec:
+  gateways: [edge/public]
+  hosts: [b1.partner.example]
+  tls: [{match: [{sniHosts: [b1.partner.example]}], route: [{destination: {host: broker-1, port: {number: 6651}}}]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: edge, namespace: edge}
+spec: {type: LoadBalancer, selector: {istio: public}, ports: [{port: 6651, targetPort: 9443}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: edge, namespace: edge}
+spec: {type: LoadBalancer, selector: {istio: other}, ports: [{port: 6651, targetPort: 9443}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: broker-1, namespace: pulsar}
+spec: {selector: {component: broker}, ports: [{name: http, port: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: broker-0, namespace: pulsar, annotations: {pulsar-ingress-proxy/listener: external}}
+spec:
+  type: LoadBalancer
+  selector: {statefulset.kubernetes.io/pod-name: pulsar-broker-0}
+  ports: [{name: http, port: 8080}]
+status: {loadBalancer: {ingress: [{ip: 203.0.113.7}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: pulsar-broker, namespace: pulsar}
+spec: {ports: [{name: http, port: 8080}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: a, namespace: pulsar, labels: {kubernetes.io/service-name: pulsar-broker}}
+ports: [{name: http, port: 8080}]
+endpoints:
+  - {addresses: [10.0.0.10], targetRef: {kind: Pod, name: pulsar-broker-0}, hostname: pulsar-broker-0}
+  - {addresses: [192.0.2.1]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: a, namespace: pulsar, labels: {kubernetes.io/service-name: broker-0}}
+ports: [{name: http, port: 8080}]
+endpoints: [{addresses: [192.0.2.1]}]
+"""
+
+PODS = [
+    *objects(pod(0)),
+    *objects(pod(0, ip="10.0.0.77")),
+    *objects(pod(0, "deletionTimestamp: 2026-01-01T00:00:00Z")),
+    *objects(pod(1).replace("component: broker", "component: other")),
+    *objects(pod(2).replace("Running", "Failed").replace("pulsar-broker-2", "pulsar-broker-1")),
+]
+PALETTE = [*objects(brokers()), *objects(ROUTES), *PODS]
+
+Step = tuple[str, Manifest]
+steps = st.lists(
+    st.tuples(st.sampled_from(["put", "put", "remove", "look"]), st.sampled_from(PALETTE)), min_size=1, max_size=40
+)
+
+
+def identity(obj: Manifest) -> tuple[str, str, str]:
+    kind = kind_of(obj)
+    assert kind is not None
+    return kind.name, obj["metadata"]["namespace"], obj["metadata"]["name"]
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps)
+def test_however_objects_came_the_findings_are_those_of_the_objects_there(sequence: list[Step]) -> None:
+    world, there = World(config(), OWN), dict[tuple[str, str, str], Manifest]()
+    seen: Findings | None = None
+    for verb, obj in sequence:
+        before = world.findings() if verb == "look" else None
+        if verb == "put":
+            there[identity(obj)] = obj
+            changed = world.put(obj)
+        elif verb == "remove":
+            there.pop(identity(obj), None)
+            changed = world.remove(*identity(obj))
+        else:
+            changed = False
+            assert seen is None or before == world.findings()
+        if not changed and seen is not None:
+            assert world.findings() == seen, f"{verb} {identity(obj)} changed what is found and did not say so"
+        seen = world.findings() if verb == "look" or not changed else None
+    fresh = filled(World(config(), OWN), reversed(there.values()))
+    assert world.findings() == fresh.findings()
+    assert (world.hosts, world.strays) == (fresh.hosts, fresh.strays)
+
+
+@given(st.lists(st.sampled_from(PALETTE), max_size=20), st.lists(st.sampled_from(PALETTE), max_size=20))
+@settings(max_examples=100, deadline=None)
+def test_a_fresh_list_takes_the_place_of_all_there_was(old: list[Manifest], new: list[Manifest]) -> None:
+    world = filled(World(config(), OWN), old)
+    world.findings()
+    latest = {identity(obj): obj for obj in new}
+    kinds = {identity(obj)[0] for obj in [*old, *new]}
+    for kind in kinds:
+        world.replace(kind, [obj for key, obj in latest.items() if key[0] == kind])
+    assert world.findings() == filled(World(config(), OWN), latest.values()).findings()
+
+
+def test_a_fresh_list_of_one_namespace_leaves_the_others() -> None:
+    world = scene(brokers())
+    assert not world.replace("Pod", [], namespace="edge")
+    assert len(world.findings().brokers) == 2
+    assert world.replace("Pod", objects(pod(1)), namespace="pulsar")
+    assert len(world.findings().brokers) == 1
+
+
+def test_the_items_of_a_list_need_not_say_what_they_are() -> None:
+    world = scene(brokers())
+    items = copy.deepcopy(objects(pod(0)))
+    del items[0]["kind"], items[0]["apiVersion"]
+    assert world.replace("Pod", items)
+    assert len(world.findings().brokers) == 1
+
+
+NOISE = [
+    pytest.param(lambda obj: obj["metadata"].update(resourceVersion="2", generation=3, uid="x"), id="resourceVersion"),
+    pytest.param(lambda obj: obj["metadata"].update(managedFields=[{"manager": "kubectl"}]), id="managedFields"),
+    pytest.param(lambda obj: obj["metadata"].setdefault("annotations", {}).update(note="x"), id="an annotation"),
+    pytest.param(lambda obj: obj.setdefault("status", {}).update(observedGeneration=7), id="status"),
+    pytest.param(lambda obj: obj.setdefault("status", {}).update(conditions=[{"type": "Ready"}]), id="conditions"),
+]
+
+
+@pytest.mark.parametrize("change", NOISE)
+def test_events_that_change_nothing_say_so(change: Any) -> None:
+    world = scene(brokers(), ROUTES)
+    found = world.findings()
+    latest = {identity(obj): obj for obj in [*objects(brokers()), *objects(ROUTES)]}
+    for obj in latest.values():
+        noisy = copy.deepcopy(obj)
+        change(noisy)
+        assert not world.put(noisy), identity(obj)
+    assert world.findings() is found
+
+
+def test_objects_of_no_concern_say_so() -> None:
+    world = scene(brokers())
+    assert not world.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "pulsar"}})
+    assert not world.put({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "x", "namespace": "pulsar"}})
+    (other,) = objects(pod(9).replace("component: broker", "component: bookie"))
+    assert not world.put(other)
+    assert not world.remove("Pod", "pulsar", "pulsar-broker-9")
+    assert not world.remove("Ingress", "pulsar", "unheard-of")
+    service = {"selector": {"app": "x"}, "ports": [{"port": 80}]}
+    metadata = {"name": "x", "namespace": "tenant"}
+    assert not world.put({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})
+
+
+class Large:
+    """A thousand ingresses and three hundred brokers, a third of the ingresses a broker's each."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.derivations = 0
+
+        def counted(*arguments: Any) -> Any:
+            self.derivations += 1
+            return derive(*arguments)
+
+        monkeypatch.setattr("proxy.discovery.world.derive", counted)
+        pool, *one = objects(brokers(1))
+        made = [self.numbered(obj, n) for n in range(300) for obj in one]
+        self.world = World(config(), OWN)
+        self.world.replace("Ingress", [self.ingress(n) for n in range(1000)])
+        self.world.replace("Service", [pool, *(obj for obj in made if obj["kind"] == "Service")])
+        self.world.replace("Pod", [obj for obj in made if obj["kind"] == "Pod"])
+        self.world.findings()
+
+    @staticmethod
+    def numbered(obj: Manifest, n: int) -> Manifest:
+        text = json.dumps(obj).replace("broker-0", f"broker-{n}").replace("10.0.0.10", f"10.0.{n // 200}.{n % 200}")
+        made: Manifest = json.loads(text)
+        return made
+
+    @staticmethod
+    def ingress(n: int, host: str = "") -> Manifest:
+        backend = {"service": {"name": f"broker-{n}" if n < 300 else "pulsar-broker", "port": {"name": "http"}}}
+        rule = {"host": host or f"h{n}.example.com", "http": {"paths": [{"path": "/", "backend": backend}]}}
+        notes = {"pulsar-ingress-proxy/listener": "external"}
+        return {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "Ingress",
+            "metadata": {"name": f"i{n}", "namespace": "pulsar", "annotations": notes},
+            "spec": {"ingressClassName": "nginx", "rules": [rule]},
+        }
+
+    def derivations_after(self, obj: Manifest) -> int:
+        before = self.derivations
+        assert self.world.put(obj)
+        self.world.findings()
+        return self.derivations - before
+
+
+def test_one_change_among_many_objects_touches_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = Large(monkeypatch)
+    assert large.derivations == 1000  # each once, though services and pods came after the ingresses
+    found = large.world.findings()
+    assert len(found.ingresses) == 1000
+    assert sum("external" in broker.listeners for broker in found.brokers) == 300
+
+    assert large.derivations_after(large.ingress(7, "new.example.com")) == 1
+    moved = large.numbered(objects(pod(0))[0], 7)
+    moved["status"]["podIP"] = "10.9.9.9"
+    assert large.derivations_after(moved) == 1
+    another = large.numbered(objects(brokers(1))[1], 300)
+    assert large.derivations_after(another) == 0  # a broker that has no route
+    (service,) = (obj for obj in objects(brokers(1)) if obj["metadata"]["name"] == "broker-0")
+    changed = large.numbered(service, 7)
+    changed["spec"]["ports"] = changed["spec"]["ports"][:1]
+    assert large.derivations_after(changed) == 1
+    assert sum(broker.names[-1] == "10.9.9.9" for broker in large.world.findings().brokers) == 1
+
+
+def test_what_is_kept_of_an_object_does_not_grow_with_it() -> None:
+    (obj,) = objects(pod(0))
+    large = copy.deepcopy(obj)
+    large["metadata"]["managedFields"] = [{"fieldsV1": {f"f:{n}": {} for n in range(1000)}}]
+    large["spec"]["containers"][0]["env"] = [{"name": f"N{n}", "value": "x" * 100} for n in range(1000)]
+    world = scene(brokers())
+    world.put(obj)
+    assert not world.put(large)
+
+
+def test_nothing_is_kept_of_what_is_gone() -> None:
+    world = scene(brokers(), ROUTES)
+    world.findings()
+    for obj in PALETTE:
+        world.remove(*identity(obj))
+        world.findings()
+    kept = {**vars(world), **vars(world._membership)}
+    assert {name: value for name, value in kept.items() if isinstance(value, dict | set) and value} == {
+        "_pools": {("Service", "pulsar", "pulsar-broker")}
+    }
