@@ -1,9 +1,9 @@
 """What Apache Pulsar's brokers answer over HTTP: a function of a request and of what the brokers share.
 
-Two families: 4.x, and 5.x, where apache/pulsar#25851 tied web ports to listeners and gave all redirects one builder.
-Left out: https, web ports of other listeners than the internal one, authorization, peer clusters, load manager
-migration, partitioned topics. Who owns what is decided in metadata.py; sockets, tokens, compression, streams and faults
-are in brokers.py.
+Two families: 4.x, as 4.0 is, and 5.x, where apache/pulsar#25851 tied web ports to listeners and gave all redirects one
+builder. Left out: TLS ports, web ports of other listeners than the internal one, authorization, peer clusters, load
+manager migration, partitioned topics. Who owns what is decided in metadata.py; sockets, tokens, compression, streams
+and faults are in brokers.py. What is asked of these brokers is asked of real ones too, by tests/broker_cases.py.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote_plus, unquote, unquote_plus
+from http import HTTPStatus
+from typing import Literal
+from urllib.parse import parse_qsl, quote, quote_plus, unquote, unquote_plus
 
 from proxy.demo.metadata import INTERNAL, Assignment, Broker, Family, LoadManager, Metadata, Topic
 
-RELEASE: Mapping[Family, str] = {"4.x": "4.2.4", "5.x": "5.0.0-M1"}
+RELEASE: Mapping[Family, str] = {"4.x": "4.0.8", "5.x": "5.0.0-M1"}
+DOMAINS = ("persistent", "non-persistent")
 LOAD_MANAGER_CLASS: Mapping[LoadManager, str] = {
     "modular": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
     "extensible": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl",
@@ -53,11 +56,14 @@ class Received:
         return next((value for key, value in parse_qsl(self.query, keep_blank_values=True) if key == name), None)
 
     def target_with(self, parameters: Mapping[str, str | None]) -> str:
-        """The target with these query parameters replaced (None: removed) and all others as they came."""
-        pairs = filter(None, self.query.split("&"))
-        kept = [pair for pair in pairs if unquote_plus(pair.partition("=")[0]) not in parameters]
-        kept += [f"{name}={quote_plus(value)}" for name, value in parameters.items() if value is not None]
-        return self.path + ("?" + "&".join(kept) if kept else "")
+        """The target as JAX-RS builds it anew, with these query parameters replaced (None: removed)."""
+        pairs = [pair.partition("=")[::2] for pair in self.query.split("&") if pair]
+        if parameters:
+            pairs = [(name, value) for name, value in pairs if unquote_plus(name) not in parameters]
+            pairs += [(name, quote_plus(value)) for name, value in parameters.items() if value is not None]
+            pairs.sort(key=lambda pair: bucket(pair[0]))
+        built = [f"{name}={quote(value, safe='%+=')}" for name, value in pairs]
+        return self.path + ("?" + "&".join(built) if built else "")
 
     @property
     def authoritative(self) -> bool:
@@ -67,6 +73,14 @@ class Received:
     def listener_name(self) -> str | None:
         # TopicLookup tests isEmpty, so a query of one blank hides the header.
         return self.parameter("listenerName") or self.header("X-Pulsar-ListenerName") or self.parameter("listenerName")
+
+
+def bucket(name: str) -> int:
+    """Where a small java.util.HashMap keeps a name: replaced parameters come out in that order."""
+    code = 0
+    for letter in name:
+        code = (31 * code + ord(letter)) & 0xFFFFFFFF
+    return (code ^ code >> 16) & 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +95,23 @@ def in_json(value: object) -> Answer:
     return Answer(body=json.dumps(value, separators=(",", ":")).encode())
 
 
-def in_text(text: str) -> Answer:
-    return Answer(body=text.encode(), content_type="text/plain")
+def in_text(text: str, content_type: str = "text/plain") -> Answer:
+    return Answer(body=text.encode(), content_type=content_type)
+
+
+def word(text: str) -> Answer:
+    """A text that its resource calls JSON all the same, unless another type is asked for."""
+    return in_text(text, "application/json")
+
+
+def in_html(status: int) -> Answer:
+    """What Jetty says where no resource does."""
+    title = HTTPStatus(status).phrase if status < 500 else "Request failed."
+    return Answer(
+        status,
+        f"<html><body><h2>HTTP ERROR {status} {title}</h2></body></html>".encode(),
+        "text/html;charset=iso-8859-1",
+    )
 
 
 def refusal(status: int, reason: str) -> Answer:
@@ -108,26 +137,43 @@ class Question:
 
     @property
     def leads(self) -> bool:
-        return self.at == self.cluster.leader
+        """PulsarWebResource.isLeaderBroker: with the extensible load manager every broker says so of itself."""
+        return self.cluster.load_manager == "extensible" or self.at == self.cluster.leader
+
+    @property
+    def scheme(self) -> Literal["http", "https"]:
+        """Of the request, as Jetty's ForwardedRequestCustomizer has it."""
+        forwarded = re.search(r"proto=\"?https\b", self.received.header("Forwarded") or "", re.IGNORECASE)
+        is_https = forwarded or (self.received.header("X-Forwarded-Proto") or "").lower() == "https"
+        return "https" if self.cluster.trusts_forwarded and is_https else "http"
+
+    def web_url(self, of: int) -> str | None:
+        internal = self.cluster.brokers[of].internal
+        return internal.broker_https_url if self.scheme == "https" else internal.broker_http_url
 
     @property
     def namespace(self) -> str:
         return unquote(self.path["namespace"])
 
     @property
+    def bundle(self) -> str:
+        return f"{self.namespace}/{self.path['range']}"
+
+    @property
     def topic(self) -> Topic:
         # The segment is @Encoded and goes through Codec.decode once: %2F is a slash in the name, %252F is not.
-        return Topic(self.path["domain"], self.namespace, unquote_plus(self.path["topic"]))
+        return Topic(self.path.get("domain", "persistent"), self.namespace, unquote_plus(self.path["topic"]))
 
     def moved(self, to: int, parameters: Mapping[str, str | None]) -> Answer:
-        """A redirect of this very request. 4.x keeps the scheme, 5.x takes the target's: here both are http."""
-        base = self.cluster.brokers[to].internal.broker_http_url
+        """A redirect of this very request."""
+        base = self.web_url(to)
         return redirect(base + self.received.target_with(parameters)) if base else self.no_web_url(to)
 
     def no_web_url(self, of: int) -> Answer:
         if self.cluster.family == "4.x":
             return refusal(412, "Redirected cluster's service url is not configured.")
-        text = f"No http URL configured for broker {self.cluster.brokers[of].id} on web service listener `{INTERNAL}`"
+        broker = self.cluster.brokers[of].id
+        text = f"No {self.scheme} URL configured for broker {broker} on web service listener `{INTERNAL}`"
         return Answer(412, text.encode(), "text/plain")
 
 
@@ -138,6 +184,9 @@ def truth(value: bool) -> str:
 def lookup(question: Question) -> Answer:
     """TopicLookupBase.internalLookupTopicAsync."""
     cluster, received, topic = question.cluster, question.received, question.topic
+    malformed = not re.fullmatch(r"[-=:.\w]+(?:/[-=:.\w]+)+", topic.namespace, re.ASCII)
+    if malformed or topic.domain not in DOMAINS or (cluster.family == "5.x" and "/" in topic.local_name):
+        return in_html(500)  # an IllegalArgumentException of TopicName or NamespaceName, which nobody maps
     if topic.namespace in cluster.missing_namespaces:
         return refusal(404, "Namespace not found")
     assignment = cluster.assign(topic.bundle, at=question.at, authoritative=received.authoritative)
@@ -156,9 +205,10 @@ def lookup(question: Question) -> Answer:
         return unknown_listener(cluster, target, name)
     if not assignment.redirect:
         return in_json(lookup_data(cluster.family, target, name))
-    if not target.internal.broker_http_url:
+    base = question.web_url(assignment.broker)
+    if base is None:
         return question.no_web_url(assignment.broker)
-    location = f"{target.internal.broker_http_url}{topic.lookup_path}?authoritative={truth(assignment.authoritative)}"
+    location = f"{base}{topic.lookup_path}?authoritative={truth(assignment.authoritative)}"
     if given is not None:
         location += f"&listenerName={given}"  # as it is, and so it may be more than a name, or no URI at all
     if illegal := re.search(r'[\x00-\x20"<>\\^`{|}\x7f]|%(?![0-9A-Fa-f]{2})', location):
@@ -209,15 +259,23 @@ def done(question: Question) -> Answer:
 
 
 def at_owner(question: Question) -> Answer:
+    return to_owner(question) or done(question)
+
+
+def schema(question: Question) -> Answer:
+    return to_owner(question) or in_json(SCHEMA)
+
+
+def to_owner(question: Question) -> Answer | None:
     """PulsarWebResource.validateTopicOwnership, and its like in TopicsBase, before most calls about one topic."""
     cluster, received, topic = question.cluster, question.received, question.topic
     if topic.namespace in cluster.missing_namespaces:
         return refusal(404, "Namespace not found")
     assignment = cluster.assign(topic.bundle, at=question.at, authoritative=received.authoritative)
-    if assignment is None:
+    if assignment is not None and assignment.broker == question.at:
+        return None
+    if assignment is None or (cluster.family == "4.x" and question.web_url(assignment.broker) is None):
         return refusal(412, f"Failed to find ownership for topic:{topic}")
-    if assignment.broker == question.at:
-        return done(question)
     # REST produce on 4.x leaves the query alone, so an unowned bundle goes round in circles.
     if cluster.family == "4.x" and received.path.startswith("/topics/"):
         return question.moved(assignment.broker, {})
@@ -232,16 +290,27 @@ def authoritative(question: Question, assignment: Assignment) -> str | None:
 def unload(question: Question) -> Answer:
     """NamespacesBase.internalUnloadNamespaceBundleAsync: by the leader if a destination is named, then by the owner."""
     cluster = question.cluster
-    bundle = f"{question.namespace}/{question.path['range']}"
     modular = cluster.load_manager == "modular"
     if modular and question.received.parameter("destinationBroker") and not question.leads:
         return question.moved(cluster.leader, {"authoritative": "false"})
-    owner = cluster.owners.get(bundle)
-    if owner is not None and owner != question.at:
-        parameters = {"authoritative": authoritative(question, Assignment(owner))}
-        return question.moved(owner, {**parameters, "destinationBroker": None} if modular else parameters)
-    cluster.owners.pop(bundle, None)
-    return Answer(204)
+    moved = to_owner_of_bundle(question)
+    if moved is None:
+        cluster.owners.pop(question.bundle, None)
+    return moved or Answer(204)
+
+
+def at_owner_of_bundle(question: Question) -> Answer:
+    return to_owner_of_bundle(question) or done(question)
+
+
+def to_owner_of_bundle(question: Question) -> Answer | None:
+    """PulsarWebResource.validateNamespaceBundleOwnershipAsync."""
+    owner = question.cluster.owners.get(question.bundle, question.at)
+    if owner == question.at:
+        return None
+    parameters = {"authoritative": authoritative(question, Assignment(owner))}
+    modular = question.cluster.load_manager == "modular"
+    return question.moved(owner, {**parameters, "destinationBroker": None} if modular else parameters)
 
 
 def elsewhere(question: Question) -> Answer | None:
@@ -257,7 +326,7 @@ def elsewhere(question: Question) -> Answer | None:
 
 
 def health(question: Question) -> Answer:
-    return elsewhere(question) or in_text("ok")
+    return elsewhere(question) or word("ok")
 
 
 def owned_namespaces(question: Question) -> Answer:
@@ -279,7 +348,7 @@ def at_worker(question: Question) -> Answer:
 
 def topics(question: Question) -> Answer:
     if question.namespace in question.cluster.missing_namespaces:
-        return refusal(404, "Namespace not found")
+        return refusal(404, "Namespace does not exist")
     return in_json([])
 
 
@@ -322,38 +391,52 @@ def load_report(question: Question) -> Answer:
     return in_json(report)
 
 
+def to_metrics(question: Question) -> Answer:
+    """Jetty's redirect of a context's path: 9.4 makes it absolute, of the Host that it was asked by."""
+    if question.cluster.family == "4.x":
+        return Answer(302, location=f"{question.scheme}://{question.received.header('Host')}/metrics/")
+    return Answer(301, location="/metrics/")
+
+
 def metrics(question: Question) -> Answer:
     owned = list(question.cluster.owners.values()).count(question.at)
-    return in_text(f'# TYPE pulsar_bundles_count gauge\npulsar_bundles_count{{cluster="pulsar"}} {owned}\n')
+    return in_text(
+        f'# TYPE pulsar_bundles_count gauge\npulsar_bundles_count{{cluster="pulsar"}} {owned}\n',
+        "text/plain; version=0.0.4; charset=utf-8",
+    )
 
 
 NAMESPACE = r"(?P<namespace>[^/]+/[^/]+)"
+ANY_TOPIC = rf"(?P<domain>[^/]+)/{NAMESPACE}/(?P<topic>[^/]+)"
 TOPIC = rf"(?P<domain>(?:non-)?persistent)/{NAMESPACE}/(?P<topic>[^/]+)"
 TOPIC_V1 = r"(?P<domain>(?:non-)?persistent)/(?P<namespace>[^/]+/[^/]+/[^/]+)/(?P<topic>[^/]+)"
 SCHEMA = {"version": 0, "type": "BYTES", "timestamp": 0, "data": "", "properties": {}}
 
 # The first whose method and path match. An empty method stands for all.
 ROUTES: tuple[tuple[str, str, Callable[[Question], Answer]], ...] = (
-    ("GET", rf"/lookup/v2/topic/{TOPIC}", lookup),
+    ("GET", rf"/lookup/v2/topic/{ANY_TOPIC}", lookup),
     ("GET", rf"/lookup/v2/topic/{TOPIC}/bundle", bundle_range),
-    ("GET", rf"/admin/v2/{TOPIC}/partitions", lambda question: in_json({"partitions": 0})),
+    ("GET", rf"/admin/v2/{TOPIC}/partitions", lambda question: in_json({"partitions": 0, "deleted": False})),
     ("GET", rf"/admin/v2/namespaces/{NAMESPACE}/topics", topics),
-    ("GET", rf"/admin/v2/schemas/{NAMESPACE}/[^/]+/schema(?:/\d+)?", lambda question: in_json(SCHEMA)),
+    ("GET", rf"/admin/v2/schemas/{NAMESPACE}/(?P<topic>[^/]+)/schema(?:/\d+)?", schema),
     ("", rf"/admin/v2/{TOPIC}(?:/.*)?", at_owner),
     ("POST", rf"/topics/{TOPIC}(?:/partitions/\d+)?", at_owner),
     ("PUT", rf"/admin/v2/namespaces/{NAMESPACE}/(?P<range>0x[^/]+)/unload", unload),
+    ("PUT", rf"/admin/v2/namespaces/{NAMESPACE}/(?P<range>0x[^/]+)/split", at_owner_of_bundle),
+    ("POST", rf"/admin/v2/namespaces/{NAMESPACE}/(?P<range>0x[^/]+)/clearBacklog", at_owner_of_bundle),
     ("GET", r"/admin/v2/brokers/health", health),
     ("GET", r"/admin/v2/brokers/[^/]+/(?P<broker>[^/]+)/ownedNamespaces", owned_namespaces),
     ("GET", rf"/admin/v3/functions/{NAMESPACE}", lambda question: in_json([])),
     ("", rf"/admin/v3/functions/{NAMESPACE}/(?P<function>[^/]+)(?:/.*)?", at_worker),
     ("GET", r"/admin/v2/brokers(?:/pulsar)?", brokers),
     ("GET", r"/admin/v2/brokers/leaderBroker", leader),
-    ("GET", r"/admin/v2/brokers/ready", lambda question: in_text("ok")),
-    ("GET", r"/admin/v2/brokers/version", lambda question: in_text(RELEASE[question.cluster.family])),
+    ("GET", r"/admin/v2/brokers/ready", lambda question: word("ok")),
+    ("GET", r"/admin/v2/brokers/version", lambda question: word(RELEASE[question.cluster.family])),
     ("GET", r"/admin/v2/brokers/configuration/runtime", runtime_configuration),
     ("GET", r"/admin/v2/broker-stats/load-report", load_report),
     ("GET", r"/status\.html", lambda question: in_text("OK")),
-    ("GET", r"/metrics", metrics),
+    ("GET", r"/metrics", to_metrics),
+    ("GET", r"/metrics/", metrics),
 )
 # Up to 4.1 only; Go and C++ clients still look them up by this path.
 ROUTES_V1 = (
@@ -365,7 +448,10 @@ ROUTES_V1 = (
 def answer(cluster: Metadata, at: int, received: Received) -> Answer:
     """What the broker `at` says. It may take a bundle by this, as a lookup does."""
     asked = "GET" if received.method == "HEAD" else received.method  # as JAX-RS does
+    status = 404
     for method, pattern, handler in ROUTES + (ROUTES_V1 if cluster.family == "4.x" else ()):
-        if method in ("", asked) and (found := re.fullmatch(pattern, received.path)):
-            return handler(Question(cluster, at, received, found.groupdict()))
-    return refusal(404, "HTTP 404 Not Found")
+        if found := re.fullmatch(pattern, received.path):
+            if method in ("", asked):
+                return handler(Question(cluster, at, received, found.groupdict()))
+            status = 405
+    return in_html(status)

@@ -71,8 +71,15 @@ class SimulatedCluster:
         missing_namespaces: Iterable[str] = (),
         advertise_loopback: bool = False,
         compress_always: bool = False,
+        trust_forwarded: bool = False,
     ) -> None:
-        self.metadata = Metadata(family, load_manager, leader=leader, missing_namespaces=set(missing_namespaces))
+        self.metadata = Metadata(
+            family,
+            load_manager,
+            leader=leader,
+            missing_namespaces=set(missing_namespaces),
+            trusts_forwarded=trust_forwarded,
+        )
         self.token = token
         self.compress_always = compress_always
         self.brokers: list[SimulatedBroker] = []
@@ -193,7 +200,7 @@ class SimulatedBroker:
     async def answer(self, request: Request, received: Received) -> StreamResponse:
         """Answer as brokers do. A step may have changed what was received."""
         token = self._cluster.token
-        free = received.path in ("/status.html", "/metrics")
+        free = received.path in ("/status.html", "/metrics", "/metrics/")
         if token is not None and not free and received.header("Authorization") != f"Bearer {token}":
             return self.respond(UNAUTHENTICATED, received)
         if received.path.startswith("/ws/v2/"):

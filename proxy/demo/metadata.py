@@ -87,10 +87,12 @@ class Topic:
 
     @property
     def lookup_path(self) -> str:
+        # A name of four parts or more is a v1 name, whoever meant a slash in it.
+        parts = str(self).partition("://")[2].split("/", 3)
+        v1, namespace, local_name = len(parts) == 4, "/".join(parts[:-1]), parts[-1]
         # Codec.encode is java.net.URLEncoder: a space is a plus, and a tilde is not safe.
-        kind = "topic" if self.namespace.count("/") == 1 else "destination"
-        encoded = quote_plus(self.local_name, safe="*").replace("~", "%7E")
-        return f"/lookup/v2/{kind}/{self.domain}/{self.namespace}/{encoded}"
+        encoded = quote_plus(local_name, safe="*").replace("~", "%7E")
+        return f"/lookup/v2/{'destination' if v1 else 'topic'}/{self.domain}/{namespace}/{encoded}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Metadata:
     alive: set[int] = field(default_factory=set)
     owners: dict[str, int] = field(default_factory=dict)
     missing_namespaces: set[str] = field(default_factory=set)
+    trusts_forwarded: bool = False  # webServiceTrustXForwardedFor
 
     def expire(self, broker: int) -> None:
         """The session of a dead broker ends: its bundles are free, and another leads."""

@@ -176,8 +176,8 @@ class TestTagging:
             ("/admin/v2/persistent/public/default/a%2Fb/partitions?checkAllowAutoCreation=true", 200),
             ("/admin/persistent/prop/cluster/ns/topic/partitions?checkAllowAutoCreation=true", 404),
             ("/admin/v2/namespaces/public/default/topics?mode=PERSISTENT", 200),
-            ("/admin/v2/schemas/public/default/orders/schema", 200),
-            ("/admin/v2/schemas/public/default/orders/schema/3", 200),
+            ("/admin/v2/schemas/public/default/orders/schema", 307),
+            ("/admin/v2/schemas/public/default/orders/schema/3", 307),
             # A lookup's bundle is no lookup.
             (f"{LOOKUP}/bundle", 200),
             ("/lookup/v2/destination/persistent/prop/cluster/ns/topic/bundle", 200),

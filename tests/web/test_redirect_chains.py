@@ -66,7 +66,7 @@ def pointing(*locations: str, status: int = 307) -> Iterable[Step]:
 
 class TestLookupChains:
     @pytest.mark.parametrize(
-        ("family", "target"), [("4.x", LOOKUP), ("5.x", LOOKUP), ("4.x", LOOKUP_V1), ("5.x", LOOKUP + "%2fa+b%20")]
+        ("family", "target"), [("4.x", LOOKUP), ("5.x", LOOKUP), ("4.x", LOOKUP_V1), ("5.x", LOOKUP + "%252fa+b%20")]
     )
     async def test_to_the_leader_and_to_the_broker_that_takes_the_bundle(self, family: Family, target: str) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster) as client:
@@ -109,10 +109,10 @@ class TestLookupChains:
             ("4.x", "?listenerName=external", "?authoritative=false&listenerName=external"),
             ("4.x", "?listenerName=%20", "?authoritative=false&listenerName=external"),
             ("4.x", "?listenerName=partner", "?authoritative=false&listenerName=partner"),
-            # 5.x keeps the query, all its bytes.
+            # 5.x keeps the query, built anew.
             ("5.x", "", "?authoritative=false&listenerName=external"),
-            ("5.x", "?a=%2f&b&c=+%7E", "?a=%2f&b&c=+%7E&authoritative=false&listenerName=external"),
-            ("5.x", "?listener%4Eame=external&a", "?a&authoritative=false&listenerName=external"),
+            ("5.x", "?a=%2f&b&c=+%7E", "?a=%2f&b=&c=+%7E&authoritative=false&listenerName=external"),
+            ("5.x", "?listener%4Eame=external&a", "?a=&authoritative=false&listenerName=external"),
             ("5.x", "?listenerName=partner", "?authoritative=false&listenerName=partner"),
         ],
     )
@@ -238,7 +238,9 @@ class TestAdminChains:
             assert asked(cluster) == [0, 1, 1]
             (received,) = cluster.brokers[2].requests
             assert (received.method, received.body) == (method, body)
-            assert received.target.startswith(target)
+            path, _, query = received.target.partition("?")
+            assert path == target.partition("?")[0]
+            assert set(query.split("&")) >= set(target.partition("?")[2].split("&")) - {""}
             assert "listenerName" not in received.target
             assert received.values(HEADER) == []
             if method == "GET" or body:
@@ -294,7 +296,7 @@ class TestAdminChains:
     @both_families
     async def test_health_of_another_broker(self, family: Family) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster) as client:
-            target = f"/admin/v2/brokers/health?topicVersion=V2&brokerId={named(2)}:8080"
+            target = f"/admin/v2/brokers/health?topicVersion=V2&brokerId={named(2)}%3A8080"
             walk = await client.walk(INGRESS + target)
             assert walk.urls == [INGRESS + target, external(2) + target]
             assert (walk.reply.body, asked(cluster)) == (b"ok", [0, 1, 1])

@@ -72,7 +72,9 @@ class Cluster:
 
     def broker(self, name: str | None) -> Broker:
         """The broker that is called so, inside or outside."""
-        return next(broker for broker in self.brokers if name in (broker.name, broker.external_name))
+        return next(
+            broker for broker in self.brokers if name in (broker.name, broker.external_name, broker.partner_name)
+        )
 
     def leader(self) -> Broker:
         """The broker that decides who takes a bundle that nobody has."""

@@ -34,9 +34,9 @@ class Authority:
     def __init__(self) -> None:
         self._authority = trustme.CA(key_type=trustme.KeyType.RSA)
 
-    def write(self, folder: Path, name: str, *hosts: str) -> None:
-        """NAME.crt and NAME.key for those hosts, and ca.crt. Brokers want PKCS 8, and RSA."""
-        leaf = self._authority.issue_cert(*hosts, key_type=trustme.KeyType.RSA)
+    def write(self, folder: Path, name: str, *hosts: str, role: str | None = None) -> None:
+        """NAME.crt and NAME.key for those hosts, or a client's, and ca.crt. Brokers want PKCS 8, and RSA."""
+        leaf = self._authority.issue_cert(*hosts, common_name=role, key_type=trustme.KeyType.RSA)
         key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
         (folder / f"{name}.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         (folder / f"{name}.crt").write_bytes(b"".join(part.bytes() for part in leaf.cert_chain_pems))

@@ -1,0 +1,104 @@
+"""A real client outside, in a process of its own, as a test talks to it."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import IO
+
+from cluster import Cluster
+from doors import URL
+
+PROGRAM = Path(__file__).with_name("told_client.py")
+
+_numbers = count()
+
+
+class ClientFailed(Exception):
+    """What the client's library raised, and the end of its log."""
+
+    def __init__(self, failure: str, log: str) -> None:
+        super().__init__("\n".join([failure, *log.splitlines()[-25:]]))
+        self.failure = failure
+
+
+class Client:
+    """It knows a service URL, perhaps a token and a CA, and nothing of listeners."""
+
+    def __init__(self, calls: IO[str], answers: IO[str], log: Path) -> None:
+        self._calls = calls
+        self._answers = answers
+        self._log = log
+
+    @property
+    def log(self) -> str:
+        """What the library has written, at level info: every lookup's answer and every connection."""
+        return self._log.read_text() if self._log.exists() else ""
+
+    @property
+    def connected(self) -> set[str]:
+        """The brokers' addresses that it has gone to."""
+        return set(re.findall(r"-> (\S+)\] Create ClientConnection", self.log))
+
+    def partitions(self, topic: str) -> list[str]:
+        return self._texts("partitions", topic)
+
+    def subscribe(self, topic: str) -> None:
+        """From the beginning of the topic."""
+        self._call("subscribe", topic)
+
+    def subscribe_to_all(self, pattern: str) -> None:
+        """To all topics that match, also to those that come to be later."""
+        self._call("subscribe_to_all", pattern)
+
+    def produce(self, topic: str, *messages: str) -> None:
+        self._call("produce", topic, *messages)
+
+    def consume(self, messages: int) -> list[str]:
+        """So many of what it has subscribed to; it waits for each."""
+        return self._texts("consume", messages)
+
+    def consume_until(self, message: str) -> None:
+        """This one, after whatever comes before it."""
+        self._call("consume_until", message)
+
+    def _texts(self, call: str, *arguments: str | int) -> list[str]:
+        done = self._call(call, *arguments)
+        assert isinstance(done, list)
+        return done
+
+    def _call(self, call: str, *arguments: str | int) -> object:
+        self._calls.write(json.dumps([call, *arguments]) + "\n")
+        self._calls.flush()
+        line = self._answers.readline()
+        assert line, f"the client has ended\n{self.log}"
+        answer = json.loads(line)
+        if "failed" in answer:
+            raise ClientFailed(answer["failed"], self.log)
+        done: object = answer["done"]
+        return done
+
+
+@contextmanager
+def talking(
+    cluster: Cluster, url: str = URL, token: str = "", ca: Path | None = None, patience: int = 10
+) -> Iterator[Client]:
+    """A client, for as long as the test talks to it; it waits so many seconds for anything."""
+    log = cluster.folder / f"client-{next(_numbers)}.log"
+    arguments = (url, log, str(patience), token, ca or "")
+    with subprocess.Popen(
+        cluster.worlds.outside.command("setpriv", "--pdeathsig", "KILL", sys.executable, PROGRAM, *arguments),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield Client(process.stdin, process.stdout, log)
+        finally:
+            process.kill()

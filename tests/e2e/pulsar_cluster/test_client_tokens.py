@@ -1,0 +1,71 @@
+"""What becomes of a client's token: `pulsar-client` drops it where a redirect leads to another host (libcurl does)."""
+
+import pytest
+from clients import ClientFailed, talking
+from cluster import Cluster
+from doors import sidecar
+from ownership import give
+
+ROLE = "shop"
+
+
+@pytest.fixture
+def cluster(guarded: Cluster) -> Cluster:
+    return guarded
+
+
+@pytest.fixture
+def topic(cluster: Cluster, namespace: str) -> str:
+    """One that the role may use, and that no broker has yet."""
+    url = f"{cluster.brokers[0].web}/admin/v2/namespaces/{namespace}/permissions/{ROLE}"
+    granted = cluster.request("POST", url, ["produce", "consume"])
+    assert granted.status == 204, granted
+    return f"persistent://{namespace}/orders"
+
+
+def bystander(cluster: Cluster) -> dict[str, object]:
+    """The sidecar asks one broker first, which redirects to the leader as long as nobody has the topic."""
+    leader = cluster.leader()
+    return {"webServiceUrl": [next(broker.web for broker in cluster.brokers if broker != leader)]}
+
+
+def test_a_rewritten_redirect_costs_the_token(cluster: Cluster, topic: str) -> None:
+    """It leads to another host, where the client comes without it: 401."""
+    with (
+        sidecar(cluster, brokers=bystander(cluster), redirects={"lookup": "rewrite"}),
+        talking(cluster, token=cluster.tokens.of(ROLE)) as client,
+    ):
+        with pytest.raises(ClientFailed) as failed:
+            client.subscribe(topic)
+        assert failed.value.failure == "ConnectError"
+        assert "The requested URL returned error: 401" in client.log
+
+
+def test_under_rewrite_all_is_well_while_nothing_redirects(cluster: Cluster, topic: str) -> None:
+    """Which is what makes the other case hard to find: it takes a topic that nobody has, as after a restart."""
+    give(cluster, topic, cluster.brokers[1])
+    with (
+        sidecar(cluster, brokers=bystander(cluster), redirects={"lookup": "rewrite"}),
+        talking(cluster, token=cluster.tokens.of(ROLE)) as client,
+    ):
+        client.subscribe(topic)
+        client.produce(topic, "one")
+        assert client.consume(1) == ["one"]
+
+
+def test_a_followed_redirect_keeps_the_token(cluster: Cluster, topic: str) -> None:
+    with (
+        sidecar(cluster, brokers=bystander(cluster), redirects={"lookup": "follow"}),
+        talking(cluster, token=cluster.tokens.of(ROLE)) as client,
+    ):
+        client.subscribe(topic)
+        client.produce(topic, "one")
+        assert client.consume(1) == ["one"]
+
+
+@pytest.mark.parametrize("redirects", ["rewrite", "follow"])
+def test_no_token_is_no_token_in_either_mode(cluster: Cluster, topic: str, redirects: str) -> None:
+    with sidecar(cluster, redirects={"lookup": redirects}), talking(cluster) as client:
+        with pytest.raises(ClientFailed):
+            client.subscribe(topic)
+        assert "The requested URL returned error: 401" in client.log

@@ -1,0 +1,99 @@
+"""Brokers under either load manager: what they answer, and what of it gets outside through the sidecar."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from broker_cases import CASES, Case
+from brokers import DOOR, Options
+from cluster import Cluster, running
+from doors import URL, client, sidecar
+from ownership import lookup, owner
+from real_brokers import RealBrokers, ThroughSidecar, inner_addresses, played_again
+
+EXTENSIBLE = pytest.param("extensible", marks=pytest.mark.full)
+STAFF, PARTNERS = "staff.example", "partners.example"
+AT_ONCE = 24
+
+
+@pytest.fixture(scope="module", params=["modular", EXTENSIBLE])
+def cluster(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Cluster]:
+    if request.param == cluster.options.load_manager:
+        yield cluster
+        return
+    with running(Options(load_manager=request.param)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def door(cluster: Cluster) -> Iterator[None]:
+    """The sidecar, also for clients that are inside, and for partners whose listener the brokers have not got yet."""
+    ingresses = [
+        {"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": "external"},
+        {"name": "staff", "hosts": [STAFF], "listener": "internal"},
+        {"name": "partners", "hosts": [PARTNERS], "listener": "partner"},
+    ]
+    book = [
+        {
+            "broker": broker.name,
+            "listeners": f"internal:{broker.web}, internal:{broker.service}, external:{broker.external_web}, "
+            f"external:{broker.external_service}, partner:pulsar://broker-{broker.number}.{PARTNERS}:6650",
+        }
+        for broker in cluster.brokers
+    ]
+    with sidecar(cluster, ingresses=ingresses, advertisedListeners=book):
+        yield
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_brokers_answer_as_the_simulated_ones_do(case: Case, cluster: Cluster) -> None:
+    assert (await played_again(case, RealBrokers(cluster))).faults == []
+
+
+@pytest.mark.usefixtures("door")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_no_address_of_the_inside_gets_out(case: Case, cluster: Cluster) -> None:
+    answer = (await played_again(case, ThroughSidecar(cluster))).reply
+    assert inner_addresses(answer) == []
+
+
+@pytest.mark.usefixtures("door")
+async def test_lookups_at_once_get_the_listener_of_their_own_door(cluster: Cluster) -> None:
+    """As brokers of some versions mix them up (apache/pulsar#26244)."""
+    brokers = RealBrokers(cluster)
+    url = f"{URL}{lookup(f'persistent://{await brokers.namespace()}/orders')}"
+
+    def ask(host: str) -> tuple[str, int, str]:
+        """As a client does that follows redirects."""
+        at, headers = url, {"Host": host}
+        while (answer := cluster.worlds.outside.request("GET", at, headers=headers)).status == 307:
+            at, headers = answer.headers["Location"], {}
+            if host == STAFF:  # whose redirects lead inside
+                answer = cluster.worlds.inside.request("GET", at)
+                return host, answer.status, answer.body.decode()
+        return host, answer.status, answer.body.decode()
+
+    hosts = [DOOR, STAFF] * (AT_ONCE // 2)
+    for host, status, body in await asyncio.gather(*(asyncio.to_thread(ask, host) for host in hosts)):
+        assert status == 200, body
+        assert urlsplit(json.loads(body)["brokerUrl"]).hostname.endswith(DOOR) == (host == DOOR), (host, body)
+
+
+@pytest.mark.usefixtures("door")
+async def test_a_listener_that_brokers_lack_is_400(cluster: Cluster) -> None:
+    """As PIP-95 wanted it; a broker says 500."""
+    topic = f"persistent://{await RealBrokers(cluster).namespace()}/orders"
+    owner(cluster, topic)
+    answer = cluster.worlds.outside.request("GET", URL + lookup(topic), headers={"Host": PARTNERS})
+    assert answer.status == 400, answer
+    assert json.loads(answer.body)["reason"].startswith("broker-lacks-listener: ")
+
+
+@pytest.mark.usefixtures("door")
+async def test_a_client_outside_produces_and_consumes(cluster: Cluster) -> None:
+    topic = f"persistent://{await RealBrokers(cluster).namespace()}/orders"
+    spoken = await asyncio.to_thread(client, cluster, topic, "one", "two")
+    assert spoken.consumed == ["one", "two"], spoken.log
+    assert "svc.cluster.local" not in spoken.log
