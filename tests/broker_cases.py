@@ -533,7 +533,6 @@ ADMIN = (
         headers=JSON,
         body=MESSAGES,
     ),
-    Case("status, where `statusFilePath` is not set", "/status.html", (Expected(when="status-file"), Expected(404))),
     Case("no such path", "/nothing", (Expected(404, has="<html>"),)),
 )
 

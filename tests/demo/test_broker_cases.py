@@ -29,7 +29,6 @@ class SimulatedBrokers:
     def words(self) -> frozenset[str]:
         metadata = self._cluster.metadata
         words = {
-            "status-file",
             metadata.family,
             metadata.family.replace("x", "0"),
             metadata.load_manager,

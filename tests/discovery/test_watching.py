@@ -321,9 +321,8 @@ async def test_while_the_api_server_is_away_what_is_known_stays(tmp_path: Path, 
         async with serving_api(api, api.port):
             await watched.news.number(2)
             await said.until("the API server is back")
+            away, back = [line for line in said.lines if "the cluster has" not in line]
     assert watched.news.hosts == [["pulsar.example.com"], ["pulsar.example.com", "second.example.com"]]
-    away, back = [line for line in said.lines if "the cluster has" not in line]
-    assert away.startswith("the API server cannot be reached: ")
     assert away.endswith("; what is known stays in force")
     assert back == "the API server is back"
 

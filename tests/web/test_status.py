@@ -35,6 +35,7 @@ CONTRACT = {
     "config_last_reload_successful": [],
     "discovery_synced": ["kind"],
     "discovery_restarts": ["kind", "reason"],
+    "discovery_conflicts": [],
     "events_written": [],
     "events_dropped": ["reason"],
     "build_info": None,

@@ -97,7 +97,7 @@ class OnListenerPort(RealBrokers):
 
 
 async def played_again(case: Case, brokers: RealBrokers) -> Played:
-    """A case, again where what came may have been meant for somebody else."""
+    """A case put straight to brokers, again where what came may have been meant for somebody else."""
     for _ in range(ATTEMPTS if "mixing" in brokers.words else 1):
         result = await played(case, brokers)
         if not result.faults:

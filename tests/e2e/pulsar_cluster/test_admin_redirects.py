@@ -103,7 +103,7 @@ CALLS = {
         then=("/admin/v2/namespaces/{namespace}/bundles", '"numBundles":2'),
     ),
     "unload a bundle": Call("PUT", "/admin/v2/namespaces/{namespace}/{bundle}/unload", status=204),
-    # NamespacesBase.validateLeaderBroker; then the leader redirects to the owner
+    # NamespacesBase.validateLeaderBroker, of the modular load manager; then the leader redirects to the owner
     "move a bundle": Call(
         "PUT",
         "/admin/v2/namespaces/{namespace}/{bundle}/unload?destinationBroker={bystander}",
@@ -120,6 +120,13 @@ CALLS = {
         "POST",
         "/topics/{topic}",
         {"messages": [{"payload": "hello"}]},
+        says='"messageId"',
+        then=("/admin/v2/{topic}/internalStats", '"numberOfEntries":1'),
+    ),
+    "produce a large message": Call(
+        "POST",
+        "/topics/{topic}",
+        {"messages": [{"payload": "x" * 3_000_000}]},
         says='"messageId"',
         then=("/admin/v2/{topic}/internalStats", '"numberOfEntries":1'),
     ),

@@ -1,7 +1,7 @@
 """`pulsar-client`, Python over C++, with an http:// URL that leads to the sidecar: what it does all day."""
 
 import pytest
-from brokers import Broker
+from brokers import CLUSTER, Broker
 from clients import talking
 from cluster import Cluster
 from doors import sidecar
@@ -71,6 +71,20 @@ def test_a_pattern_finds_a_topic_of_tomorrow(cluster: Cluster, wide_namespace: s
         assert client.consume(1) == ["one"]
         client.produce(tomorrow, "two")
         assert client.consume(1) == ["two"]
+
+
+def test_a_topic_with_a_cluster_in_its_name(cluster: Cluster, namespace: str) -> None:
+    """The first form of names, which brokers of 4.0 still know: the client asks by other paths."""
+    name = namespace.replace("/", f"/{CLUSTER}/")
+    made = cluster.request("PUT", f"{cluster.brokers[0].web}/admin/namespaces/{name}")
+    assert made.status == 204, made
+    topic = f"persistent://{name}/orders"
+    with sidecar(cluster), talking(cluster) as client:
+        client.subscribe(topic)
+        client.produce(topic, "one")
+        assert client.consume(1) == ["one"]
+        assert f"/lookup/v2/destination/persistent/{name}/orders" in client.log
+        assert client.connected <= {broker.external_service for broker in cluster.brokers}
 
 
 @pytest.mark.parametrize("redirects", ["rewrite", "follow"])

@@ -5,27 +5,13 @@ import json
 import socket
 import subprocess
 import sys
-from urllib.parse import urlsplit
 
 import pytest
-from brokers import Broker
 from cluster import Cluster
 from doors import URL, client, sidecar, straight
+from ownership import lookup, owner
 
 RESOLVE = "import socket, sys; socket.getaddrinfo(sys.argv[1], 80)"
-
-
-def lookup(topic: str) -> str:
-    return f"/lookup/v2/topic/{topic.replace('://', '/')}"
-
-
-def owner(cluster: Cluster, topic: str) -> Broker:
-    """The broker that has the topic, which takes it now if nobody has it."""
-    url = cluster.brokers[0].web + lookup(topic)
-    while (answer := cluster.request("GET", url)).status == 307:
-        url = answer.headers["Location"]
-    assert answer.status == 200, answer
-    return cluster.broker(urlsplit(json.loads(answer.body)["brokerUrl"]).hostname)
 
 
 def test_the_worlds_know_nothing_of_each_other(cluster: Cluster) -> None:
