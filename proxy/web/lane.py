@@ -23,7 +23,7 @@ from proxy.web.upstream import UpstreamConnection
 
 # Letters that mean themselves wherever a path may stand: in a head, in a URL, in JSON.
 _PATH = re.compile(rb"/lookup/v2/topic/[A-Za-z0-9/._~:@!$'()*+,=-]{1,512}")
-_VERSION = b" HTTP/1.1\r\n"
+_VERSION = b" HTTP/1.1"
 
 # What gateways give each request anew: its id, in Envoy's spelling and nginx's, and its place in a trace.
 _OWN = re.compile(

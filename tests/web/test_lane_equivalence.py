@@ -465,6 +465,14 @@ async def test_ids_go_the_short_way() -> None:
             assert [Head(head).one(b"x-request-id") for head in seen.asked] == values
 
 
+async def test_ids_go_the_short_way_wherever_they_stand() -> None:
+    async with twins() as pair:
+        first = [b"GET %bx HTTP/1.1\r\nx-request-id: %d\r\nHost: a\r\n\r\n" % (TOPIC, number) for number in range(8)]
+        seen = await pair.alike(*first)
+        assert pair.taken.known
+        assert [Head(head).one(b"x-request-id") for head in seen.asked] == [b"%d" % number for number in range(8)]
+
+
 @pytest.mark.parametrize("at_fault", [pieces(END), redirecting(b"http://broker-0.pulsar.svc")], ids=["END", "redirect"])
 async def test_what_is_asked_again_is_the_same_request(at_fault: Says) -> None:
     """On a new connection where the kept one ends, or of the broker that a redirect leads to."""
