@@ -95,11 +95,6 @@ class Case:
     """As a segment of a path."""
     exists: bool = False
     """The topic was made before."""
-    needs: str = ""
-    """The words that must apply for the case to be one."""
-
-    def applies(self, words: Iterable[str]) -> bool:
-        return set(self.needs.split()) <= set(words)
 
     def expectation(self, words: Iterable[str]) -> Expected:
         return next(expected for expected in self.expected if set(expected.when.split()) <= set(words))
