@@ -32,13 +32,13 @@ docs: .venv/.core ## Write docs/configuration.md anew from the config's model
 	mv docs/.configuration.md docs/configuration.md
 
 e2e: .venv/.e2e ## With real processes: Envoy, Pulsar, a Kubernetes API (needs Go 1.26, Java 17, Maven and root)
-	$(BIN)/python tests/e2e/kubernetes_api/go_modules.py
+	$(BIN)/python tests/e2e/go_modules.py
 	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py
 	$(BIN)/python -m pytest tests/e2e -m "not full" $(ARGS)
 
 e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and rival, and the tables in docs/
 	sh bench/setup.sh
-	$(BIN)/python tests/e2e/kubernetes_api/go_modules.py
+	$(BIN)/python tests/e2e/go_modules.py
 	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py 4.0 4.2 5.0
 	$(BIN)/python -m pytest tests/e2e $(ARGS); tested=$$?; \
 		$(BIN)/python tests/e2e/pulsar_cluster/compatibility.py && \
@@ -54,7 +54,7 @@ profile: .venv/.dev ## The functions that a lookup spends its time in
 
 lock: .venv/bin/uv ## Resolve the dependencies anew, with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o $(LOCKS)/core.txt $(ARGS)
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev --extra kubernetes pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev --extra kubernetes --extra pipeline pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --all-extras pyproject.toml -o $(LOCKS)/all.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/e2e.in -o $(LOCKS)/e2e.txt $(ARGS)
 

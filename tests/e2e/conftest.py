@@ -1,5 +1,6 @@
-"""The fixture of all end-to-end tests."""
+"""The fixtures of all end-to-end tests."""
 
+from api_fixtures import admin, api_server, namespace
 from worlds import world
 
-__all__ = ["world"]
+__all__ = ["admin", "api_server", "namespace", "world"]

@@ -6,7 +6,7 @@ import random
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -41,6 +41,12 @@ class Process:
             async with self._grown:
                 await self._grown.wait_for(lambda: text in self.output or self._reader.done())
         assert text in self.output, f"it ended without saying {text!r}:\n{self.output}"
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until this is so, which is looked at whenever the process says something."""
+        async with asyncio.timeout(60), self._grown:
+            await self._grown.wait_for(lambda: self._reader.done() or condition())
+        assert condition(), f"it ended before that was so:\n{self.output}"
 
     async def end(self, with_signal: int = signal.SIGTERM) -> int:
         if self._child.returncode is None:

@@ -11,7 +11,7 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import yaml
 from apiclient import Api, connected
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from go_modules import Programs, built
+from go_modules import API_SERVER, built
 
 READY_SECONDS = 120
 END_SECONDS = 30
@@ -30,7 +30,7 @@ END_SECONDS = 30
 class ApiServer:
     """One API server and its etcd. It outlives event loops: what a test awaits here is tied to none."""
 
-    def __init__(self, programs: Programs, folder: Path, users: Sequence[str]) -> None:
+    def __init__(self, programs: Mapping[str, Path], folder: Path, users: Sequence[str]) -> None:
         self._programs = programs
         self._folder = folder
         self._port, self._etcd_port, self._peer_port = lasting_ports(3)
@@ -139,7 +139,7 @@ class ApiServer:
     def _etcd_command(self) -> tuple[Path, *tuple[str, ...]]:
         client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
         return (
-            self._programs.etcd,
+            self._programs["etcd"],
             "--data-dir=etcd",
             f"--listen-client-urls={client}",
             f"--advertise-client-urls={client}",
@@ -151,7 +151,7 @@ class ApiServer:
 
     def _server_command(self) -> tuple[Path, *tuple[str, ...]]:
         return (
-            self._programs.api_server,
+            self._programs["kube-apiserver"],
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
             f"--secure-port={self._port}",
@@ -182,7 +182,7 @@ class ApiServer:
 @asynccontextmanager
 async def running(folder: Path, *users: str) -> AsyncIterator[ApiServer]:
     """An API server of one's own, ready, for as long as the block lasts."""
-    server = ApiServer(built(), folder, users)
+    server = ApiServer(built(API_SERVER), folder, users)
     try:
         await server.start()
         yield server

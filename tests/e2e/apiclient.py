@@ -39,10 +39,18 @@ class Api:
         headers = {"Content-Type": "application/apply-patch+yaml"}
         return await self._ask("PATCH", await self._path_of(each), params=query, headers=headers, data=json.dumps(each))
 
-    async def patch(self, each: Object, change: Object, subresource: str | None = None) -> Object:
+    async def create(self, each: Object, *, dry_run: bool = False) -> Object:
+        """Create one. A field that the kind does not have is refused, as any other fault."""
+        path = await self._path(each["apiVersion"], each["kind"], each["metadata"].get("namespace"))
+        query = {"fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
+        return await self._ask("POST", path, params=query, json=each)
+
+    async def patch(
+        self, each: Object, change: Object, subresource: str | None = None, how: str = "merge-patch"
+    ) -> Object:
         """Merge a change into an object, or into its status where that is the subresource."""
         path = await self._path_of(each) + (f"/{subresource}" if subresource else "")
-        headers = {"Content-Type": "application/merge-patch+json"}
+        headers = {"Content-Type": f"application/{how}+json"}
         return await self._ask("PATCH", path, headers=headers, data=json.dumps(change))
 
     async def delete(self, each: Object, grace_seconds: int = 0) -> None:
@@ -70,6 +78,35 @@ class Api:
         async with self._session.get(path, params=query, timeout=aiohttp.ClientTimeout(total=None)) as answer:
             await _accepted(answer)
             yield (json.loads(line) async for line in answer.content)
+
+    async def everything(self) -> set[str]:
+        """Whatever can be listed, in all namespaces, but what the API server keeps writing for itself."""
+        groups = (await self._ask("GET", "/apis"))["groups"]
+        found: set[str] = set()
+        for root in ("/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)):
+            for resource in (await self._ask("GET", root))["resources"]:
+                if "list" in resource["verbs"] and resource["name"] not in ("events", "leases"):
+                    items = (await self._ask("GET", f"{root}/{resource['name']}"))["items"]
+                    metadata = [each["metadata"] for each in items]
+                    found |= {f"{resource['kind']} {each.get('namespace', '')}/{each['name']}" for each in metadata}
+        return found
+
+    async def bind(self, pod: Object, node: str) -> None:
+        """What a scheduler does."""
+        target = {"target": {"apiVersion": "v1", "kind": "Node", "name": node}}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod["metadata"]["name"]}, **target}
+        await self._ask("POST", f"{await self._path_of(pod)}/binding", json=binding)
+
+    async def may(self, verb: str, group: str, resource: str, namespace: str | None = None) -> bool:
+        """What `kubectl auth can-i` asks."""
+        attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace or ""}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = await self._ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json=review)
+        return bool(answer["status"]["allowed"])
 
     async def service_account_token(self, namespace: str, name: str) -> str:
         """A token as a kubelet would project it into a pod of that ServiceAccount."""

@@ -1,4 +1,4 @@
-"""The control plane that all tests of this folder share, and what each test has in it for itself."""
+"""The control plane that all tests of a run share, and what each test has in it for itself."""
 
 import secrets
 from collections.abc import AsyncIterator
