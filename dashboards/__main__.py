@@ -1,0 +1,28 @@
+"""Write the dashboards and the rules anew: `python -m dashboards`."""
+
+import argparse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dashboards.overview import overview
+from dashboards.rules import RUNBOOKS, rules
+from dashboards.sidecar import sidecar
+
+HERE = Path(__file__).parent
+
+
+def files(runbooks: str = RUNBOOKS) -> Mapping[str, Callable[[], str]]:
+    return {"overview.json": overview, "sidecar.json": sidecar, "rules.yaml": lambda: rules(runbooks)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m dashboards", description=__doc__)
+    parser.add_argument("--into", type=Path, default=HERE, metavar="DIR", help="where to (this package)")
+    parser.add_argument("--runbooks", default=RUNBOOKS, metavar="URL", help=f"what precedes NAME.md ({RUNBOOKS})")
+    asked = parser.parse_args()
+    for name, text in files(asked.runbooks).items():
+        (asked.into / name).write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

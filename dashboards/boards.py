@@ -1,0 +1,51 @@
+"""A dashboard: its variables, its links, and its panels in rows, numbered and laid out in the order they are given."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards import variables
+from dashboards.panels import Panel
+
+TAG = "pulsar-ingress"
+
+
+def board(
+    title: str, uid: str, description: str, rows: Mapping[str, Sequence[Panel]], *, of_all: bool
+) -> build.Dashboard:
+    """With `of_all` it begins with all instances, else with one."""
+    dashboard = (
+        build.Dashboard(title)
+        .uid(uid)
+        .description(description)
+        .tags([TAG])
+        .readonly()
+        .tooltip(model.DashboardCursorSync.CROSSHAIR)
+        .time("now-3h", "now")
+        .refresh("30s")
+        .timezone("browser")
+        .link(
+            build.DashboardLink("Pulsar ingress")
+            .type(model.DashboardLinkType.DASHBOARDS)
+            .tags([TAG])
+            .include_vars(True)
+            .keep_time(True)
+        )
+    )
+    for variable in (variables.datasource(), variables.job(), variables.instance(of_all)):
+        dashboard.with_variable(variable)
+    number = 0
+    for name, panels in rows.items():
+        number += 1
+        dashboard.with_row(build.Row(name).id(number))
+        for panel in panels:
+            number += 1
+            dashboard.with_panel(panel.id(number))
+    return dashboard
+
+
+def text(dashboard: build.Dashboard) -> str:
+    return json.dumps(dashboard.build(), cls=JSONEncoder, indent=2, ensure_ascii=False, sort_keys=True) + "\n"

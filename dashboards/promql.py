@@ -1,0 +1,33 @@
+"""PromQL in the words of the catalogue: a metric is taken from there, so none can be misspelt."""
+
+from proxy.observe.metrics import PREFIX, Histogram, Metrics, Number
+
+METRICS = Metrics("")
+"""The catalogue."""
+
+Metric = Number | Histogram | str
+"""One of the catalogue's, or the name of one that the process or Prometheus itself has."""
+
+
+def name(metric: Metric) -> str:
+    if isinstance(metric, str):
+        return metric
+    return PREFIX + metric.name + ("_total" if isinstance(metric, Number) and metric.kind == "counter" else "")
+
+
+def select(metric: Metric, *matchers: str) -> str:
+    return f"{name(metric)}{{{', '.join(matchers)}}}" if matchers else name(metric)
+
+
+def total(what: str, *by: str) -> str:
+    return f"sum by ({', '.join(by)}) ({what})" if by else f"sum({what})"
+
+
+def grown(series: str, window: str) -> str:
+    """By how much counters grew, with those that began within the window.
+
+    A counter of ours is not there until it counts, and to `increase` the first sample is where it begins: a single
+    leak would be none.
+    """
+    before = f"{series} offset {window}"
+    return f"\n  increase({series}[{window}])\n    and {before}\n  or {series}\n    unless {before}\n"

@@ -1,0 +1,47 @@
+"""What panels ask: always of the jobs and instances that the viewer chose, and over the interval that Grafana says."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dashboards.promql import Metric, grown, name, select, total
+from dashboards.variables import SCOPE
+from proxy.observe.metrics import Histogram
+
+WINDOW = "$__rate_interval"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a panel asks, and what it calls each answer."""
+
+    expr: str
+    legend: str = ""
+
+
+def shown(metric: Metric, *where: str) -> str:
+    """The series of the chosen jobs and instances."""
+    return select(metric, *SCOPE, *where)
+
+
+def rate(metric: Metric, *by: str, where: Sequence[str] = ()) -> str:
+    """How much a second, in all or by these labels."""
+    return total(f"rate({shown(metric, *where)}[{WINDOW}])", *by)
+
+
+def counted(metric: Metric, *by: str, where: Sequence[str] = (), window: str = WINDOW) -> str:
+    """How many of something that is rare: the very first one counts too."""
+    return total(grown(shown(metric, *where), window), *by)
+
+
+def quantile(share: float, histogram: Histogram, *by: str, where: Sequence[str] = ()) -> str:
+    buckets = f"rate({shown(f'{name(histogram)}_bucket', *where)}[{WINDOW}])"
+    return f"histogram_quantile({share}, {total(buckets, 'le', *by)})"
+
+
+def mean(histogram: Histogram, where: Sequence[str] = ()) -> str:
+    return f"{rate(f'{name(histogram)}_sum', where=where)} / {rate(f'{name(histogram)}_count', where=where)}"
+
+
+def or_none(query: str) -> str:
+    """0 where there is nothing to count: good news should not look like no news."""
+    return f"{query} or vector(0)"

@@ -1,0 +1,66 @@
+"""The rules file: recordings and alerts as Prometheus reads them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from dashboards.alerts import ALERTS
+from dashboards.recordings import RECORDINGS
+
+RUNBOOKS = "docs/runbooks/"
+"""Where the pages are. A chart that knows their address puts it before this."""
+
+
+def rules(runbooks: str = RUNBOOKS) -> str:
+    groups = [
+        {
+            "name": f"pulsar-ingress-{name}.rules",
+            "rules": [{"record": recording.record, "expr": _Lines(recording.expr)} for recording in recordings],
+        }
+        for name, recordings in RECORDINGS.items()
+    ]
+    groups += [
+        {
+            "name": f"pulsar-ingress-{name}",
+            "rules": [
+                {
+                    "alert": alert.name,
+                    "expr": _Lines(alert.expr),
+                    "for": alert.lasting,
+                    "labels": {"severity": alert.severity},
+                    "annotations": {
+                        "summary": alert.summary,
+                        "description": alert.description,
+                        "runbook_url": f"{runbooks}{alert.page}.md",
+                    },
+                }
+                for alert in alerts
+            ],
+        }
+        for name, alerts in ALERTS.items()
+    ]
+    return HEADER + yaml.dump({"groups": groups}, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True)
+
+
+HEADER = "# Written by `python -m dashboards`; change dashboards/alerts.py or dashboards/recordings.py instead.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Text that is written line by line, as it is."""
+
+    text: str
+
+
+class _Dumper(yaml.SafeDumper):
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> Any:
+        return super().increase_indent(flow, False)
+
+
+def _as_lines(dumper: yaml.SafeDumper, lines: _Lines) -> yaml.Node:
+    is_long = "\n" in lines.text
+    return dumper.represent_scalar("tag:yaml.org,2002:str", lines.text, style="|" if is_long else None)
+
+
+_Dumper.add_representer(_Lines, _as_lines)

@@ -1,0 +1,33 @@
+"""What lookups are held to: so many of them answered within so many seconds, over thirty days."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from proxy.observe.metrics import BUCKETS
+
+OBJECTIVE = 0.99
+SECONDS = 0.25
+
+assert SECONDS in BUCKETS  # or no counter would say how many were
+
+
+@dataclass(frozen=True, slots=True)
+class Burn:
+    """How many times faster than allowed the error budget goes, and over which windows that must be so.
+
+    The long one says that it matters, the short one that it is still going on.
+    """
+
+    times: float
+    long: str
+    short: str
+    severity: Literal["critical", "warning"]
+    gone: str
+
+
+# A fiftieth of the budget in an hour, or a twentieth in six, as in the SRE workbook's chapter on alerting on SLOs.
+BURNS = (
+    Burn(14.4, "1h", "5m", "critical", "within two days"),
+    Burn(6, "6h", "30m", "warning", "within five days"),
+)
+WINDOWS = tuple(window for burn in BURNS for window in (burn.short, burn.long))

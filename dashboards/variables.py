@@ -1,0 +1,37 @@
+"""What a viewer chooses: the data source, the job and the instances. Every query is about those and no others."""
+
+from grafana_foundation_sdk.builders import dashboard as build
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards.promql import METRICS, select
+
+DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
+JOB, INSTANCE = 'job=~"$job"', 'instance=~"$instance"'
+SCOPE = (JOB, INSTANCE)
+ALL = model.VariableOption(selected=True, text=["All"], value=["$__all"])
+
+
+def datasource() -> build.DatasourceVariable:
+    return build.DatasourceVariable("datasource").label("Data source").type("prometheus")
+
+
+def job() -> build.QueryVariable:
+    return _labels("job", select(METRICS.build_info)).label("Job").include_all(True).current(ALL)
+
+
+def instance(include_all: bool) -> build.QueryVariable:
+    """Without `all`, the first instance is shown; more can be added to compare."""
+    variable = _labels("instance", select(METRICS.build_info, JOB)).label("Instance").include_all(include_all)
+    return variable.current(ALL) if include_all else variable
+
+
+def _labels(label: str, series: str) -> build.QueryVariable:
+    return (
+        build.QueryVariable(label)
+        .query(f"label_values({series}, {label})")
+        .datasource(DATASOURCE)
+        .multi(True)
+        .all_value(".+")
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(model.VariableSort.NATURAL_ASC)
+    )

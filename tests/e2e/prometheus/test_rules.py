@@ -1,0 +1,37 @@
+"""The rules by Prometheus's own tool: they are sound, and each alert fires when it should, and only then."""
+
+from pathlib import Path
+
+import yaml
+from processes import run
+from prometheus_programs import programs
+
+from dashboards.alerts import ALERTS
+
+HERE = Path(__file__).parent
+RULES = HERE.parents[2] / "dashboards/rules.yaml"
+CASES = HERE / "rules_test.yaml"
+
+
+async def test_the_rules_are_sound() -> None:
+    code, out, err = await run(programs().promtool, "check", "rules", "--lint-fatal", RULES)
+    assert code == 0, out + err
+
+
+async def test_alerts_fire_and_do_not_fire() -> None:
+    code, out, err = await run(programs().promtool, "test", "rules", CASES)
+    assert code == 0, out + err
+
+
+def test_of_each_alert_and_severity_there_is_a_case_that_fires_and_one_that_does_not() -> None:
+    fires: set[tuple[str, str]] = set()
+    is_quiet: set[str] = set()
+    for case in yaml.safe_load(CASES.read_text())["tests"]:
+        for check in case["alert_rule_test"]:
+            alerts = check.get("exp_alerts", [])
+            fires |= {(check["alertname"], alert["exp_labels"]["severity"]) for alert in alerts}
+            if not alerts:
+                is_quiet.add(check["alertname"])
+    every = [alert for alerts in ALERTS.values() for alert in alerts]
+    assert fires == {(alert.name, alert.severity) for alert in every}
+    assert is_quiet == {alert.name for alert in every}

@@ -1,0 +1,186 @@
+"""Dashboards, rules and runbooks: written from the catalogue of metrics, and of one piece with it and each other."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from test_docs import metric_names
+
+from dashboards.__main__ import HERE, files
+from dashboards.alerts import ALERTS
+from dashboards.recordings import RECORDINGS
+from dashboards.rules import RUNBOOKS, rules
+from proxy.observe.metrics import PREFIX, Histogram, Metrics
+
+ROOT = Path(__file__).parent.parent
+BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(HERE.glob("*.json"))}
+EVERY_ALERT = [alert for alerts in ALERTS.values() for alert in alerts]
+PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
+
+every_board = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
+
+
+def panels(board: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    return (panel for panel in board["panels"] if panel["type"] != "row")
+
+
+def exprs(board: dict[str, Any]) -> list[str]:
+    return [target["expr"] for panel in panels(board) for target in panel["targets"]]
+
+
+def metrics_in(expr: str) -> set[str]:
+    """The series that a query reads: its words with an underscore, and `up`, that are neither labels nor functions."""
+    bare = re.sub(r"{[^}]*}|\[[^]]*\]|offset \S+|\"[^\"]*\"|\b(?:by|on|group_left) \([^)]*\)", "", expr)
+    return set(re.findall(r"\b(?:up|[a-z]+[a-z:]*_[\w:]+)\b(?!\()", bare))
+
+
+@pytest.mark.parametrize("name", files())
+def test_what_is_committed_is_what_the_code_writes(name: str) -> None:
+    assert (HERE / name).read_text() == files()[name](), "run `make dashboards`"
+
+
+def test_nothing_else_is_committed() -> None:
+    assert {path.name for pattern in ("*.json", "*.yaml") for path in HERE.glob(pattern)} == set(files())
+
+
+def test_every_metric_that_is_asked_for_exists() -> None:
+    recorded = {recording.record for recordings in RECORDINGS.values() for recording in recordings}
+    known = set(metric_names()) | recorded | {"up"}
+    asked = [expr for board in BOARDS.values() for expr in exprs(board)]
+    asked += [recording.expr for recordings in RECORDINGS.values() for recording in recordings]
+    asked += [alert.expr for alert in EVERY_ALERT]
+    for expr in asked:
+        found = metrics_in(expr)
+        assert found, expr
+        assert found <= known, f"{found - known} in {expr}"
+
+
+def test_every_metric_is_asked_for() -> None:
+    """A metric that nobody looks at is questioned."""
+    shown = " ".join([*(expr for board in BOARDS.values() for expr in exprs(board)), (HERE / "rules.yaml").read_text()])
+    unused = set()
+    for metric in Metrics("").catalogue():
+        name = PREFIX + metric.name
+        if isinstance(metric, Histogram):
+            name += "_bucket"
+        elif metric.kind == "counter":
+            name += "_total"
+        if not re.search(rf"\b{name}\b", shown):
+            unused.add(name)
+    assert unused == set()
+
+
+def test_every_label_that_is_asked_for_exists() -> None:
+    labels = {"le", "job", "instance", "namespace", "pod", "alertname"}
+    for metric in Metrics("").catalogue():
+        labels |= set(metric.labels)
+    for board in BOARDS.values():
+        for panel in panels(board):
+            for target in panel["targets"]:
+                used = re.findall(r"\b(?:by|on) \(([^)]*)\)", target["expr"]) + re.findall(
+                    r"(\w+)(?:=~|!~|!=|=)\"", target["expr"]
+                )
+                used += re.findall(r"{{(\w+)}}", target.get("legendFormat", ""))
+                assert {label for names in used for label in names.split(", ")} <= labels, target
+
+
+class TestBoards:
+    """What dashboard-linter asks for, held here too, since it is not at hand everywhere; and some of our own."""
+
+    @every_board
+    def test_variables(self, board: dict[str, Any]) -> None:
+        variables = {each["name"]: each for each in board["templating"]["list"]}
+        assert list(variables) == ["datasource", "job", "instance"]
+        assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
+        assert variables["datasource"]["label"] == "Data source"
+        for name in ("job", "instance"):
+            each = variables[name]
+            assert (each["type"], each["label"], each["datasource"]["uid"]) == ("query", name.title(), "${datasource}")
+            assert (each["multi"], each["allValue"], each["refresh"]) == (True, ".+", 2)
+        assert board["editable"] is False
+
+    @every_board
+    def test_panels_say_what_they_show_and_what_to_do(self, board: dict[str, Any]) -> None:
+        titles = set()
+        for panel in panels(board):
+            assert panel["title"], panel
+            assert panel["description"].endswith("."), panel["title"]
+            assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
+            assert panel["datasource"]["uid"] == "${datasource}"
+            assert panel["targets"], panel["title"]
+            assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
+            titles.add((panel["type"], panel["title"]))
+        assert len(titles) == len(list(panels(board)))
+
+    @every_board
+    def test_pages_and_panels_that_descriptions_mention_exist(self, board: dict[str, Any]) -> None:
+        titles = {panel["title"] for panel in panels(board)}
+        for panel in panels(board):
+            for page in re.findall(r"[\w/-]+\.(?:md|yaml)", panel["description"]):
+                assert (ROOT / page).exists(), page
+            for title in re.findall(r"\*([^*]+)\*", panel["description"]):
+                assert title in titles, title
+
+    @every_board
+    def test_queries_are_about_what_was_chosen(self, board: dict[str, Any]) -> None:
+        for expr in exprs(board):
+            selectors = re.findall(r"{([^}]*)}", expr)
+            assert selectors
+            assert all(selector.startswith('job=~"$job", instance=~"$instance"') for selector in selectors), expr
+            assert len(selectors) == len(re.findall(rf"\b(?:{PREFIX}|process_)\w+", expr)), expr
+            assert set(re.findall(r"rate\([^[]*\[([^]]*)\]", expr)) <= {"$__rate_interval"}, expr
+
+    @every_board
+    def test_panels_fill_the_grid_without_holes(self, board: dict[str, Any]) -> None:
+        taken: set[tuple[int, int]] = set()
+        for panel in board["panels"]:
+            at = panel["gridPos"]
+            cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+            assert not cells & taken, panel["title"]
+            taken |= cells
+        height = max(y for _, y in taken) + 1
+        assert taken == {(x, y) for x in range(24) for y in range(height)}
+        assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+    def test_links_lead_to_boards(self) -> None:
+        uids = {board["uid"] for board in BOARDS.values()}
+        for board in BOARDS.values():
+            assert set(re.findall(r"/d/([\w-]+)", json.dumps(board))) <= uids
+            assert [link["tags"] for link in board["links"]] == [board["tags"]]
+
+
+class TestAlerts:
+    def test_each_says_what_is_so_and_where_to_read_on(self) -> None:
+        for group in yaml.safe_load(rules())["groups"]:
+            for rule in group["rules"]:
+                if "alert" in rule:
+                    assert rule["labels"].keys() == {"severity"}
+                    assert rule["labels"]["severity"] in ("critical", "warning", "info")
+                    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+                    assert not rule["annotations"]["summary"].endswith("."), rule
+                    assert rule["annotations"]["description"].endswith("."), rule
+                    assert rule["annotations"]["runbook_url"].startswith(RUNBOOKS)
+
+    def test_every_alert_has_its_page_and_every_page_its_alert(self) -> None:
+        assert {path.stem for path in PAGES} == {alert.page for alert in EVERY_ALERT}
+        for path in PAGES:
+            named = set(re.findall(r"\bPulsarIngress\w+", path.read_text()))
+            assert named == {alert.name for alert in EVERY_ALERT if alert.page == path.stem}, path.name
+
+    def test_where_the_pages_are_can_be_said(self) -> None:
+        moved = rules("https://runbooks.example.com/")
+        assert RUNBOOKS not in moved
+        assert moved == rules().replace(f"runbook_url: {RUNBOOKS}", "runbook_url: https://runbooks.example.com/")
+
+    @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+    def test_a_page_says_how_to_see_it_and_how_to_mend_it(self, path: Path) -> None:
+        text = path.read_text()
+        assert "\n## How to see it\n" in text
+        assert re.search(r"^ *(?:pulsar-ingress-proxy|kubectl|docker) ", text, re.MULTILINE)
+        if path.stem != "sidecar-down":  # where there is nobody to ask
+            assert "\n## How to mend it\n" in text
+            assert re.search(r"\b(?:explain|doctor|check) --config", text)
