@@ -1,0 +1,210 @@
+{{/* The container, written once: beside a gateway and in the Deployment, and what only reads its config. */}}
+
+{{- define "pip.configFile" -}}/etc/pulsar-ingress-proxy/config.yaml{{- end }}
+
+{{/* What every container of ours has. */}}
+{{- define "pip.containerBase" -}}
+image: {{ include "pip.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+securityContext:
+  {{- toYaml .Values.securityContext | nindent 2 }}
+terminationMessagePolicy: FallbackToLogsOnError
+{{- end }}
+
+{{/*
+Variables beat the file. So the probe asks where the process listens, even if the file has changed since; and beside a
+gateway no file, and none at all, for which the proxy has defaults, can take a port that the gateway needs.
+*/}}
+{{- define "pip.env" -}}
+- name: PULSAR_INGRESS_METRICS__ADDRESS
+  value: {{ include "pip.metricsAddress" . | quote }}
+{{- if eq .Values.mode "sidecar" }}
+- name: PULSAR_INGRESS_BIND_ADDRESSES
+  value: {{ include "pip.bindAddresses" . | quote }}
+{{- end }}
+- name: POD_NAME
+  valueFrom: {fieldRef: {fieldPath: metadata.name}}
+{{- if include "pip.discovery" . }}
+- name: POD_NAMESPACE
+  valueFrom: {fieldRef: {fieldPath: metadata.namespace}}
+- name: NODE_NAME
+  valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+{{- end }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The one that serves. */}}
+{{- define "pip.container" -}}
+name: pulsar-ingress-proxy
+{{ include "pip.containerBase" . }}
+args: [run, --config, {{ include "pip.configFile" . }}{{ if eq .Values.mode "sidecar" }}, --hold{{ end }}]
+env:
+  {{- include "pip.env" . | nindent 2 }}
+ports:
+  {{- range include "pip.webSockets" . | fromJsonArray }}
+  - {name: pip-{{ .name }}, containerPort: {{ .port }}, protocol: TCP}
+  {{- end }}
+  - {name: pip-metrics, containerPort: {{ include "pip.metricsPort" . }}, protocol: TCP}
+resources:
+  {{- toYaml .Values.resources | nindent 2 }}
+volumeMounts:
+  - {name: pulsar-ingress-proxy-config, mountPath: /etc/pulsar-ingress-proxy, readOnly: true}
+  - {name: pulsar-ingress-proxy-data, mountPath: /var/lib/pulsar-ingress-proxy}
+  {{- if include "pip.discovery" . }}
+  - {name: pulsar-ingress-proxy-podinfo, mountPath: /etc/podinfo, readOnly: true}
+  - {name: pulsar-ingress-proxy-api-access, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+  {{- end }}
+  {{- if .Values.gateway.istioCertificates }}
+  - {name: istio-certs, mountPath: /etc/istio-certs, readOnly: true}
+  {{- end }}
+  {{- with include "pip.secretMounts" . }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- with .Values.extraVolumeMounts }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
+
+{{/*
+Beside a gateway. The probe runs inside the container: one over HTTP would be sent to Istio's agent by its webhook, and
+that agent starts only after a native sidecar has. Until it succeeds a native sidecar keeps the gateway from starting,
+so it asks for nothing but a process that answers, which under --hold it does whatever the config is.
+*/}}
+{{- define "pip.sidecar" -}}
+{{ include "pip.container" . }}
+startupProbe:
+  exec:
+    command: [python3, -m, proxy.probe, livez, {{ include "pip.livezUrl" . | quote }}]
+  periodSeconds: 1
+  timeoutSeconds: 5
+  failureThreshold: 120
+{{- end }}
+
+{{/* Starts before the gateway's containers and ends after them. */}}
+{{- define "pip.nativeSidecar" -}}
+{{ include "pip.sidecar" . }}
+restartPolicy: Always
+{{- end }}
+
+{{/*
+The volumes of it. What might not be there is optional beside a gateway: a ConfigMap or Secret that is gone must not keep
+the gateway's pod from starting, and under --hold the proxy waits for it.
+*/}}
+{{- define "pip.volumes" -}}
+{{- $optional := eq .Values.mode "sidecar" -}}
+- name: pulsar-ingress-proxy-config
+  configMap: {name: {{ include "pip.fullname" . }}-config, optional: {{ $optional }}}
+- name: pulsar-ingress-proxy-data
+  emptyDir: {}
+{{- if include "pip.discovery" . }}
+- name: pulsar-ingress-proxy-podinfo
+  downwardAPI:
+    items:
+      - {path: labels, fieldRef: {fieldPath: metadata.labels}}
+- name: pulsar-ingress-proxy-api-access
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3600}
+      - configMap: {name: kube-root-ca.crt, optional: {{ $optional }}, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI:
+          items:
+            - {path: namespace, fieldRef: {fieldPath: metadata.namespace}}
+{{- end }}
+{{- if .Values.gateway.istioCertificates }}
+- name: istio-certs
+  emptyDir: {medium: Memory}
+{{- end }}
+{{- with include "pip.secretVolumes" . }}
+{{ . }}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "pip.secretMounts" -}}
+{{- range $place, $mount := .Values.secretMounts -}}
+{{- if $place }}{{ "\n" }}{{ end -}}
+- {name: pulsar-ingress-proxy-secret-{{ $place }}, mountPath: {{ $mount.mountPath | quote }}, readOnly: true}
+{{- end -}}
+{{- end }}
+
+{{- define "pip.secretVolumes" -}}
+{{- range $place, $mount := .Values.secretMounts -}}
+{{- if $place }}{{ "\n" }}{{ end -}}
+- name: pulsar-ingress-proxy-secret-{{ $place }}
+  secret: {secretName: {{ $mount.secretName | quote }}, optional: {{ eq $.Values.mode "sidecar" }}}
+{{- end -}}
+{{- end }}
+
+{{/* What the chart's own pods have in common. */}}
+{{- define "pip.podBase" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .Values.podSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* The container that runs `check` on the volume pulsar-ingress-proxy-config. */}}
+{{- define "pip.checkContainer" -}}
+name: check
+{{ include "pip.containerBase" . }}
+args: [check, --config, {{ include "pip.configFile" . }}]
+env:
+  {{- include "pip.env" . | nindent 2 }}
+resources:
+  requests: {cpu: 50m, memory: 64Mi}
+  limits: {memory: 256Mi}
+volumeMounts:
+  - {name: pulsar-ingress-proxy-config, mountPath: /etc/pulsar-ingress-proxy, readOnly: true}
+{{- end }}
+
+{{/* A pod that checks the config in a ConfigMap and ends. Takes root and configMap. */}}
+{{- define "pip.checkPod" -}}
+restartPolicy: Never
+{{ include "pip.podBase" .root }}
+containers:
+  - {{ include "pip.checkContainer" .root | nindent 4 | trim }}
+volumes:
+  - name: pulsar-ingress-proxy-config
+    configMap: {name: {{ .configMap }}}
+{{- end }}
+
+{{/* Nothing of a hook stays behind; Helm prints what it said instead. */}}
+{{- define "pip.hookAnnotations" -}}
+helm.sh/hook: {{ .hook }}
+helm.sh/hook-weight: {{ .weight | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
+helm.sh/hook-output-log-policy: {{ .log | default "hook-failed" }}
+{{- end }}
+
+{{/* The kubelet's own pause: nothing of the image is needed for it. */}}
+{{- define "pip.preStop" -}}
+{{- if .Values.preStopSeconds -}}
+lifecycle:
+  preStop:
+    sleep: {seconds: {{ .Values.preStopSeconds }}}
+{{- end }}
+{{- end }}
+
+{{/* A changed config is taken up as it is; these few keys only by a new process, so that they make new pods. */}}
+{{- define "pip.podAnnotations" -}}
+{{- $atStart := pick (include "pip.config" . | fromYaml) "clusterName" "events" "metrics" | toJson | sha256sum | trunc 16 -}}
+{{- merge (dict "pulsar-ingress-proxy/at-start" $atStart) .Values.podAnnotations | toYaml -}}
+{{- end }}

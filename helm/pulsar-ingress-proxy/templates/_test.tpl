@@ -1,0 +1,26 @@
+{{/* What `helm test` asks. */}}
+
+{{/* The lookup's URL; empty where nobody said by which way clients come. */}}
+{{- define "pip.testUrl" -}}
+{{- $base := .Values.test.url -}}
+{{- if and (not $base) (eq .Values.mode "gateway") -}}
+{{- $socket := dict -}}
+{{- range include "pip.webSockets" . | fromJsonArray | reverse -}}
+{{- if or (eq .scheme "http") (not $socket) -}}{{- $socket = . -}}{{- end -}}
+{{- end -}}
+{{- $base = printf "%s://%s.%s.svc:%v" $socket.scheme (include "pip.fullname" .) .Release.Namespace $socket.port -}}
+{{- end -}}
+{{- with $base -}}
+{{ trimSuffix "/" . }}/lookup/v2/topic/{{ $.Values.test.topic | replace "://" "/" }}
+{{- end -}}
+{{- end }}
+
+{{/* Where it asks the Service itself, the Host is that of the first door; a wildcard's stands for any name under it. */}}
+{{- define "pip.testHeaders" -}}
+{{- $headers := .Values.test.headers -}}
+{{- $hosts := (first (.Values.config.ingresses | default list) | default dict).hosts -}}
+{{- if and (not .Values.test.url) (not $headers) $hosts -}}
+{{- $headers = list (printf "Host: %s" (first $hosts | replace "*" "helm-test")) -}}
+{{- end -}}
+{{- toJson $headers -}}
+{{- end }}
