@@ -4,7 +4,7 @@ UV_VERSION := 0.13.7
 LOCKS := deploy/requirements
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint format docs e2e e2e-full bench profile lock clean
+.PHONY: help setup demo test lint format docs e2e e2e-full image bench profile lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -27,22 +27,32 @@ format: .venv/.dev ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: .venv/.core ## Write docs/configuration.md anew from the config's model
+docs: .venv/.dev ## Write anew what follows from code: docs/configuration.md, dashboards and rules, the chart's values
 	$(BIN)/python -m proxy.config.reference > docs/.configuration.md
 	mv docs/.configuration.md docs/configuration.md
+	$(BIN)/python -m dashboards
+	$(BIN)/python helm/chart_values.py
 
 e2e: .venv/.e2e ## With real processes: Envoy, Pulsar, a Kubernetes API (needs Go 1.26, Java 17, Maven and root)
 	$(BIN)/python tests/e2e/go_modules.py
 	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py
+	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
+	sh deploy/image/setup.sh
 	$(BIN)/python -m pytest tests/e2e -m "not full" $(ARGS)
 
 e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and rival, and the tables in docs/
 	sh bench/setup.sh
 	$(BIN)/python tests/e2e/go_modules.py
 	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py 4.0 4.2 5.0
+	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
+	sh deploy/image/setup.sh
 	$(BIN)/python -m pytest tests/e2e $(ARGS); tested=$$?; \
 		$(BIN)/python tests/e2e/pulsar_cluster/compatibility.py && \
 		$(BIN)/python tests/e2e/pulsar_cluster/comparison.py && exit $$tested
+
+image: .venv/.core ## Build the image, run it, do one lookup through it (Docker, or buildah and root)
+	sh deploy/image/setup.sh
+	$(BIN)/python -m deploy.image.build $(ARGS)
 
 bench: .venv/.e2e ## CPU time per lookup beside nginx, HAProxy and Envoy, in one run of three minutes
 	sh bench/setup.sh
@@ -55,6 +65,8 @@ profile: .venv/.dev ## The functions that a lookup spends its time in
 lock: .venv/bin/uv ## Resolve the dependencies anew, with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o $(LOCKS)/core.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev --extra kubernetes --extra pipeline pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --extra kubernetes pyproject.toml -o $(LOCKS)/image.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt deploy/image/tools.in -o deploy/image/tools.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --all-extras pyproject.toml -o $(LOCKS)/all.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/e2e.in -o $(LOCKS)/e2e.txt $(ARGS)
 

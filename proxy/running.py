@@ -18,7 +18,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from proxy.authorities import parse_authority
-from proxy.config import Config, ConfigFaults, glean, load
+from proxy.config import Config, ConfigFaults, glean, gleaned_status_address, load
 from proxy.config import model as keys
 from proxy.listeners import WEB_SCHEMES, BindAddress, parse_bind_addresses
 from proxy.observe import log as logs
@@ -169,10 +169,12 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
     metrics.last_reload.set(0)
     status = StatusServer(metrics, lambda: str(fault))
     values = glean(text)
-    host, port = _status_address(values)
+    address = parse_authority(gleaned_status_address(values))
+    assert address is not None
+    assert address.port is not None
     tls = _tls(values)
     await runner.setup()
-    problems = [await _problem(f"metrics.address {host}:{port}", status.open(host, port))]
+    problems = [await _problem(f"metrics.address {address}", status.open(address.host, address.port))]
     for bind in _web_sockets(values):
         context = tls if bind.scheme == "https" else None
         site = web.TCPSite(runner, bind.host.strip("[]"), bind.port, ssl_context=context, reuse_address=True)
@@ -216,18 +218,6 @@ def _web_sockets(values: dict[str, Any]) -> list[BindAddress]:
     except (KeyError, TypeError, ValueError):
         binds = Config.model_fields["bind_addresses"].default
     return [bind for bind in binds if bind.scheme in WEB_SCHEMES]
-
-
-def _status_address(values: dict[str, Any]) -> tuple[str, int]:
-    section = values.get("metrics")
-    try:
-        metrics = keys.Metrics.model_validate({"address": section["address"]} if isinstance(section, dict) else {})
-    except (KeyError, ValidationError):
-        metrics = keys.Metrics()
-    address = parse_authority(metrics.address)
-    assert address is not None
-    assert address.port is not None
-    return address.host, address.port
 
 
 def _tls(values: dict[str, Any]) -> ssl.SSLContext | None:

@@ -15,7 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from proxy.config.model import Config
+from proxy.config.model import Config, Metrics
 
 ENV_PREFIX = "PULSAR_INGRESS_"
 
@@ -62,6 +62,15 @@ def glean(text: str | None, environ: Mapping[str, str] | None = None) -> dict[st
     for _, path, value in _overrides(os.environ if environ is None else environ, []):
         _set(gleaned, path, value)
     return gleaned
+
+
+def gleaned_status_address(gleaned: Mapping[str, Any]) -> str:
+    """Where /livez is served by whoever holds on to such a config, as host:port."""
+    section = gleaned.get("metrics")
+    try:
+        return Metrics.model_validate({"address": section["address"]} if isinstance(section, dict) else {}).address
+    except (KeyError, ValidationError):
+        return Metrics().address
 
 
 class _Source:

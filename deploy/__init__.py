@@ -1,0 +1,1 @@
+"""What it takes to run it elsewhere; only the image is made by programs."""

@@ -1,0 +1,1 @@
+"""The container image: how it is built, and tried out."""

@@ -1,0 +1,242 @@
+"""Two ways to build and run the image: a Docker daemon if one answers, else buildah, and runc as Docker would call it.
+
+Both run a container alike: as the image's own user, on a read-only root, without capabilities or new privileges, and on
+the machine's network, where the brokers of a trial are.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from deploy.image.base import SUITE, Missing, alone, archive, cache, key
+
+REPOSITORY = Path(__file__).parents[2]
+DOCKERFILE = REPOSITORY / "deploy/image/Dockerfile"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What to build, and what to call it."""
+
+    tag: str
+    arguments: Mapping[str, str]
+    """Build arguments; without BASE it is the Dockerfile's, or where nothing can be pulled one that is made here."""
+    secrets: Mapping[str, Path]
+
+    def options(self, **more: str) -> list[str]:
+        arguments = [f"--build-arg={name}={value}" for name, value in {**more, **self.arguments}.items()]
+        secrets = [f"--secret=id={name},src={file}" for name, file in self.secrets.items()]
+        return [*arguments, *secrets, f"--tag={self.tag}", f"--file={DOCKERFILE}", str(REPOSITORY)]
+
+
+class Container(Protocol):
+    """One that may be run: the command that runs it till its end, and one that runs something else in it meanwhile."""
+
+    def run(self, *arguments: str) -> list[str]: ...
+
+    def inside(self, *command: str) -> list[str]: ...
+
+
+class Image(Protocol):
+    @property
+    def root(self) -> Path:
+        """Its files."""
+        ...
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """User, Env, Entrypoint, Cmd, Labels, Healthcheck."""
+        ...
+
+    def container(self, mounts: Mapping[Path, str], variables: Mapping[str, str] | None = None) -> Container:
+        """`mounts` are read-only: what of this machine stands where in the container."""
+        ...
+
+
+class Engine(Protocol):
+    name: str
+
+    def build(self, recipe: Recipe) -> None: ...
+
+    def save(self, tag: str, file: Path) -> None:
+        """As an archive that `docker load` and `podman load` read."""
+        ...
+
+    @contextmanager
+    def opened(self, tag: str) -> Iterator[Image]: ...
+
+
+def engine() -> Engine:
+    """The one that this machine has; raises Missing where it has none."""
+    if shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True).returncode == 0:
+        return Docker()
+    missing = [program for program in ("buildah", "runc") if shutil.which(program) is None]
+    if missing:
+        raise Missing(
+            f"no Docker daemon answers, and not installed: {', '.join(missing)}. Do: sh deploy/image/setup.sh"
+        )
+    return Buildah()
+
+
+class Docker:
+    name = "docker"
+
+    def build(self, recipe: Recipe) -> None:
+        _do(["docker", "build", "--quiet", *recipe.options()], DOCKER_BUILDKIT="1")
+
+    def save(self, tag: str, file: Path) -> None:
+        _do(["docker", "save", "--output", str(file), tag])
+
+    @contextmanager
+    def opened(self, tag: str) -> Iterator[Image]:
+        [inspected] = json.loads(_do(["docker", "image", "inspect", tag]))
+        made = _do(["docker", "create", tag]).strip()
+        try:
+            with tempfile.TemporaryDirectory() as root:
+                with subprocess.Popen(["docker", "export", made], stdout=subprocess.PIPE) as exported:
+                    _do(["tar", "-C", root, "-x"], stdin=exported.stdout)
+                yield _DockerImage(Path(root), inspected["Config"], tag)
+        finally:
+            _do(["docker", "rm", made])
+
+
+@dataclass(frozen=True, slots=True)
+class _DockerImage:
+    root: Path
+    config: dict[str, Any]
+    tag: str
+
+    def container(self, mounts: Mapping[Path, str], variables: Mapping[str, str] | None = None) -> Container:
+        volumes = [f"--volume={source}:{target}:ro" for source, target in mounts.items()]
+        settings = [f"--env={name}={value}" for name, value in (variables or {}).items()]
+        return _DockerContainer(self.tag, _name(), (*volumes, *settings))
+
+
+@dataclass(frozen=True, slots=True)
+class _DockerContainer:
+    tag: str
+    name: str
+    options: tuple[str, ...]
+
+    def run(self, *arguments: str) -> list[str]:
+        guards = ["--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=host"]
+        return ["docker", "run", "--rm", f"--name={self.name}", *guards, *self.options, self.tag, *arguments]
+
+    def inside(self, *command: str) -> list[str]:
+        return ["docker", "exec", self.name, *command]
+
+
+class Buildah:
+    """Its storage is this project's own, in the cache, so that it meets no other's."""
+
+    name = "buildah and runc"
+
+    def __init__(self) -> None:
+        store = cache() / "storage"
+        store.mkdir(parents=True, exist_ok=True)
+        self._lock = store / "pulsar-ingress-proxy.lock"
+        self._buildah = ["buildah", f"--root={store}", f"--runroot={cache() / 'run'}"]
+
+    def build(self, recipe: Recipe) -> None:
+        with alone(self._lock):
+            base = {} if "BASE" in recipe.arguments else {"BASE": self._base()}
+            # OCI's format of images has no health check; Docker's has, and is read everywhere.
+            how = ["--isolation=chroot", "--format=docker", "--quiet"]
+            self._do("build", *how, *recipe.options(**base))
+            self._do("rmi", "--prune")
+
+    def save(self, tag: str, file: Path) -> None:
+        file.unlink(missing_ok=True)  # an archive is not added to
+        self._do("push", "--quiet", tag, f"docker-archive:{file}:{tag}")
+
+    @contextmanager
+    def opened(self, tag: str) -> Iterator[Image]:
+        config = json.loads(self._do("inspect", "--type=image", tag))["Docker"]["config"]
+        made = self._do("from", "--pull-never", tag).strip()
+        try:
+            root = Path(self._do("mount", made).strip())
+            with tempfile.TemporaryDirectory() as bundles:
+                yield _RuncImage(root, config, Path(bundles))
+        finally:
+            self._do("rm", made)
+
+    def _base(self) -> str:
+        tag = f"localhost/pulsar-ingress-proxy-base:{SUITE}-{key()}"
+        if not self._do("images", "--quiet", "--filter", f"reference={tag}").strip():
+            made = self._do("from", "scratch").strip()
+            self._do("add", "--quiet", made, str(archive()), "/")
+            self._do("commit", "--quiet", "--rm", made, tag)
+        return tag
+
+    def _do(self, *arguments: str) -> str:
+        return _do([*self._buildah, *arguments])
+
+
+@dataclass(frozen=True, slots=True)
+class _RuncImage:
+    root: Path
+    config: dict[str, Any]
+    bundles: Path
+
+    def container(self, mounts: Mapping[Path, str], variables: Mapping[str, str] | None = None) -> Container:
+        name = _name()
+        bundle = self.bundles / name
+        bundle.mkdir()
+        _do(["runc", "spec", "--bundle", str(bundle)])
+        uid, _, gid = self.config["User"].partition(":")
+        settings = [f"{name}={value}" for name, value in (variables or {}).items()]
+        binds = [
+            {"type": "bind", "source": str(source), "destination": target, "options": ["bind", "ro"]}
+            for source, target in mounts.items()
+        ]
+        spec = json.loads((bundle / "config.json").read_text())
+        spec["root"] = {"path": str(self.root), "readonly": True}
+        spec["mounts"] = [mount for mount in spec["mounts"] if mount["type"] != "cgroup"] + binds
+        spec["linux"]["namespaces"] = [space for space in spec["linux"]["namespaces"] if space["type"] != "network"]
+        spec["process"] |= {
+            "terminal": False,
+            "user": {"uid": int(uid), "gid": int(gid)},
+            "env": [*self.config["Env"], *settings],
+            "cwd": self.config.get("WorkingDir") or "/",
+            "capabilities": {},
+            "noNewPrivileges": True,
+        }
+        return _RuncContainer(bundle, name, spec, (*self.config["Entrypoint"],), (*self.config["Cmd"],))
+
+
+@dataclass(frozen=True, slots=True)
+class _RuncContainer:
+    bundle: Path
+    name: str
+    spec: dict[str, Any]
+    entrypoint: tuple[str, ...]
+    default: tuple[str, ...]
+
+    def run(self, *arguments: str) -> list[str]:
+        self.spec["process"]["args"] = [*self.entrypoint, *(arguments or self.default)]
+        (self.bundle / "config.json").write_text(json.dumps(self.spec))
+        return ["runc", "run", "--bundle", str(self.bundle), self.name]
+
+    def inside(self, *command: str) -> list[str]:
+        return ["runc", "exec", self.name, *command]
+
+
+def _name() -> str:
+    return f"pulsar-ingress-proxy-{uuid.uuid4().hex[:12]}"
+
+
+def _do(command: Sequence[str], stdin: Any = subprocess.DEVNULL, **variables: str) -> str:
+    """Run to the end; its answer. What it says is shown where it fails."""
+    done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, env={**os.environ, **variables})
+    if done.returncode != 0:
+        last = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
+        raise Missing(f"{' '.join(command[:6])} … failed with {done.returncode}:\n{last}")
+    return done.stdout

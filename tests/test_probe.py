@@ -1,0 +1,228 @@
+"""`python3 -m proxy.probe` against real sockets: a sidecar over simulated brokers, brokers alone, and nobody."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+from aiohttp import web
+
+from proxy import probe
+from proxy.config import load_mapping
+from proxy.demo.brokers import SimulatedCluster
+from proxy.service import Sidecar
+
+HOST = "pulsar.example.com"
+LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
+
+
+@asynccontextmanager
+async def sidecar(cluster: SimulatedCluster, scheme: str = "http", **keys: Any) -> AsyncIterator[tuple[Sidecar, str]]:
+    """One before the second broker, which does not lead; and its URL."""
+    listeners = "internal:{web},external:https://broker-{n}.pulsar.example.com,external:pulsar+ssl://b{n}.pulsar.example.com:6651"
+    config = {
+        "bindAddresses": [f"{scheme}://127.0.0.1:0"],
+        "metrics": {"address": "127.0.0.1:0"},
+        "brokers": {"webServiceUrl": [cluster.brokers[1].web]},
+        "ingresses": [{"name": "public", "hosts": [HOST], "listener": "external"}],
+        "advertisedListeners": [
+            {"broker": broker.name, "listeners": listeners.format(web=broker.web, n=broker.index)}
+            for broker in cluster.brokers
+        ],
+        **keys,
+    }
+    one = Sidecar(load_mapping(config))
+    await one.start()
+    try:
+        yield one, f"{scheme}://127.0.0.1:{one.doors[0].port}"
+    finally:
+        await one.stop()
+
+
+@asynccontextmanager
+async def answering(status: int, body: str = "", **headers: str) -> AsyncIterator[str]:
+    """A server that gives every request the same answer, and its URL."""
+
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=status, text=body, headers=headers)
+
+    runner = web.ServerRunner(web.Server(answer))
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+class Probe:
+    """Runs the program, and keeps what it said."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    async def __call__(self, *arguments: str) -> int:
+        code = await asyncio.to_thread(probe.main, arguments)
+        self.out, self.err = self._capsys.readouterr()
+        return code
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str]) -> Probe:
+    return Probe(capsys)
+
+
+async def test_a_redirect_on_the_listener_is_usable(ask: Probe) -> None:
+    async with SimulatedCluster() as cluster, sidecar(cluster) as (_, url):
+        code = await ask("lookup", url + LOOKUP, "--header", f"Host: {HOST}", "--header", "X-Forwarded-Proto: https")
+    assert (code, ask.err) == (0, "")
+    said = dict(line.split(maxsplit=1) for line in ask.out.splitlines())
+    assert said["status"] == "307"
+    assert said["Location"].startswith(f"https://broker-0.{HOST}{LOOKUP}?")
+    assert said["X-Request-Id"]
+    assert said["usable"].startswith("yes")
+
+
+async def test_an_answer_with_brokers_on_the_listener_is_usable(ask: Probe) -> None:
+    async with SimulatedCluster() as cluster, sidecar(cluster, redirects={"lookup": "follow"}) as (_, url):
+        code = await ask("lookup", url + LOOKUP, "--listener", "external")
+    assert (code, ask.err) == (0, "")
+    assert "status        200" in ask.out
+    assert "brokerUrlTls  pulsar+ssl://b0.pulsar.example.com:6651" in ask.out
+
+
+async def test_an_address_of_the_inside_is_not(ask: Probe) -> None:
+    """What a client gets without the sidecar: a broker's name of the cluster, in a redirect and in an answer."""
+    async with SimulatedCluster() as cluster:
+        redirected = await ask("lookup", cluster.brokers[1].web + LOOKUP)
+        assert "Location http://pulsar-broker-0.pulsar-broker.pulsar.svc.cluster.local:8080" in ask.err
+        answered = await ask("lookup", cluster.brokers[0].web + LOOKUP)
+    assert (redirected, answered) == (1, 1)
+    assert "brokerUrl pulsar://pulsar-broker-0.pulsar-broker.pulsar.svc.cluster.local:6650" in ask.err
+    assert "advertisedListeners" in ask.err
+    assert len(ask.err.splitlines()) == 1
+
+
+async def test_a_refusal_is_said_in_the_sidecars_words(ask: Probe) -> None:
+    async with SimulatedCluster() as cluster, sidecar(cluster) as (_, url):
+        code = await ask("lookup", url + LOOKUP, "--listener", "nobody-has-it")
+    assert code == 1
+    assert ask.err.startswith("the lookup was answered 400: unknown-listener: ")
+    assert len(ask.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "said"),
+    [
+        pytest.param(401, "<html>", {}, "401: the brokers want credentials", id="no-credentials"),
+        pytest.param(418, "", {}, "418: that is no answer to a lookup", id="anything"),
+        pytest.param(200, "<html>", {}, "a 200 that names no broker", id="not-a-lookup"),
+        pytest.param(200, "[]", {}, "a 200 that names no broker", id="another-json"),
+        pytest.param(307, "", {}, "a 307 without a Location", id="no-location"),
+        pytest.param(307, "", {"Location": "ftp://a.example.com/"}, "address of the inside", id="no-http-location"),
+        pytest.param(200, '{"brokerUrl": "what"}', {}, "address of the inside", id="no-address"),
+    ],
+)
+async def test_answers_that_are_none(ask: Probe, status: int, body: str, headers: dict[str, str], said: str) -> None:
+    async with answering(status, body, **headers) as url:
+        assert await ask("lookup", url + LOOKUP) == 1
+    assert said in ask.err
+    assert len(ask.err.splitlines()) == 1
+
+
+async def test_a_location_that_stays_with_its_host_is_usable(ask: Probe) -> None:
+    async with answering(307, Location=f"{LOOKUP}?authoritative=true") as url:
+        assert await ask("lookup", url + LOOKUP) == 0
+
+
+async def test_a_certificate_has_to_be_good(ask: Probe, tmp_path: Path) -> None:
+    authority, other = trustme.CA(), trustme.CA()
+    for name, ca in (("ca.pem", authority), ("other.pem", other)):
+        ca.cert_pem.write_to_path(str(tmp_path / name))
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(str(tmp_path / "tls.key"))
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "tls.crt"))
+    tls = {"certificate": str(tmp_path / "tls.crt"), "key": str(tmp_path / "tls.key")}
+    async with SimulatedCluster() as cluster, sidecar(cluster, "https", tls=tls) as (_, url):
+        arguments = ("lookup", url + LOOKUP, "--listener", "external")
+        assert await ask(*arguments, "--cacert", str(tmp_path / "ca.pem")) == 0
+        assert await ask(*arguments, "--cacert", str(tmp_path / "other.pem")) == 1
+        assert "the certificate is not good" in ask.err
+        assert await ask(*arguments) == 1
+        assert "--cacert" in ask.err
+        assert await ask(*arguments, "--cacert", str(tmp_path / "none.pem")) == 1
+        assert "cannot be read" in ask.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("lookup", "pulsar://a:6650/x"), "is not an http or https URL", id="scheme"),
+        pytest.param(("lookup", "http://a:b/"), "is not a URL", id="port"),
+        pytest.param(("lookup", "http://nobody.invalid/"), "nobody.invalid does not resolve", id="name"),
+        pytest.param(("lookup", "http://127.0.0.1:1/", "--header", "x"), "write --header 'Name: value'", id="header"),
+        pytest.param(("lookup", "http://127.0.0.1:1/"), "refused", id="nobody-there"),
+        pytest.param(("livez", "http://127.0.0.1:1/livez"), "refused", id="not-alive"),
+    ],
+)
+async def test_what_cannot_be_asked(ask: Probe, arguments: tuple[str, ...], said: str) -> None:
+    assert await ask(*arguments) == 1
+    assert said in ask.err
+    assert len(ask.err.splitlines()) == 1
+
+
+async def test_a_server_that_does_not_answer(ask: Probe) -> None:
+    async def stay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(stay, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert await ask("livez", f"http://127.0.0.1:{port}/livez", "--timeout", "0.05") == 1
+    assert "no answer within 0.05 s" in ask.err
+
+
+async def test_livez(ask: Probe) -> None:
+    async with SimulatedCluster() as cluster, sidecar(cluster) as (one, _):
+        url = f"http://127.0.0.1:{one.metrics_port}/livez"
+        assert await ask("livez", url) == 0
+        assert ask.out == f"{url}: alive\n"
+        assert await ask("livez", url.replace("livez", "nothing")) == 1
+    assert "answers 404" in ask.err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("fault", ["", "noSuchKey: 1"])
+async def test_livez_where_the_config_says(ask: Probe, tmp_path: Path, host: str, fault: str) -> None:
+    """A config with a fault counts too: under --hold it is served, at the address that can be made out."""
+    file = tmp_path / "config.yaml"
+    async with SimulatedCluster() as cluster, sidecar(cluster) as (one, _):
+        file.write_text(f"metrics: {{address: '{host}:{one.metrics_port}'}}\n{fault}")
+        assert await ask("livez", "--config", str(file)) == 0, ask.err
+        assert ask.out == f"http://127.0.0.1:{one.metrics_port}/livez: alive\n"
+
+
+async def test_livez_where_the_environment_says(ask: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(json.dumps({"metrics": {"address": "127.0.0.1:1"}}))
+    async with SimulatedCluster() as cluster, sidecar(cluster) as (one, _):
+        monkeypatch.setenv("PULSAR_INGRESS_METRICS__ADDRESS", f"127.0.0.1:{one.metrics_port}")
+        assert await ask("livez", "--config", str(file)) == 0, ask.err
+
+
+def test_a_config_that_says_nothing_has_the_default(tmp_path: Path) -> None:
+    assert f"http://{probe._status_address(str(tmp_path / 'none.yaml'))}/livez" == probe.LIVEZ
+
+
+def test_a_health_check_is_light() -> None:
+    """It runs every few seconds: without the config's model, the server and all else that takes long to import."""
+    code = "import sys, proxy.probe; print({'pydantic', 'aiohttp', 'yaml', 'asyncio'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
