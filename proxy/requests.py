@@ -13,7 +13,8 @@ from urllib.parse import quote, unquote_plus
 from proxy.authorities import Authority
 
 Kind = Literal["lookup", "admin", "other"]
-Area = Literal["lookup", "client", "admin", "topics", "ws", "functions", "other"]
+Exposable = Literal["lookup", "client", "admin", "topics", "ws", "functions"]
+Area = Literal[Exposable, "other"]
 
 LISTENER_PARAMETER = "listenerName"
 

@@ -37,6 +37,7 @@ from proxy.listeners import (
     parse_bind_addresses,
     parse_service_url,
 )
+from proxy.requests import Exposable
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -227,7 +228,7 @@ class IngressConfig(Section):
     allowed_listeners: tuple[ListenerName, ...] | None = Field(
         None, description="what clients behind it may name; unset: any known listener but the internal one"
     )
-    expose: tuple[Literal["lookup", "client", "admin", "topics", "ws", "functions"], ...] | None = Field(
+    expose: tuple[Exposable, ...] | None = Field(
         None, description="what may come through, client being the GETs that clients make; unset: everything"
     )
     lookup_properties: dict[str, str] = Field({}, description="PIP-368 properties added to binary lookups")

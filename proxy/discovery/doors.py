@@ -67,9 +67,7 @@ def _doors(key: Key, notes: Notes, carried: Carried, here: Standpoint) -> Iterat
     for listener, own in hosts.items():
         if own:
             unique = tuple(dict.fromkeys(own))
-            yield Ingress(
-                str(key), unique, listener, notes.allowed_listeners, lookup_properties=notes.lookup_properties
-            )
+            yield Ingress(str(key), unique, listener, notes.allowed_listeners, notes.expose, notes.lookup_properties)
 
 
 def _strange_sections(key: Key, notes: Notes, known: set[str]) -> Iterator[Conflict]:

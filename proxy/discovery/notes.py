@@ -3,18 +3,20 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 from proxy.discovery.hosts import normal
 from proxy.listeners import VARIABLE, ServiceUrl, check_name, parse_service_url
+from proxy.requests import Exposable
 
 PREFIX = "pulsar-ingress-proxy/"
 LISTENER = PREFIX + "listener"
 LOOKUP_PROPERTIES = PREFIX + "lookup-properties"
 ALLOWED_LISTENERS = PREFIX + "allowed-listeners"
+EXPOSE = PREFIX + "expose"
 EXTERNAL_URL = PREFIX + "external-url"
 
-_KNOWN = (LISTENER, LOOKUP_PROPERTIES, ALLOWED_LISTENERS, EXTERNAL_URL)
+_KNOWN = (LISTENER, LOOKUP_PROPERTIES, ALLOWED_LISTENERS, EXPOSE, EXTERNAL_URL)
 _EXTERNAL_DNS = "external-dns.alpha.kubernetes.io/hostname"
 Value = TypeVar("Value")
 
@@ -29,6 +31,7 @@ class Notes:
     """By section; that of no section is everybody else's."""
     lookup_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     allowed_listeners: frozenset[str] | None = None
+    expose: frozenset[str] | None = None
     external_urls: tuple[ServiceUrl, ...] = ()
     """Where `{host}` stands for the route's host."""
     hosts: tuple[str, ...] = ()
@@ -54,6 +57,7 @@ def read_notes(annotations: Mapping[str, str]) -> Notes:
     listeners = _checked(LISTENER, annotations, _listeners, faults)
     properties = _checked(LOOKUP_PROPERTIES, annotations, _pairs, faults)
     allowed = _checked(ALLOWED_LISTENERS, annotations, _names, faults)
+    areas = _checked(EXPOSE, annotations, _areas, faults)
     urls = _checked(EXTERNAL_URL, annotations, _urls, faults)
     unknown = [name for name in annotations if name.startswith(PREFIX) and name not in _KNOWN]
     faults += [f"{name}: unknown annotation; known are {', '.join(_KNOWN)}" for name in unknown]
@@ -62,6 +66,7 @@ def read_notes(annotations: Mapping[str, str]) -> Notes:
         listeners=dict(listeners),
         lookup_properties=dict(properties),
         allowed_listeners=frozenset(name for name, _ in allowed) if ALLOWED_LISTENERS in annotations else None,
+        expose=frozenset(area for area, _ in areas) if EXPOSE in annotations else None,
         external_urls=tuple(url for _, url in urls),
         hosts=tuple(host for host in dns if host is not None),
         passes_tls=any(name.endswith("/ssl-passthrough") and annotations[name] == "true" for name in annotations),
@@ -109,6 +114,13 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 def _names(text: str) -> Iterator[tuple[str, None]]:
     for part in _parts(text):
         yield check_name(part), None
+
+
+def _areas(text: str) -> Iterator[tuple[str, None]]:
+    for part in _parts(text):
+        if part not in get_args(Exposable):
+            raise ValueError(f"'{part}' is nothing to expose; there are {', '.join(get_args(Exposable))}")
+        yield part, None
 
 
 def _urls(text: str) -> Iterator[tuple[str, ServiceUrl]]:

@@ -169,6 +169,10 @@ def _server_context(tls: keys.ServerTls) -> ssl.SSLContext:
 def _broker_context(tls: keys.BrokerTls) -> ssl.SSLContext:
     context = _modern(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.peer_identity is None
+    if tls.peer_identity is not None:
+        # Under PERMISSIVE, Istio takes TLS for the mesh's own only of clients that offer its names for protocols
+        # (istio/pilot/pkg/networking/core/listener.go). Who does not know the name chooses the other.
+        context.set_alpn_protocols(["istio-http/1.1", "http/1.1"])
     if tls.ca is not None:
         _load_ca(context, "brokers.tls.ca", tls.ca)
     else:

@@ -384,11 +384,13 @@ def test_a_service_of_another_gateway_is_no_door() -> None:
 
 def test_what_else_annotations_say() -> None:
     notes = (
-        "pulsar-ingress-proxy/lookup-properties: 'rack=eu-1a, tier=', pulsar-ingress-proxy/allowed-listeners: 'a, b'"
+        "pulsar-ingress-proxy/lookup-properties: 'rack=eu-1a, tier=', pulsar-ingress-proxy/allowed-listeners: 'a, b', "
+        "pulsar-ingress-proxy/expose: 'lookup, client'"
     )
     (door,) = scene(fill(GATEWAY, notes=f"{LISTENER}external, {notes}")).findings().ingresses
     assert door.lookup_properties == {"rack": "eu-1a", "tier": ""}
     assert door.allowed_listeners == frozenset(["a", "b"])
+    assert door.expose == frozenset(["lookup", "client"])
 
 
 @pytest.mark.parametrize(
@@ -400,6 +402,7 @@ def test_what_else_annotations_say() -> None:
         (LISTENER + "'=a'", "listener: '' is not the name of a section"),
         ("pulsar-ingress-proxy/lookup-properties: rack", "lookup-properties: 'rack' is not a property"),
         ("pulsar-ingress-proxy/allowed-listeners: 'a b'", "allowed-listeners: 'a b' is not a listener name"),
+        ("pulsar-ingress-proxy/expose: lookups", "expose: 'lookups' is nothing to expose; there are lookup, client,"),
         ("pulsar-ingress-proxy/external-url: 'ftp://x'", "external-url: 'ftp://x' has the unknown scheme 'ftp'"),
         ("pulsar-ingress-proxy/external-url: 'http://{n}.x'", "external-url: 'http://{n}.x' has another variable"),
         ("pulsar-ingress-proxy/external-url: 'http://a,http://b'", "external-url: has two http URLs: keep one"),
@@ -416,6 +419,13 @@ def test_an_annotation_that_allows_nothing_allows_nothing() -> None:
     notes = f"{LISTENER}external, pulsar-ingress-proxy/allowed-listeners: ''"
     (door,) = scene(fill(GATEWAY, notes=notes)).findings().ingresses
     assert door.allowed_listeners == frozenset()
+
+
+@pytest.mark.parametrize("areas", ["''", "lookups"])
+def test_an_annotation_that_exposes_nothing_or_is_wrong_exposes_nothing(areas: str) -> None:
+    notes = f"{LISTENER}external, pulsar-ingress-proxy/expose: {areas}"
+    (door,) = scene(fill(GATEWAY, notes=notes)).findings().ingresses
+    assert door.expose == frozenset()
 
 
 def test_an_ingress_has_no_sections() -> None:

@@ -739,6 +739,25 @@ async def test_a_broker_that_is_who_it_should_be(start: Start, secure: Secure, c
 
 
 @pytest.mark.parametrize(
+    ("taken", "agreed"),
+    [
+        pytest.param(["h2", "http/1.1"], "http/1.1", id="any server"),
+        pytest.param(["istio-http/1.1"], "istio-http/1.1", id="Istio where it does not insist"),
+    ],
+)
+async def test_a_mesh_is_offered_its_own_name_for_http_1_1(
+    start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path, taken: list[str], agreed: str
+) -> None:
+    context = svid(ca, uri(BROKER_ID))
+    context.set_alpn_protocols(taken)
+    broker = await secure(context)
+    served = await start(broker.url, **towards(ca=ca_file(tmp_path, ca), peerIdentity=BROKER_ID))
+    await ask_through(served, broker)
+    (wire,) = broker.wires
+    assert wire.transport.get_extra_info("ssl_object").selected_alpn_protocol() == agreed
+
+
+@pytest.mark.parametrize(
     ("names", "found"),
     [
         pytest.param([uri("spiffe://cluster.local/ns/x/sa/y")], "spiffe://cluster.local/ns/x/sa/y", id="another"),

@@ -55,6 +55,9 @@ volumeMounts:
   {{- if include "pip.discovery" . }}
   - {name: pulsar-ingress-proxy-podinfo, mountPath: /etc/podinfo, readOnly: true}
   - {name: pulsar-ingress-proxy-api-access, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+  {{- else if eq .Values.mode "sidecar" }}
+  # Keeps the gateway's own token out of this container: Kubernetes mounts it wherever nothing else is.
+  - {name: pulsar-ingress-proxy-no-token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
   {{- end }}
   {{- if .Values.gateway.istioCertificates }}
   - {name: istio-certs, mountPath: /etc/istio-certs, readOnly: true}
@@ -111,6 +114,9 @@ the gateway's pod from starting, and under --hold the proxy waits for it.
       - downwardAPI:
           items:
             - {path: namespace, fieldRef: {fieldPath: metadata.namespace}}
+{{- else if eq .Values.mode "sidecar" }}
+- name: pulsar-ingress-proxy-no-token
+  emptyDir: {}
 {{- end }}
 {{- if .Values.gateway.istioCertificates }}
 - name: istio-certs

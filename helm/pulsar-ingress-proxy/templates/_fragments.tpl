@@ -70,6 +70,10 @@ spec:
                   annotations:
                     {{- include "pip.podAnnotations" . | nindent 20 }}
                 spec:
+                  # Envoy Gateway takes no Backend at 127.0.0.1, but a name; this is what it means in these pods.
+                  hostAliases:
+                    - ip: 127.0.0.1
+                      hostnames: [pulsar-ingress-proxy.sidecar.internal]
                   initContainers:
                     - {{ include "pip.nativeSidecar" . | nindent 22 | trim }}
                   volumes:
