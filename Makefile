@@ -30,6 +30,8 @@ format: .venv/.dev ## Put the code into shape
 docs: .venv/.dev ## Write anew what follows from code: docs/configuration.md, dashboards and rules, the chart's values
 	$(BIN)/python -m proxy.config.reference > docs/.configuration.md
 	mv docs/.configuration.md docs/configuration.md
+	$(BIN)/python -m pipeline.tables.reference > docs/.tables.md
+	mv docs/.tables.md docs/tables.md
 	$(BIN)/python -m dashboards
 	$(BIN)/python helm/chart_values.py
 

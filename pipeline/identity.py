@@ -1,0 +1,93 @@
+"""An `id` counts once: the earliest event has it, and of several at the same moment the smallest row.
+
+So it does not matter in which file, order or batch they came. An index of hashes, `_index/`, says which ids are there
+and in which hour: only where a hash is met again are rows themselves compared.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
+
+from pipeline.hours import hour_of
+from pipeline.schema import EVENTS
+from pipeline.storage import literal
+
+INDEX = T.StructType([T.StructField("hour", T.StringType()), T.StructField("hash", T.LongType())])
+
+
+def hash_of_id() -> Column:
+    return F.xxhash64("id")
+
+
+def index_of(events: DataFrame) -> DataFrame:
+    return events.select(hour_of(F.col("time")).alias("hour"), hash_of_id().alias("hash")).sortWithinPartitions("hour")
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Rows whose id may be there twice, new ones and old ones, and which of them stay."""
+
+    hashes: DataFrame
+    ranked: DataFrame
+    """The rows with `is_new`, `hour`, and `rank`: 1 stays."""
+    lost_new: frozenset[str]
+    """Hours in which a new row goes."""
+    lost_old: frozenset[str]
+    """Hours in which an old row goes."""
+
+    def kept(self, rows: DataFrame, hours: Sequence[str], is_new: bool) -> DataFrame:
+        """What is left of these rows, which are those of whole hours."""
+        undisputed = rows.withColumn("hash", hash_of_id()).join(self.hashes, "hash", "left_anti")
+        winners = self.ranked.where(
+            (F.col("rank") == 1) & (F.col("is_new") == is_new) & F.col("hour").isin(list(hours))
+        )
+        return undisputed.select(EVENTS.names).unionByName(winners.select(EVENTS.names))
+
+    def close(self) -> None:
+        self.ranked.unpersist()
+        self.hashes.unpersist()
+
+
+def suspects(new: DataFrame, index: DataFrame) -> DataFrame:
+    """The hashes that are there twice: among the new (`hour` is null), or in the index, with the hour it has."""
+    hashes = new.select(hash_of_id().alias("hash"))
+    twice = hashes.groupBy("hash").count().where("count > 1").select("hash")
+    known = index.join(hashes, "hash", "left_semi")
+    found = twice.withColumn("hour", F.lit(None).cast("string")).unionByName(known.select("hash", "hour"))
+    return found.distinct()
+
+
+def contest(hashes: DataFrame, new: DataFrame, old: DataFrame) -> Contest:
+    """Rank the rows of the hashes. Equal rows: the old one stays, so that its files do."""
+    rows = new.withColumn("is_new", F.lit(True)).unionByName(old.withColumn("is_new", F.lit(False)))
+    rows = rows.withColumn("hash", hash_of_id()).join(hashes.select("hash").distinct(), "hash", "left_semi")
+    others = [name for name in EVENTS.names if name not in ("id", "time")]
+    order = Window.partitionBy("id").orderBy("time", F.struct(*others), "is_new")
+    ranked = rows.withColumn("rank", F.row_number().over(order)).withColumn("hour", hour_of(F.col("time")))
+    ranked = ranked.persist(StorageLevel.MEMORY_AND_DISK)
+    lost = ranked.where("rank > 1").select("hour", "is_new").distinct().collect()
+    return Contest(
+        hashes,
+        ranked,
+        frozenset(hour for hour, is_new in lost if is_new),
+        frozenset(hour for hour, is_new in lost if not is_new),
+    )
+
+
+def read_events(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+    """The rows of these files of `events`."""
+    if not files:
+        return spark.createDataFrame([], EVENTS)
+    return spark.read.schema(EVENTS).parquet(*(literal(file) for file in files))
+
+
+def read_index(spark: SparkSession, files: Sequence[str], oldest: str | None) -> DataFrame:
+    """The index, from an hour on if one is given."""
+    if not files:
+        return spark.createDataFrame([], INDEX)
+    index = spark.read.schema(INDEX).parquet(*(literal(file) for file in files))
+    return index if oldest is None else index.where(F.col("hour") >= oldest)

@@ -1,0 +1,77 @@
+"""The Spark session: which master, which settings, and a Java that can run it."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from pipeline import java
+from pipeline.faults import PipelineFault
+
+SETTINGS = {
+    # Times are UTC in events, in folders' names and in windows.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # A result of a few rows is one file, however many partitions the shuffle had.
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+}
+"""What the tables' meaning or form depends on. Algorithm 2 of the committer spares a rename: all is staged anyway."""
+
+_LOG = Path(__file__).parent / "log4j2.properties"
+
+
+@contextmanager
+def session(master: str | None, extra: dict[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session for one command. Without a master it is the one of spark-submit, else this machine with all cores."""
+    home = java.find()
+    if home is not None:
+        os.environ["JAVA_HOME"] = str(home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+    builder = SparkSession.builder.appName("pulsar-ingress-pipeline")
+    for key, value in (SETTINGS | _quiet() | (extra or {})).items():
+        builder = builder.config(key, value)
+    if master is not None:
+        builder = builder.master(master)
+    elif "SPARK_ENV_LOADED" not in os.environ:  # spark-submit brings its own
+        builder = builder.master("local[*]")
+    spark = _started(builder)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    """A session. What Java has to say at its start is only of interest where it does not start."""
+    with tempfile.TemporaryFile() as said:
+        sys.stderr.flush()
+        ours = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            said.seek(0)
+            words = said.read().decode(errors="replace").strip() or str(error)
+            raise PipelineFault(f"Spark does not start: {words}") from None
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)
+
+
+def _quiet() -> dict[str, str]:
+    """Spark's own words are for its developers; ours are said once, where they belong."""
+    return {
+        "spark.driver.extraJavaOptions": f"-XX:-DontCompileHugeMethods -Dlog4j2.configurationFile={_LOG.as_uri()}",
+        "spark.executor.extraJavaOptions": "-XX:-DontCompileHugeMethods",
+    }

@@ -1,0 +1,108 @@
+"""How often topics change hands.
+
+Most topics have one owner for hours, and then the order of lookups does not matter: only those that had several are
+sorted by time. Brokers are compared by a hash of their name, since a number costs an aggregation far less than a text.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.hours import hour_of
+from pipeline.tables.listeners import LOOKUPS, is_lookup
+from pipeline.tables.table import COUNT, SPAN, STRING, Field, Table
+
+
+def owner_changes(events: DataFrame) -> DataFrame:
+    """Each hour's share: lookups, changes within it, the first and the last owner, and the set of owners."""
+    lookups = events.where(is_lookup() & F.col("topic").isNotNull()).select(
+        hour_of(F.col("time")).alias(SPAN), "topic", "time", "id",
+        F.when(F.col("broker").isNotNull(), F.xxhash64("broker")).alias("owner"),
+    )  # fmt: skip
+    owned_at = F.when(F.col("owner").isNotNull(), F.col("time"))
+    topics = lookups.groupBy(SPAN, "topic").agg(
+        F.count(F.lit(1)).alias("lookups"),
+        F.min("owner").alias("least"),
+        F.max("owner").alias("greatest"),
+        F.min(owned_at).alias("first_time"),
+        F.max(owned_at).alias("last_time"),
+    )
+    several = topics.where(F.col("least") != F.col("greatest"))
+    return topics.join(_changes(lookups, several), [SPAN, "topic"], "left").select(
+        SPAN, "topic", "lookups",
+        F.coalesce("changes", F.lit(0)).alias("changes"),
+        "first_time",
+        F.coalesce("first_owner", "least").alias("first_owner"),
+        "last_time",
+        F.coalesce("last_owner", "least").alias("last_owner"),
+        F.coalesce("owners", F.when(F.col("least").isNull(), _none()).otherwise(F.array("least"))).alias("owners"),
+    )  # fmt: skip
+
+
+def _changes(lookups: DataFrame, topics: DataFrame) -> DataFrame:
+    """Of topics with several owners, in the order of time."""
+    in_time = Window.partitionBy(SPAN, "topic").orderBy("time", "id")
+    owned = lookups.where(F.col("owner").isNotNull()).join(topics.select(SPAN, "topic"), [SPAN, "topic"], "left_semi")
+    before = owned.withColumn("before", F.lag("owner").over(in_time))
+    return before.groupBy(SPAN, "topic").agg(
+        F.count_if(F.col("owner") != F.col("before")).alias("changes"),
+        F.min_by("owner", F.struct("time", "id")).alias("first_owner"),
+        F.max_by("owner", F.struct("time", "id")).alias("last_owner"),
+        F.sort_array(F.collect_set("owner")).alias("owners"),
+    )
+
+
+def merge_owner_changes(parts: DataFrame) -> DataFrame:
+    """Hours follow each other, so a change between two is one that neither saw."""
+    held = F.struct("first_time", "first_owner", "last_time", "last_owner")
+    shares = parts.groupBy(SPAN, "topic").agg(
+        F.sum("lookups").alias("lookups"),
+        F.sum("changes").alias("changes"),
+        F.sort_array(F.collect_list(F.when(F.col("first_owner").isNotNull(), held))).alias("held"),
+        F.sort_array(F.array_distinct(F.flatten(F.collect_list("owners")))).alias("owners"),
+    )
+    between = F.size(F.filter(F.sequence(F.lit(1), F.size("held")), _changed_before))
+    first, last = F.try_element_at("held", F.lit(1)), F.try_element_at("held", F.lit(-1))
+    return shares.select(
+        SPAN, "topic", "lookups",
+        (F.col("changes") + F.when(F.size("held") > 1, between).otherwise(F.lit(0))).alias("changes"),
+        first["first_time"].alias("first_time"),
+        first["first_owner"].alias("first_owner"),
+        last["last_time"].alias("last_time"),
+        last["last_owner"].alias("last_owner"),
+        "owners",
+    )  # fmt: skip
+
+
+def _changed_before(place: Column) -> Column:
+    """Whether the owner at a place, counted from 1, is not the last one of the place before it."""
+    held = F.col("held")
+    return (place > 1) & (held[place - 1]["first_owner"] != F.try_element_at(held, place - 1)["last_owner"])
+
+
+def finish_owner_changes(merged: DataFrame) -> DataFrame:
+    return merged.withColumn("brokers", F.size("owners"))
+
+
+def _none() -> Column:
+    return F.array().cast("array<bigint>")
+
+
+TABLES = (
+    Table(
+        "owner_changes",
+        "How often topics change hands: what moves without need costs every client a lookup.",
+        "topic looked up",
+        (
+            Field("topic", STRING, "the full name, as in persistent://tenant/namespace/topic"),
+            LOOKUPS,
+            Field(
+                "changes", COUNT, "consecutive lookups, by time, whose broker differs; those without one are left out"
+            ),
+            Field("brokers", COUNT, "different brokers"),
+        ),
+        owner_changes,
+        merge_owner_changes,
+        finish_owner_changes,
+        span="all",
+    ),
+)

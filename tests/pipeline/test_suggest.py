@@ -1,0 +1,138 @@
+"""What is suggested passes `check`, and turns the misses that ask for it into hits."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from made_events import MISS, Tables, event, write
+from pyspark.sql import SparkSession
+
+from pipeline.storage import Storage
+from pipeline.suggest import Evidence, Seen, as_yaml, read, suggest
+from proxy.authorities import parse_authority
+from proxy.cli import main
+from proxy.config import load_mapping
+from proxy.redirects import decide
+from proxy.requests import Request, Target
+from proxy.selection import select
+from proxy.snapshot import build
+from proxy.verdicts import judge
+
+LOOKUP = Target("lookup", "lookup")
+TIME = datetime(2026, 11, 16, 9, tzinfo=UTC)
+
+CONFIG: dict[str, Any] = {
+    "brokers": {"webServiceUrl": ["http://broker:8080"]},
+    "ingresses": [
+        {"name": "public", "hosts": ["pulsar.example.com"], "listener": "external", "expose": ["lookup", "client"]}
+    ],
+    "advertisedListeners": [
+        {
+            "broker": f"broker-{number}.pulsar.svc",
+            "listeners": f"internal:http://broker-{number}.pulsar.svc:8080,external:https://b{number}.example.com",
+        }
+        for number in (0, 1)
+    ],
+}
+
+
+def seen(what: str, count: int = 100, listener: str | None = None) -> Seen:
+    return Seen(what, listener, count, TIME, TIME)
+
+
+def appended(config: dict[str, Any], text: str) -> dict[str, Any]:
+    """As an operator pastes it."""
+    found = yaml.safe_load(text)
+    return config | {key: [*config.get(key, []), *found[key]] for key in found}
+
+
+def test_the_loop_closes(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From events to tables, to a suggestion, to a config that `check` takes and under which the same requests hit."""
+    tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
+    hosts = (
+        ["new.example.com:8443"] * 7
+        + ["New.example.com"] * 5
+        + ["rare.example.com"] * 2
+        + ["under_score", "bad host!"] * 12
+    )
+    redirect: dict[str, Any] = {
+        "redirectFrom": "http://broker-2.pulsar.svc:8080/lookup/v2/topic/x",
+        "redirectAction": "followed",
+    }
+    events = [event(number, number, **MISS | {"host": host}) for number, host in enumerate(hosts)]
+    events += [event(1000 + number, number, **redirect) for number in range(11)]
+    write(tables.events, "a.jsonl", events)
+    tables.absorb()
+    suggestions = suggest(read(spark, Storage(spark, str(tables.folder))), CONFIG)
+    text = as_yaml(suggestions)
+    assert "# 12 misses (no-rule) between 2026-11-16 09:00" in text
+    assert "# 11 unmapped redirects" in text
+    assert "# ingresses: under_score: 12 misses" in text
+    assert "rare" not in text
+
+    mended = appended(CONFIG, text)
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(mended))
+    assert main(["check", "--config", str(config)]) == 0
+    assert "new.example.com -> external" in capsys.readouterr().out
+    snapshot = build(load_mapping(mended))
+    verdict = judge(Request(LOOKUP, parse_authority("new.example.com:8443")), snapshot)
+    assert (verdict.miss_reason, verdict.selection.listener) == (None, "external")
+    assert verdict.selection.ingress is not None
+    assert verdict.selection.ingress.expose == frozenset({"lookup", "client"})
+    request = Request(LOOKUP, parse_authority("pulsar.example.com"), scheme="https")
+    found = decide(redirect["redirectFrom"], request, select(request, snapshot), snapshot)
+    assert (found.action, found.location) == (
+        "rewritten",
+        "https://b2.example.com/lookup/v2/topic/x?listenerName=external",
+    )
+
+
+def test_the_default_listener_comes_before_the_one_most_used() -> None:
+    evidence = Evidence([seen("new.example.com")], [], "internal")
+    [found] = suggest(evidence, CONFIG | {"miss": "reject"})
+    assert found.element is not None
+    assert found.element["listener"] == "internal"
+    # With a default no host is a miss any more.
+    assert suggest(evidence, CONFIG | {"lookupListenerName": "external"}) == []
+
+
+def test_without_a_config_misses_are_enough() -> None:
+    text = as_yaml(suggest(Evidence([seen("new.example.com")], [], "external"), None))
+    assert yaml.safe_load(text) == {
+        "ingresses": [{"name": "new-example-com", "hosts": ["new.example.com"], "listener": "external"}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("evidence", "comment"),
+    [
+        (Evidence([seen("a.example.com")], [], None), "no listener was ever used"),
+        (
+            Evidence([], [seen("strange.svc:8080", listener="external")], "external"),
+            "strange.svc:8080 has no address on",
+        ),
+    ],
+)
+def test_what_cannot_be_known_is_a_comment(evidence: Evidence, comment: str) -> None:
+    text = as_yaml(suggest(evidence, CONFIG))
+    assert comment in text
+    assert yaml.safe_load(text) == {}
+
+
+def test_nothing_below_the_support_or_known_already() -> None:
+    hosts = [seen("few.example.com", 9), seen("pulsar.example.com"), seen("not a host")]
+    known = [seen("broker-1.pulsar.svc:8080", listener="external")]
+    text = as_yaml(suggest(Evidence(hosts, known, "external"), CONFIG))
+    assert yaml.safe_load(text) == {}
+
+
+def test_names_do_not_collide() -> None:
+    taken = CONFIG | {"ingresses": [{"name": "new-example-com", "hosts": ["x.example.com"], "listener": "external"}]}
+    found = suggest(Evidence([seen("new.example.com"), seen("new-example.com")], [], "external"), taken)
+    assert [suggestion.element and suggestion.element["name"] for suggestion in found] == [
+        "new-example-com-2",
+        "new-example-com-3",
+    ]
