@@ -77,7 +77,7 @@ async def run(*command: str | Path) -> tuple[int, str, str]:
     child = await asyncio.create_subprocess_exec(
         *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    out, err = await asyncio.wait_for(child.communicate(), 60)
+    out, err = await asyncio.wait_for(child.communicate(), 240)
     assert child.returncode is not None
     return child.returncode, out.decode(), err.decode()
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
+import duckdb
 import pytest
 import yaml
 from go_modules import RCLONE, built
-from processes import BIN, Process, free_port, started
+from processes import BIN, Process, free_port, run, started
 from worlds import DOOR, sidecar_config
 
 from proxy.demo.brokers import SimulatedCluster
@@ -38,9 +39,13 @@ class Store:
         )
 
     @property
+    def events(self) -> Path:
+        return self.folder / "bucket/events"
+
+    @property
     def ids(self) -> Counter[str]:
         """How often each event is there."""
-        files = (self.folder / "bucket/events").glob("*.jsonl.gz")
+        files = self.events.glob("*.jsonl.gz")
         lines = (line for file in files for line in gzip.decompress(file.read_bytes()).splitlines())
         return Counter(json.loads(line)["id"] for line in lines)
 
@@ -105,7 +110,8 @@ def shipping(store: Store, sidecar: Sidecar, says: str, every: float = 0.2) -> A
     )  # fmt: skip
 
 
-async def test_every_event_is_in_the_store_once_through_kills_and_the_end_of_the_sidecar(
+@pytest.mark.timeout(300)  # Spark starts
+async def test_every_event_is_in_the_store_and_in_the_tables_once_through_kills_and_the_end_of_the_sidecar(
     store: Store, sidecar: Sidecar
 ) -> None:
     async with store.serving():
@@ -120,6 +126,14 @@ async def test_every_event_is_in_the_store_once_through_kills_and_the_end_of_the
             assert await shipper.end() == 0
         assert store.ids == Counter(ids)
         assert sidecar.finished == []
+    tables = store.folder / "tables"
+    code, _, said = await run(
+        BIN / "pulsar-ingress-pipeline", "run", "--master", "local[1]", "--events", store.events, "--tables", tables
+    )
+    assert code == 0, said
+    with duckdb.connect() as database:
+        counted = database.execute(f"SELECT sum(hits) FROM '{tables}/listener_windows/*.parquet'").fetchone()
+    assert counted == (len(ids),)
 
 
 async def test_while_the_store_is_away_events_wait_and_go_when_it_is_back(store: Store, sidecar: Sidecar) -> None:
