@@ -88,6 +88,15 @@ def _parser() -> argparse.ArgumentParser:
     streaming.add_argument(
         "--pause", type=float, default=10.0, metavar="SECONDS", help="between two looks; 10 if not given"
     )
+    reporting = add("report", _report, "write the tables as one HTML file, with plots, to be read offline")
+    reporting.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
+    reporting.add_argument("--out", required=True, metavar="FILE", help="the file; one that is there is replaced")
+    reporting.add_argument(
+        "--since",
+        metavar="FILE",
+        help="an earlier report, to say what has changed; the one that is replaced if not given",
+    )
+    reporting.add_argument("--days", type=int, metavar="DAYS", help="the newest days only; all if not given")
     suggestion = add("suggest", _suggest, "print config to paste: what misses and unmapped redirects ask for")
     suggestion.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
     suggestion.add_argument("--config", metavar="FILE", help="the config that it is for; what it has is not suggested")
@@ -132,6 +141,20 @@ def _work(options: argparse.Namespace, command: "Callable[[Work, Progress], None
         except SPARK_FAULTS as error:
             raise PipelineFault(f"Spark: {cause(error)}") from None
     print(f"{options.tables}: {work.total}" if work.total.commits else f"{options.tables}: nothing new", flush=True)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from pipeline import report
+    from pipeline.session import session
+    from pipeline.storage import SPARK_FAULTS, cause
+
+    with session(options.master) as spark:
+        try:
+            written = report.write(spark, options.tables, options.out, options.since, options.days)
+        except SPARK_FAULTS as error:
+            raise PipelineFault(f"Spark: {cause(error)}") from None
+    print(f"{options.out}: {written.numbers.lookups if written.numbers else 0:,} lookups")
     return 0
 
 

@@ -1,0 +1,105 @@
+"""What the report has from events themselves: the ways of lookups to brokers, and what became of redirects.
+
+One scan counts all combinations; what is shown is made of those.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline.report.counting import Names, cut
+from pipeline.report.records import Counted, Flow, Redirects
+from pipeline.tables.listeners import is_hit, is_lookup
+
+NAMED = ("not-allowed", "unknown-listener", "client-named")
+"""Misses for the sake of a name that the client sent."""
+_INGRESSES, _LISTENERS, _BROKERS = 8, 8, 12
+_WORDS = 100
+_HOPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    clusters: tuple[str, ...]
+    flows: tuple[Flow, ...]
+    redirects: tuple[Redirects, ...]
+    leaks: tuple[Counted, ...]
+
+
+def ways(events: DataFrame, since: datetime | None) -> Ways:
+    keys = ("cluster", "kind", "ingress", "listener", "broker", "redirect_action", "leak")
+    counted = (
+        _shown(events, since)
+        .groupBy(*keys, is_hit().alias("is_hit"), F.least("hops", F.lit(_HOPS)).cast("int").alias("hops"))
+        .agg(F.count(F.lit(1)).alias("requests"))
+        .persist()
+    )
+    try:
+        return Ways(_clusters(counted), _flows(counted.where(is_lookup())), _redirects(counted), _leaks(counted))
+    finally:
+        counted.unpersist()
+
+
+def names_asked(
+    events: DataFrame, since: datetime | None, most: int
+) -> dict[tuple[str | None, str | None, str | None], str]:
+    """The listener named most often, for the ingress, host and reason of the misses that are most."""
+    rows = (
+        _shown(events, since)
+        .where(is_lookup() & ~is_hit() & F.col("miss_reason").isin(*NAMED) & F.col("client_named").isNotNull())
+        .groupBy("ingress", "host", "miss_reason")
+        .agg(F.count(F.lit(1)).alias("misses"), F.mode("client_named", True).alias("named"))
+        .orderBy(F.desc("misses"))
+        .limit(most)
+        .collect()
+    )
+    return {(cut(row["ingress"]), cut(row["host"]), row["miss_reason"]): row["named"] for row in rows}
+
+
+def _shown(events: DataFrame, since: datetime | None) -> DataFrame:
+    if since is None:
+        return events
+    return events.where((F.col("date") >= F.lit(since.date())) & (F.col("time") >= F.lit(since)))
+
+
+def _clusters(counted: DataFrame) -> tuple[str, ...]:
+    rows = (
+        counted.where(F.col("cluster").isNotNull()).select("cluster").distinct().orderBy("cluster").limit(9).collect()
+    )
+    return tuple(row["cluster"][:80] for row in rows)
+
+
+def _flows(lookups: DataFrame) -> tuple[Flow, ...]:
+    names = [
+        Names.most_used(lookups, column, "requests", most)
+        for column, most in (("ingress", _INGRESSES), ("listener", _LISTENERS), ("broker", _BROKERS))
+    ]
+    rows = (
+        lookups.groupBy(*(key for name in names for key in name.keys), "is_hit")
+        .agg(F.sum("requests").alias("requests"))
+        .orderBy(F.desc("requests"), "ingress", "listener", "broker")
+        .collect()
+    )
+    return tuple(
+        Flow(names[0].of(row), names[1].of(row), names[2].of(row), row["is_hit"], row["requests"]) for row in rows
+    )
+
+
+def _redirects(counted: DataFrame) -> tuple[Redirects, ...]:
+    rows = (
+        counted.where(F.col("redirect_action").isNotNull() | (F.col("hops") > 0))
+        .groupBy("kind", "redirect_action", "hops")
+        .agg(F.sum("requests").alias("requests"))
+        .orderBy(F.desc("requests"), "kind", "redirect_action", "hops")
+        .limit(_WORDS)
+        .collect()
+    )
+    return tuple(Redirects(row["kind"], cut(row["redirect_action"]), row["hops"] or 0, row["requests"]) for row in rows)
+
+
+def _leaks(counted: DataFrame) -> tuple[Counted, ...]:
+    leaking = counted.where(F.col("leak").isNotNull()).groupBy("leak").agg(F.sum("requests").alias("requests"))
+    rows = leaking.orderBy(F.desc("requests"), "leak").limit(_HOPS).collect()
+    return tuple(Counted(cut(row["leak"]), row["requests"]) for row in rows)

@@ -1,0 +1,230 @@
+"""The page: everything escaped, nothing loaded, bounded whatever the data, and told in words where there is none."""
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.report import Report, page
+from pipeline.report.cures import cure
+from pipeline.report.marks import Markup, tag, text
+from pipeline.report.records import (
+    Bins,
+    Counted,
+    Flow,
+    Hits,
+    Latency,
+    Miss,
+    Namer,
+    Namespace,
+    Numbers,
+    Others,
+    Owner,
+    Redirects,
+    Top,
+    Unmapped,
+)  # fmt: skip
+from pipeline.report.since import comparable, keep, read
+from proxy.config import load_mapping
+
+METRICS = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+START = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
+MADE = datetime(2026, 11, 17, 0, 0, tzinfo=UTC)
+EVIL = "<script>alert(1)</script>\"'>&<img src=x onerror=alert(1)>\u202egnp\x00"
+NUMBERS = Numbers("/tables", MADE, START + timedelta(hours=2), 1000, 960, 7, 12, 3)
+
+
+def named(name: str, times: int = 1) -> Report:
+    """A report in which every name is this one."""
+    names = [name + "!" * place for place in range(times)]
+    late = START + timedelta(hours=2)
+    return Report(
+        tables=name,
+        made=MADE,
+        clusters=(name,),
+        numbers=replace(NUMBERS, tables=name),
+        bins=Bins(START, timedelta(minutes=15), 12),
+        hits=tuple(Hits(place, ingress, 80, 3) for place in range(12) for ingress in (names[0], Others(3), None)),
+        latency=tuple(Latency(place, None, 80, 1.5, 4.0, 9.0, 6.0) for place in range(12) if place != 5),
+        latency_by_ingress=tuple(Latency(place, names[0], 80, 1.5, 4.0, 9.0, 6.0 * place) for place in range(12)),
+        flows=tuple(Flow(name, name, name, place % 2 == 0, 10 + place) for place, name in enumerate(names[:12])),
+        redirects=(Redirects(name, name, 2, 5), Redirects("lookup", "rewritten", 0, 50)),
+        leaks=(Counted(name, 2),),
+        misses=Top(tuple(Miss(n, n, "not-allowed", n, 9, START, late, n) for n in names[:100]), times, 9 * times),
+        unmapped=Top(tuple(Unmapped(n, n, 7, START, late) for n in names[:100]), times, 7 * times),
+        owners=Top(tuple(Owner(n, 30, 12, 3) for n in names[:100]), times, 12 * times),
+        topics=50,
+        namers=Top(tuple(Namer(n, n, n, 4) for n in names[:100]), times, 4 * times),
+        namespaces=Top(tuple(Namespace(n, n, 90, 1, 5) for n in names[:100]), times, 91 * times),
+        quarantine=Top((Counted(name, 3),), 1, 3),
+    )  # fmt: skip
+
+
+class Elements(HTMLParser):
+    """Elements that were opened and closed, attributes, and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.names: set[str] = set()
+        self.attributes: set[str] = set()
+        self.scripts: list[str | None] = []
+        self.ids: list[str | None] = []
+        self.links: list[str | None] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        values = dict(attrs)
+        if tag == "script":
+            self.scripts.append(values.get("type"))
+        if "id" in values:
+            self.ids.append(values["id"])
+        if "href" in values:
+            self.links.append(values["href"])
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_names_of_clients_stay_text() -> None:
+    html = page(named(EVIL), None)
+    found = Elements(html)
+    assert found.open == []
+    assert found.scripts == ["application/json"]
+    assert not found.names & {"img", "iframe", "object", "link", "base", "form", "foreignobject", "a/"}
+    assert not any(name.startswith("on") or name in ("style", "src") for name in found.attributes)
+    assert "<script>alert(1)</script>" in found.text
+    assert "\u202e" not in html
+    assert "\x00" not in html
+
+
+@given(st.text())
+def test_any_text_is_shown_and_nothing_more(words: str) -> None:
+    found = Elements(f'<p title="{text(words)}">{text(words)}</p>')
+    assert found.names == {"p"}
+    assert found.attributes == {"title"}
+    assert Elements(tag("b", words, Markup("<i></i>"), title=words)).names == {"b", "i"}
+
+
+def test_nothing_is_loaded_and_nothing_runs() -> None:
+    html = page(named("public"), NUMBERS)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)
+    assert policy is not None
+    assert "default-src &#x27;none&#x27;" in policy[1]
+    assert not re.search(r"https?://|url\(|@import", html)
+    found = Elements(html)
+    assert all(link is not None and link[0] == "#" and link[1:] in found.ids for link in found.links)
+    assert len(found.ids) == len(set(found.ids))
+
+
+@pytest.mark.parametrize(("name", "most"), [("x" * 256, 400_000), ("<&>" * 85, 1_200_000)])
+def test_its_size_is_bounded(name: str, most: int) -> None:
+    assert len(page(named(name, times=5000), NUMBERS)) < most
+    assert len(page(named("pulsar.example.com"), NUMBERS)) < 60_000
+
+
+def test_what_is_left_out_is_counted() -> None:
+    assert "and 4,988 more" in page(named("a.example.com", times=5000), None)
+
+
+def test_a_report_of_nothing_says_so() -> None:
+    tables = ("events", "listener_windows", "latency_windows", "misses", "namespaces", "owner_changes")
+    words = Elements(page(Report("/tables", MADE, absent=tables), None)).text
+    assert "The tables hold no lookups." in words
+    assert "The table listener_windows is not there." in words
+    assert "No client names a listener itself." in words
+    assert "There is no report to compare with" in words
+    assert read(page(Report("/tables", MADE), None)) is None
+
+
+def test_every_chart_has_words_and_its_numbers() -> None:
+    html = page(named("public"), None)
+    charts = re.findall(r'<svg class="(?:wide|narrow)"[^>]*>', html)
+    assert len(charts) == 14
+    assert all('role="img"' in chart and 'aria-label="' in chart for chart in charts)
+    assert len(re.findall("<summary>The numbers: ", html)) == 7
+
+
+def test_a_report_keeps_its_numbers_for_the_next() -> None:
+    now = replace(NUMBERS, tables=EVIL)
+    assert read(page(replace(named("public"), numbers=now), None)) == now
+    assert keep(now).count("<") == 2
+
+
+@pytest.mark.parametrize(
+    "block", ["", "null", "[]", "{}", '{"made": 3}', "{", '{"tables":"a","made":"2026","until":"x"}']
+)
+def test_a_file_that_is_no_report_has_none(block: str) -> None:
+    assert read(f'<script type="application/json" id="numbers">{block}</script>') is None
+    assert read(block) is None
+
+
+def test_only_what_can_be_compared_is() -> None:
+    assert comparable(NUMBERS, NUMBERS) is None
+    assert "no report" in (comparable(None, NUMBERS) or "")
+    assert "other tables: /old" in (comparable(replace(NUMBERS, tables="/old"), NUMBERS) or "")
+    assert "made anew" in (comparable(replace(NUMBERS, lookups=5000), NUMBERS) or "")
+
+
+def test_what_changed_is_told() -> None:
+    late = START + timedelta(hours=1.5)
+    then = replace(NUMBERS, until=START + timedelta(hours=1), lookups=600, hits=570, unmapped=7, changes=10)
+    report = replace(
+        named("a.example.com"),
+        numbers=NUMBERS,
+        misses=Top(
+            (
+                Miss(None, "new.example.com", "no-rule", "http", 9, late, late),
+                Miss(None, "old.example.com", "no-rule", "http", 9, START, START + timedelta(minutes=5)),
+            ), 2, 18,
+        ),
+    )  # fmt: skip
+    words = re.sub(r"\s+", " ", Elements(page(report, then).replace("<", " <")).text)
+    assert "New misses: new.example.com" in words
+    assert "Misses that have ended: old.example.com" in words
+    assert "lookups 600 400" in words
+    assert "hit ratio 95 % 97.5 %" in words
+
+
+def miss(reason: str, **changes: Any) -> Miss:
+    known: dict[str, Any] = {"ingress": None, "host": "new.example.com", "protocol": "http", "misses": 1}
+    return Miss(**(known | {"reason": reason, "first": START, "last": START} | changes))
+
+
+@pytest.mark.parametrize("host", ["new.example.com", "new.example.com:8443", "10.0.0.1", "[::1]:8080"])
+def test_the_cure_of_an_unknown_host_is_valid_config(host: str) -> None:
+    found = cure(miss("no-rule", host=host), "external")
+    assert found.line is not None
+    added = load_mapping({"brokers": {"webServiceUrl": ["http://b:8080"]}} | yaml.safe_load(found.line))
+    assert added.ingresses[0].listener == "external"
+
+
+@pytest.mark.parametrize("host", [None, "", EVIL, "a b", "no_underscores", "*.example.com"])
+def test_no_config_is_made_of_what_is_no_host(host: str | None) -> None:
+    assert cure(miss("no-rule", host=host), "external").line is None
+
+
+def test_each_reason_has_a_word() -> None:
+    told = re.search(r"`reason` of misses: (.*?)\.", METRICS, re.DOTALL)
+    assert told is not None
+    reasons = re.findall(r"`([a-z-]+)`", told[1])
+    said = {cure(miss(reason, ingress="public", named="partner"), "external").said for reason in reasons}
+    assert len(said) == len(reasons)
+    assert "Look at the events of this host." not in said
+    assert cure(miss("not-allowed", ingress="public", named="a: b"), None).line == "allowedListeners: ['a: b']"

@@ -1,0 +1,138 @@
+"""Where things stand in a chart: ticks, columns of time, boxes and bands."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.report.flows import flow_chart
+from pipeline.report.hits import ratio_floor
+from pipeline.report.layout import Band, lay_out
+from pipeline.report.names import clip_middle, common_tail
+from pipeline.report.records import Bins, Flow, Others
+from pipeline.report.scales import (
+    Linear,
+    Logarithmic,
+    bins,
+    compact,
+    duration,
+    length,
+    percent,
+    series,
+    step_of,
+    ticks,
+    time_ticks,
+)  # fmt: skip
+
+NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("hours", "step", "count"),
+    [(0, 5, 1), (7.9, 5, 95), (8, 10, 49), (23, 15, 93), (72, 60, 73), (24 * 365, 7 * 1440, 53)],
+)
+def test_columns_are_of_a_length_that_people_use(hours: float, step: int, count: int) -> None:
+    made = bins(NOON, NOON + timedelta(hours=hours), 96)
+    assert (made.step, made.count) == (timedelta(minutes=step), count)
+
+
+@given(
+    st.datetimes(datetime(1970, 1, 1), datetime(9900, 1, 1), timezones=st.just(UTC)),
+    st.integers(0, 10**9),
+    st.integers(10, 200),
+)
+def test_columns_hold_every_window_and_are_bounded(first: datetime, minutes: int, most: int) -> None:
+    last = min(first + timedelta(minutes=minutes), datetime(9900, 1, 1, tzinfo=UTC))
+    made = bins(first, last, most)
+    assert made.count <= most
+    assert made.start <= first
+    assert (last - made.start) // made.step == made.count - 1
+
+
+def test_days_are_named_where_they_begin() -> None:
+    assert time_ticks(Bins(NOON, timedelta(hours=1), 36), 4) == [(0, "12:00"), (12, "17 Nov"), (24, "12:00")]
+
+
+def test_ticks_are_round() -> None:
+    assert ticks(80, 100, 4) == [80, 85, 90, 95, 100]
+    assert ticks(0, 7000, 2) == [0, 5000]
+    assert ticks(3, 3, 4) == [3]
+
+
+@given(st.floats(0.001, 1e6), st.floats(1, 1e6))
+def test_a_series_of_bounds_spans_its_values(low: float, factor: float) -> None:
+    bounds = series(low, low * factor)
+    assert len(bounds) >= 2
+    assert bounds[0] <= low
+    assert bounds[-1] >= low * factor or len(bounds) > 30
+
+
+def test_scales_end_where_they_should() -> None:
+    assert [Linear(0, 10, 100, 0)(value) for value in (0, 5, 10)] == [100, 50, 0]
+    assert [round(Logarithmic(1, 100, 0, 10)(value), 6) for value in (0, 1, 10, 100)] == [0, 0, 5, 10]
+    assert step_of(5, (1, 2, 5, 10)) == 3
+
+
+@pytest.mark.parametrize(("least", "floor"), [(100, 99), (99.5, 99), (98.2, 98), (86, 80), (40, 0), (0, 0)])
+def test_the_ratio_begins_low_enough_and_no_lower(least: float, floor: float) -> None:
+    assert ratio_floor(least) == floor
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [(0, "0"), (9999, "10 k"), (1234, "1,234"), (12_345, "12.3 k"), (999_960, "1 M"), (5e9, "5 G")]
+)
+def test_counts_as_they_are_read(value: float, words: str) -> None:
+    assert compact(value) == words
+
+
+def test_all_and_nothing_are_said_of_no_less() -> None:
+    assert percent(10**9 - 1, 10**9) == "> 99.99 %"
+    assert percent(1, 10**9) == "< 0.01 %"
+    assert [percent(part, 8) for part in (0, 1, 8)] == ["0 %", "12.5 %", "100 %"]
+    assert percent(0, 0) == "–"
+    assert [duration(value) for value in (0.5, 12.34, 1500)] == ["0.5 ms", "12.3 ms", "1.5 s"]
+    assert [length(timedelta(minutes=minutes)) for minutes in (5, 60, 1440)] == ["5 minutes", "an hour", "a day"]
+
+
+def test_brokers_are_told_apart_by_what_they_do_not_share() -> None:
+    assert common_tail(["b-0.svc.local:8080", "b-1.svc.local:8080"]) == ".svc.local:8080"
+    assert common_tail(["b-0.svc:8080"]) == ""
+    assert common_tail(["svc:8080", "b.svc:8080"]) == ""
+    assert clip_middle("pulsar-broker-10", 12) == "pulsar-…r-10"
+
+
+amounts = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(1, 10**9)), min_size=1)
+
+
+@given(amounts)
+def test_boxes_and_bands_stay_within_and_do_not_overlap(flows: list[tuple[str, str, int]]) -> None:
+    sums: dict[tuple[str, str], int] = {}
+    for source, target, amount in flows:
+        sums[source, target] = sums.get((source, target), 0) + amount
+    stages = tuple(sorted({source for source, _ in sums})), tuple(sorted({target for _, target in sums}))
+    bands = [Band(0, source, target, "hit", amount) for (source, target), amount in sums.items()]
+    made = lay_out(stages, bands, 300, 30, lambda band: 0)
+    for column in made.boxes:
+        end = 0.0
+        for box in column.values():
+            assert box.top >= end - 1e-6
+            end = box.top + box.height
+        assert end <= 300 + 1e-6
+    for drawn in made.bands:
+        start, goal = made.boxes[0][drawn.band.source], made.boxes[1][drawn.band.target]
+        assert start.top - 1e-6 <= drawn.from_top <= start.top + start.height - drawn.height + 1e-6
+        assert goal.top - 1e-6 <= drawn.to_top <= goal.top + goal.height - drawn.height + 1e-6
+
+
+def test_flows_of_no_name_and_of_many_have_boxes_too() -> None:
+    drawn = flow_chart(
+        [
+            Flow("public", "external", "b-0", True, 90),
+            Flow(Others(7), Others(2), Others(40), True, 9),
+            Flow(None, None, None, False, 1),
+        ],
+        1040,
+    )
+    for words in ("public", "7 more", "2 more", "40 more", "no ingress", "no listener", "no broker", "1 misses"):
+        assert words in drawn.body

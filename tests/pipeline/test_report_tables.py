@@ -1,0 +1,177 @@
+"""From tables to the page, with Spark: what is counted, what is bounded, and what is not there."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.faults import PipelineFault
+from pipeline.report import Report, page, write
+from pipeline.report.records import (
+    Counted,
+    Flow,
+    Hits,
+    Latency,
+    Miss,
+    Namespace,
+    Numbers,
+    Others,
+    Owner,
+    Redirects,
+    Unmapped,
+)  # fmt: skip
+from pipeline.report.since import read
+
+START = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
+LATER = START + timedelta(days=1)
+TIME = pa.timestamp("us", tz="UTC")
+EVENT = {
+    "time": TIME, "kind": pa.string(), "cluster": pa.string(), "ingress": pa.string(), "listener": pa.string(),
+    "broker": pa.string(), "host": pa.string(), "hit": pa.bool_(), "miss_reason": pa.string(),
+    "client_named": pa.string(), "redirect_action": pa.string(), "leak": pa.string(), "hops": pa.int64(),
+}  # fmt: skip
+
+
+def put(folder: Path, columns: dict[str, Any], rows: Iterable[tuple[Any, ...]]) -> None:
+    folder.mkdir(parents=True)
+    values = list(zip(*rows, strict=True)) or [()] * len(columns)
+    arrays = [pa.array(list(value), kind) for value, kind in zip(values, columns.values(), strict=True)]
+    pq.write_table(pa.table(arrays, names=list(columns)), folder / "part.parquet")
+
+
+def event(time: datetime, **changes: Any) -> tuple[Any, ...]:
+    usual = {
+        "time": time, "kind": "lookup", "cluster": "pulsar", "ingress": "public", "listener": "external",
+        "broker": "b-0", "host": "pulsar.example.com", "hit": True, "hops": 0,
+    }  # fmt: skip
+    return tuple((usual | changes).get(name) for name in EVENT)
+
+
+REFUSED = {"hit": False, "listener": None, "broker": None, "miss_reason": "not-allowed"}
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tables")
+    lookups = [event(START, broker=f"b-{place}") for place in range(20)]
+    lookups += [
+        event(START, redirect_action="followed", hops=30, leak="body"),
+        event(START, **REFUSED, client_named="internal"),
+    ]
+    put(root / "events/date=2026-11-16/hour=9", EVENT, lookups)
+    put(root / "events/date=2026-11-17/hour=9", EVENT, [event(LATER), event(LATER, kind="admin")])
+    hits = {"window_start": TIME, "ingress": pa.string(), "hits": pa.int64(), "misses": pa.int64()}
+    doors = [(START, f"door-{place}", 1, 0) for place in range(9)]
+    put(
+        root / "listener_windows",
+        hits,
+        [(START, "public", 20, 1), (LATER, "public", 1, 0), (LATER, None, 0, 4), *doors],
+    )
+    quantiles = {name: pa.float64() for name in ("p50_ms", "p95_ms", "p99_ms")}
+    windows = {"window_start": TIME, "ingress": pa.string(), "kind": pa.string(), "requests": pa.int64()} | quantiles
+    rows = [
+        (START, "public", "lookup", 90, 1.0, 2.0, 3.0),
+        (START + timedelta(minutes=5), "public", "lookup", 10, 9.0, 9.0, 9.0),
+        (LATER, "public", "admin", 5, 7.0, 7.0, 7.0), (LATER, None, "lookup", 5, 4.0, 5.0, 6.0),
+    ]  # fmt: skip
+    put(root / "latency_windows", windows, rows)
+    seen = {"first_seen": TIME, "last_seen": TIME}
+    words = ("ingress", "host", "reason", "protocol")
+    put(
+        root / "misses",
+        {name: pa.string() for name in words} | {"misses": pa.int64()} | seen,
+        [
+            ("public", "pulsar.example.com", "not-allowed", "http", 1, START, START),
+            (None, "<script>", "no-rule", "http", 4, LATER, LATER),
+        ],
+    )
+    put(
+        root / "unmapped_addresses",
+        {"listener": pa.string(), "address": pa.string(), "redirects": pa.int64()} | seen,
+        [("external", f"10.0.0.{place}:8080", 1 + place, START, START) for place in range(120)],
+    )
+    changes = {"topic": pa.string(), "lookups": pa.int64(), "changes": pa.int64(), "brokers": pa.int64()}
+    put(root / "owner_changes", changes, [("persistent://a/b/c", 9, 3, 2), ("persistent://a/b/still", 9, 0, 1)])
+    sums = {name: pa.int64() for name in ("lookups", "hits", "misses", "redirects")}
+    days = [(day, "a", "b", 10, 9, 1, 2) for day in (START.date(), LATER.date())]
+    put(root / "namespaces", {"date": pa.date32(), "tenant": pa.string(), "namespace": pa.string()} | sums, days)
+    put(
+        root / "quarantine", {"file": pa.string(), "line_text": pa.string(), "reason": pa.string()}, [("f", "{", "bad")]
+    )
+    return root
+
+
+def test_a_report_counts_what_the_tables_hold(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new folder" / "report.html"
+    made = write(spark, str(tables), str(out))
+    assert made.absent == ("client_named",)
+    assert made.clusters == ("pulsar",)
+    assert made.bins is not None
+    assert (made.bins.start, made.bins.step, made.bins.count) == (START, timedelta(minutes=30), 49)
+    assert set(made.hits) == {
+        Hits(0, "public", 20, 1), Hits(48, "public", 1, 0), Hits(48, None, 0, 4), Hits(0, Others(2), 2, 0),
+        *(Hits(0, f"door-{place}", 1, 0) for place in range(7)),
+    }  # fmt: skip
+    assert made.latency == (Latency(0, None, 100, 1.0, 2.0, 3.0, 9.0), Latency(48, None, 5, 4.0, 5.0, 6.0, 5.0))
+    assert [cell.ingress for cell in made.latency_by_ingress] == ["public", None]
+    assert sum(flow.lookups for flow in made.flows) == 23
+    assert Flow("public", "external", "b-0", True, 3) in made.flows
+    assert Flow("public", "external", Others(8), True, 8) in made.flows
+    assert Flow("public", None, None, False, 1) in made.flows
+    assert made.redirects == (Redirects("lookup", "followed", 10, 1),)
+    assert made.leaks == (Counted("body", 1),)
+    assert made.misses.rows == (
+        Miss(None, "<script>", "no-rule", "http", 4, LATER, LATER),
+        Miss("public", "pulsar.example.com", "not-allowed", "http", 1, START, START, "internal"),
+    )
+    assert made.unmapped.rows[0] == Unmapped("external", "10.0.0.119:8080", 120, START, START)
+    assert (len(made.unmapped.rows), made.unmapped.count, made.unmapped.total) == (100, 120, 7260)
+    assert made.owners.rows == (Owner("persistent://a/b/c", 9, 3, 2),)
+    assert made.topics == 2
+    assert made.namespaces.rows == (Namespace("a", "b", 18, 2, 4),)
+    assert made.numbers is not None
+    assert (made.numbers.lookups, made.numbers.hits, made.numbers.unmapped) == (35, 30, 7260)
+    html = out.read_text()
+    assert "&lt;script&gt;" in html
+    assert read(html) == made.numbers
+    assert [path.name for path in out.parent.iterdir()] == ["report.html"]
+
+
+def test_the_last_days_are_of_the_newest_events(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
+    older = Report(str(tables), START, numbers=Numbers(str(tables), START, START, 30, 29, 7000, 1, 0))
+    (tmp_path / "older.html").write_text(page(older, None))
+    made = write(spark, str(tables), (tmp_path / "report.html").as_uri(), str(tmp_path / "older.html"), days=1)
+    assert sum(flow.lookups for flow in made.flows) == 1
+    assert {miss.host for miss in made.misses.rows} == {"<script>"}
+    assert made.bins is not None
+    assert made.bins.start == START
+    assert made.numbers is not None
+    assert made.numbers.lookups == 35
+    html = (tmp_path / "report.html").read_text()
+    assert "It was made 2026-11-16 09:00 UTC" in html
+    assert "+260 since last time" in html
+    assert read(html) == made.numbers
+
+
+def test_empty_tables_and_none_give_a_report(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "tables/misses").mkdir(parents=True)
+    put(tmp_path / "tables/events/date=2026-11-16/hour=9", EVENT, [])
+    made = write(spark, str(tmp_path / "tables"), str(tmp_path / "report.html"))
+    assert made.numbers is None
+    assert "misses" not in made.absent
+    assert "listener_windows" in made.absent
+    assert "The tables hold no lookups." in (tmp_path / "report.html").read_text()
+
+
+def test_faults_are_told(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
+    with pytest.raises(PipelineFault, match="there are no tables here"):
+        write(spark, str(tmp_path / "nowhere"), str(tmp_path / "report.html"))
+    with pytest.raises(PipelineFault, match="is no report with numbers"):
+        write(spark, str(tables), str(tmp_path / "report.html"), since=str(tmp_path / "older.html"))
+    with pytest.raises(PipelineFault, match="cannot be read: Is a directory"):
+        write(spark, str(tables), str(tmp_path))
