@@ -4,10 +4,10 @@ UV_VERSION := 0.13.7
 LOCKS := deploy/requirements
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint format docs e2e e2e-full image bench profile lock clean
+.PHONY: help setup demo test lint format docs e2e e2e-full image image-pipeline bench profile lock clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
 
 setup: .venv/.all .venv/.spark ## Make .venv with the package, its extras and the tools
 
@@ -56,6 +56,10 @@ image: .venv/.core ## Build the image, run it, do one lookup through it (Docker,
 	sh deploy/image/setup.sh
 	$(BIN)/python -m deploy.image.build $(ARGS)
 
+image-pipeline: .venv/.core ## Build the pipeline's image, and take events into tables with it
+	sh deploy/image/setup.sh
+	$(BIN)/python -m deploy.image.pipeline $(ARGS)
+
 bench: .venv/.e2e ## CPU time per lookup beside nginx, HAProxy and Envoy, in one run of three minutes
 	sh bench/setup.sh
 	$(BIN)/python -m bench.lookups $(ARGS)
@@ -68,6 +72,7 @@ lock: .venv/bin/uv ## Resolve the dependencies anew, with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o $(LOCKS)/core.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev --extra kubernetes --extra pipeline pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --extra kubernetes pyproject.toml -o $(LOCKS)/image.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/pipeline.in -o $(LOCKS)/pipeline.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt deploy/image/tools.in -o deploy/image/tools.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --all-extras pyproject.toml -o $(LOCKS)/all.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/e2e.in -o $(LOCKS)/e2e.txt $(ARGS)

@@ -17,7 +17,6 @@ from pipeline import batches, identity, reading
 from pipeline.commits import Commits, Draft
 from pipeline.deriving import Deriving
 from pipeline.hours import folder_of, hour_in
-from pipeline.schema import EVENTS
 from pipeline.storage import File, Storage, literal, shown
 from pipeline.tables import DERIVED
 
@@ -232,6 +231,3 @@ class Absorbing:
                 self._spark.createDataFrame([], schema).coalesce(1).write.parquet(self._tables.path(staged))
                 for file in self._tables.tree(staged):
                     draft.move(self._tables.relative(file.url), f"{name}/schema.parquet")
-
-
-__all__ = ["EVENTS", "Absorbed", "Absorbing", "is_event_file", "portions"]

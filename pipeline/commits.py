@@ -76,6 +76,10 @@ class Commits:
             self._taken.update(journal["taken"])
         return bool(pending)
 
+    @property
+    def are_any(self) -> bool:
+        return bool(self._numbers)
+
     def new(self, listed: Iterable[File]) -> list[File]:
         """The files that no commit has taken; one that has another size than then is new."""
         return [file for file in listed if self._taken.get(file.url) != file.size]

@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from pipeline.schema import EVENTS, JSON, snake
-from pipeline.storage import literal, shown
+from pipeline.schema import JSON, snake
+from pipeline.storage import encoded, literal, shown
 from proxy.observe.schema import SCHEMA_VERSION
 
 _UNREAD = "_unread"
@@ -51,11 +51,9 @@ class Seen:
 
 
 def lines(spark: SparkSession, files: Sequence[str], is_broken: bool = False) -> DataFrame:
-    """Lines with their file. Of a broken file (gzip that breaks off) those before the break, and no error."""
+    """Lines with their file, as in a URL: %20 for a space. Of a broken file those before the break, and no error."""
     reader = spark.read.option("lineSep", "\n").option("ignoreCorruptFiles", str(is_broken).lower())
-    # `_metadata` has the path as in a URL, with %20 for a space.
-    file = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
-    return reader.text([literal(file) for file in files]).select("value", file.alias("file"))
+    return reader.text([literal(file) for file in files]).select("value", F.col("_metadata.file_path").alias("file"))
 
 
 def parsed(lines: DataFrame) -> DataFrame:
@@ -117,7 +115,8 @@ def events(parsed: DataFrame) -> DataFrame:
 
 def quarantined(parsed: DataFrame) -> DataFrame:
     """The rows of `quarantine` that the lines are; their text is made valid, so that other engines can read it."""
-    file = F.regexp_replace("file", "^file:/+", "/")
+    # A plus is no space in a path.
+    file = F.regexp_replace(F.url_decode(F.replace("file", F.lit("+"), F.lit("%2B"))), "^file:/+", "/")
     return parsed.where(F.col("reason") != "").select(
         file.alias("file"), F.make_valid_utf8("value").alias("line_text"), "reason"
     )
@@ -156,9 +155,6 @@ def with_bad(spark: SparkSession, files: Sequence[str], seen: Seen) -> list[str]
     """The files that have bad lines, or share their bit with one that has."""
     if not seen.bad:
         return []
-    places = spark.createDataFrame([(file,) for file in files], "file string").select("file", place(F.col("file")))
+    as_urls = [(file, encoded(spark, file)) for file in files]
+    places = spark.createDataFrame(as_urls, "file string, url string").select("file", place(F.col("url")))
     return [file for file, bit in places.collect() if seen.has_bad(bit)]
-
-
-def empty(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([], EVENTS)

@@ -215,6 +215,12 @@ def literal(url: str) -> str:
     return _GLOB.sub(r"\\\1", url)
 
 
+def encoded(spark: SparkSession, url: str) -> str:
+    """A path as Spark names it in `_metadata`: percent-encoded."""
+    jvm: Any = spark.sparkContext._jvm
+    return str(jvm.org.apache.hadoop.fs.Path(url).toUri().toString())
+
+
 def shown(url: str) -> str:
     """A URL as people write it: local files by their path."""
     return re.sub(r"^file:/+", "/", url)

@@ -75,7 +75,7 @@ class Work:
         present = self.files()
         new = self._commits.new(present)
         waiting = portions(new)
-        if not waiting and not self._tables.exists("quarantine/schema.parquet"):
+        if not waiting and not self._commits.are_any:
             waiting = [[]]  # tables that are empty are tables
         for portion in waiting:
             if ended is not None and ended.is_set():

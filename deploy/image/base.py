@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,25 +31,25 @@ def cache() -> Path:
     return caches / "pulsar-ingress-proxy" / "image"
 
 
-def key() -> str:
-    """What the base is made of, in a word."""
-    return hashlib.sha256(" ".join((SUITE, *PACKAGES)).encode()).hexdigest()[:12]
+def key(packages: Sequence[str]) -> str:
+    """What a base is made of, in a word."""
+    return hashlib.sha256(" ".join((SUITE, *packages)).encode()).hexdigest()[:12]
 
 
-def archive() -> Path:
+def archive(packages: Sequence[str]) -> Path:
     """The base as a tar, made if it is not there whole. Where two do so at once, the second finds it done."""
-    folder = cache() / f"base-{SUITE}-{key()}"
+    folder = cache() / f"base-{SUITE}-{key(packages)}"
     folder.mkdir(parents=True, exist_ok=True)
     with alone(folder / "lock"):
         tar, whole = folder / "base.tar", folder / "whole.json"
         if whole.exists() and tar.exists() and json.loads(whole.read_text()) == {"sha256": _sha256(tar)}:
             return tar
-        _make(tar)
+        _make(tar, packages)
         whole.write_text(json.dumps({"sha256": _sha256(tar)}))
         return tar
 
 
-def _make(tar: Path) -> None:
+def _make(tar: Path, packages: Sequence[str]) -> None:
     debootstrap = shutil.which("debootstrap") or "/usr/sbin/debootstrap"
     if not Path(debootstrap).exists():
         raise Missing("debootstrap is missing, which makes the base image: sh deploy/image/setup.sh")
@@ -57,12 +57,12 @@ def _make(tar: Path) -> None:
         raise Missing(f"{KEYRING} is missing, which Debian's packages are verified by: install debian-archive-keyring")
     if os.geteuid() != 0:
         raise Missing("debootstrap needs root to make the base image: use sudo, or a Docker daemon")
-    say(f"making a base of Debian {SUITE} with {', '.join(PACKAGES)} in {tar.parent}; once, a few minutes")
+    say(f"making a base of Debian {SUITE} with {', '.join(packages)} in {tar.parent}; once, a few minutes")
     for attempt in range(1, ATTEMPTS + 1):
         with tempfile.TemporaryDirectory(dir=tar.parent) as root:
             command = [
                 debootstrap, "--variant=minbase", f"--keyring={KEYRING}",
-                f"--include={','.join(PACKAGES)}", SUITE, root,
+                f"--include={','.join(packages)}", SUITE, root,
             ]  # fmt: skip
             done = subprocess.run(["nice", "-n", "10", *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             if done.returncode == 0:

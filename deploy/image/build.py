@@ -66,18 +66,22 @@ def main() -> int:
 
 
 def build(chosen: Engine, base: str | None = None) -> None:
+    say(f"building {TAG} with {chosen.name}")
+    with secrets() as kept:
+        chosen.build(Recipe(TAG, arguments(base), kept))
+
+
+def arguments(base: str | None) -> dict[str, str]:
+    """What every build is told."""
     revision, changed, epoch = (_git(*words) for words in (
         ("rev-parse", "HEAD"), ("status", "--porcelain"), ("log", "-1", "--format=%ct")
     ))  # fmt: skip
-    arguments = {
+    return {
         "VERSION": __version__,
         "REVISION": f"{revision or 'unknown'}{'-changed' if changed else ''}",
         "SOURCE_DATE_EPOCH": epoch or "0",
         **({"BASE": base} if base else {}),
     }
-    say(f"building {TAG} with {chosen.name}")
-    with _secrets() as secrets:
-        chosen.build(Recipe(TAG, arguments, secrets))
 
 
 async def examine(chosen: Engine) -> Result:
@@ -86,7 +90,7 @@ async def examine(chosen: Engine) -> Result:
     archive, sbom = OUT / f"{TAG.replace(':', '-')}.tar", OUT / "sbom.cdx.json"
     with chosen.opened(TAG) as image:
         shutil.copyfile(image.root / SBOM, sbom)
-        size, compressed = _sizes(image.root)
+        size, compressed = sizes(image.root)
         starts = []
         for _ in range(STARTS):
             async with trial.serving(image) as served:
@@ -98,7 +102,7 @@ async def examine(chosen: Engine) -> Result:
     return Result(TAG, chosen.name, str(archive), str(sbom), size, compressed, min(starts), said.splitlines())
 
 
-def _sizes(root: Path) -> tuple[int, int]:
+def sizes(root: Path) -> tuple[int, int]:
     """Of a tar of these files: as it is, and compressed."""
     size = compressed = 0
     packer = zlib.compressobj(6, wbits=31)
@@ -111,16 +115,16 @@ def _sizes(root: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def _secrets() -> Iterator[dict[str, Path]]:
+def secrets() -> Iterator[dict[str, Path]]:
     """How this machine reaches its package index, where its environment says so."""
     with tempfile.TemporaryDirectory() as folder:
-        secrets = {}
+        found = {}
         if authorities := os.environ.get("PIP_CERT") or os.environ.get("SSL_CERT_FILE"):
-            secrets["ca"] = Path(authorities)
+            found["ca"] = Path(authorities)
         if index := os.environ.get("PIP_INDEX_URL"):
-            secrets["pip"] = Path(folder) / "pip.conf"
-            secrets["pip"].write_text(f"[global]\nindex-url = {index}\n")
-        yield secrets
+            found["pip"] = Path(folder) / "pip.conf"
+            found["pip"].write_text(f"[global]\nindex-url = {index}\n")
+        yield found
 
 
 def _git(*words: str) -> str:

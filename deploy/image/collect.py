@@ -1,5 +1,5 @@
-"""Collects what the image needs into a folder, in the build stage: the interpreter, the installed environment, the
-shared libraries that both load, and CA certificates. No shell, no package manager, nothing else.
+"""Collects what an image needs into a folder, in the build stage: the interpreter, the installed environment, the
+shared libraries that both load, CA certificates, and those of Debian's packages that are named; nothing else.
 
 It works alike for an interpreter of Debian's (/usr) and for one that stands beside it (/usr/local, as in the official
 Python images). What Debian's packages have given is said in /var/lib/dpkg/status.d, where scanners look for it in
@@ -27,6 +27,7 @@ LEFT_OUT = (
     "curses", "dbm", "nis*", "sqlite3",
     "_curses*", "_dbm*", "_gdbm*", "_sqlite3*", "_test*", "_tkinter*", "readline*", "xxlimited*", "_xxtestfuzz*",
 )  # fmt: skip
+TO_BE_READ = ("/usr/share/doc/", "/usr/share/info/", "/usr/share/lintian/", "/usr/share/locale/", "/usr/share/man/")
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 DPKG = Path("/var/lib/dpkg")
 
@@ -48,6 +49,8 @@ class Collection:
         if path.is_symlink():
             target.symlink_to(path.readlink())
             self.add(path.parent / path.readlink())
+        elif path.is_dir():
+            target.mkdir(exist_ok=True)
         else:
             shutil.copy2(path, target)
 
@@ -59,6 +62,13 @@ class Collection:
                 if not any(Path(name).match(pattern) for pattern in left_out):
                     self.add(here / name)
 
+    def add_package(self, name: str) -> None:
+        """All that a Debian package has, but for what is to be read."""
+        for line in _listing(name).read_text().splitlines():
+            path = Path(line)
+            if (path.is_symlink() or path.is_file()) and not line.startswith(TO_BE_READ):
+                self.add(path)
+
     def place(self, path: Path) -> Path:
         """Where a path of the image is in the folder."""
         target = self.root / path.relative_to("/")
@@ -68,11 +78,11 @@ class Collection:
     def write(self, path: str, text: str) -> None:
         self.place(Path(path)).write_text(text)
 
-    def add_libraries(self) -> None:
+    def add_libraries(self, all_needed: bool = True) -> None:
         """What is loaded by the programs and modules collected so far."""
-        for file in [file for file in self.files if not file.is_symlink() and _is_elf(file)]:
+        for file in [file for file in self.files if not file.is_symlink() and file.is_file() and _is_elf(file)]:
             said = subprocess.run(["ldd", file], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
-            if missing := re.findall(r"(\S+) => not found", said):
+            if all_needed and (missing := re.findall(r"(\S+) => not found", said)):
                 sys.exit(f"collect: {file} needs {', '.join(missing)}, which the base does not have")
             for library in re.findall(r"(/\S+) \(0x", said):
                 self.add(Path(library))
@@ -81,6 +91,12 @@ class Collection:
 def _is_elf(file: Path) -> bool:
     with file.open("rb") as content:
         return content.read(4) == b"\x7fELF"
+
+
+def _listing(package: str) -> Path:
+    """What dpkg has of its files; the name has the architecture where a package may be there for several."""
+    (found,) = [path for path in (DPKG / "info").glob(f"{package}*.list") if path.stem.partition(":")[0] == package]
+    return found
 
 
 def packages(files: set[Path]) -> dict[str, str]:
@@ -109,7 +125,7 @@ def interpreter_component() -> Iterator[dict[str, str]]:
         }
 
 
-def main(root: Path, environment: Path, notes: Path) -> None:
+def main(root: Path, environment: Path, notes: Path, *whole: str) -> None:
     image = Collection(root)
     for link in map(Path, ("/bin", "/lib", "/lib64", "/sbin")):
         if link.is_symlink():
@@ -119,6 +135,10 @@ def main(root: Path, environment: Path, notes: Path) -> None:
     image.add_tree(Path(sysconfig.get_path("stdlib")), LEFT_OUT)
     image.add_tree(environment)
     image.add_libraries()
+    for package in whole:
+        image.add_package(package)
+    # Of a package, parts may need what it only recommends, as Java does for fonts; or load it in ways of their own.
+    image.add_libraries(all_needed=False)
 
     # Libraries beside Debian's are found by the loader's cache only.
     image.add_tree(Path("/etc/ld.so.conf.d"))
@@ -157,4 +177,5 @@ def main(root: Path, environment: Path, notes: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    _root, _environment, _notes, *_whole = sys.argv[1:]
+    main(Path(_root), Path(_environment), Path(_notes), *_whole)

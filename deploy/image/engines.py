@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from deploy.image.base import SUITE, Missing, alone, archive, cache, key
+from deploy.image.base import PACKAGES, SUITE, Missing, alone, archive, cache, key
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "deploy/image/Dockerfile"
@@ -30,17 +30,25 @@ class Recipe:
     arguments: Mapping[str, str]
     """Build arguments; without BASE it is the Dockerfile's, or where nothing can be pulled one that is made here."""
     secrets: Mapping[str, Path]
+    dockerfile: Path = DOCKERFILE
+    packages: tuple[str, ...] = PACKAGES
+    """Debian's, in a base that is made here."""
+    lasting: str | None = None
+    """The stage that is long in the making and seldom changes: its layers are kept for the next build."""
 
     def options(self, **more: str) -> list[str]:
         arguments = [f"--build-arg={name}={value}" for name, value in {**more, **self.arguments}.items()]
         secrets = [f"--secret=id={name},src={file}" for name, file in self.secrets.items()]
-        return [*arguments, *secrets, f"--tag={self.tag}", f"--file={DOCKERFILE}", str(REPOSITORY)]
+        return [*arguments, *secrets, f"--file={self.dockerfile}", str(REPOSITORY)]
 
 
 class Container(Protocol):
-    """One that may be run: the command that runs it till its end, and one that runs something else in it meanwhile."""
+    """One that may be run: the command that runs it till its end, the same with another program than its own, and one
+    that runs something else in it meanwhile."""
 
     def run(self, *arguments: str) -> list[str]: ...
+
+    def instead(self, program: str, *arguments: str) -> list[str]: ...
 
     def inside(self, *command: str) -> list[str]: ...
 
@@ -56,8 +64,13 @@ class Image(Protocol):
         """User, Env, Entrypoint, Cmd, Labels, Healthcheck."""
         ...
 
-    def container(self, mounts: Mapping[Path, str], variables: Mapping[str, str] | None = None) -> Container:
-        """`mounts` are read-only: what of this machine stands where in the container."""
+    def container(
+        self,
+        mounts: Mapping[Path, str],
+        variables: Mapping[str, str] | None = None,
+        writable: Mapping[Path, str] | None = None,
+    ) -> Container:
+        """What of this machine stands where in the container: `mounts` are read-only there."""
         ...
 
 
@@ -90,7 +103,7 @@ class Docker:
     name = "docker"
 
     def build(self, recipe: Recipe) -> None:
-        _do(["docker", "build", "--quiet", *recipe.options()], DOCKER_BUILDKIT="1")
+        _do(["docker", "build", "--quiet", f"--tag={recipe.tag}", *recipe.options()], DOCKER_BUILDKIT="1")
 
     def save(self, tag: str, file: Path) -> None:
         _do(["docker", "save", "--output", str(file), tag])
@@ -114,8 +127,14 @@ class _DockerImage:
     config: dict[str, Any]
     tag: str
 
-    def container(self, mounts: Mapping[Path, str], variables: Mapping[str, str] | None = None) -> Container:
+    def container(
+        self,
+        mounts: Mapping[Path, str],
+        variables: Mapping[str, str] | None = None,
+        writable: Mapping[Path, str] | None = None,
+    ) -> Container:
         volumes = [f"--volume={source}:{target}:ro" for source, target in mounts.items()]
+        volumes += [f"--volume={source}:{target}" for source, target in (writable or {}).items()]
         settings = [f"--env={name}={value}" for name, value in (variables or {}).items()]
         return _DockerContainer(self.tag, _name(), (*volumes, *settings))
 
@@ -127,8 +146,14 @@ class _DockerContainer:
     options: tuple[str, ...]
 
     def run(self, *arguments: str) -> list[str]:
+        return [*self._begin(), self.tag, *arguments]
+
+    def instead(self, program: str, *arguments: str) -> list[str]:
+        return [*self._begin(), f"--entrypoint={program}", self.tag, *arguments]
+
+    def _begin(self) -> list[str]:
         guards = ["--read-only", "--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=host"]
-        return ["docker", "run", "--rm", f"--name={self.name}", *guards, *self.options, self.tag, *arguments]
+        return ["docker", "run", "--rm", f"--name={self.name}", *guards, *self.options]
 
     def inside(self, *command: str) -> list[str]:
         return ["docker", "exec", self.name, *command]
@@ -147,10 +172,14 @@ class Buildah:
 
     def build(self, recipe: Recipe) -> None:
         with alone(self._lock):
-            base = {} if "BASE" in recipe.arguments else {"BASE": self._base()}
+            base = {} if "BASE" in recipe.arguments else {"BASE": self._base(recipe.packages)}
             # OCI's format of images has no health check; Docker's has, and is read everywhere.
             how = ["--isolation=chroot", "--format=docker", "--quiet"]
-            self._do("build", *how, *recipe.options(**base))
+            if recipe.lasting:  # as an image of its own, or it would go with what is pruned
+                how += ["--layers", "--force-rm"]
+                stage = (f"--target={recipe.lasting}", f"--tag={recipe.tag}-{recipe.lasting}")
+                self._do("build", *how, *stage, *recipe.options(**base))
+            self._do("build", *how, f"--tag={recipe.tag}", *recipe.options(**base))
             self._do("rmi", "--prune")
 
     def save(self, tag: str, file: Path) -> None:
@@ -168,11 +197,11 @@ class Buildah:
         finally:
             self._do("rm", made)
 
-    def _base(self) -> str:
-        tag = f"localhost/pulsar-ingress-proxy-base:{SUITE}-{key()}"
+    def _base(self, packages: Sequence[str]) -> str:
+        tag = f"localhost/pulsar-ingress-proxy-base:{SUITE}-{key(packages)}"
         if not self._do("images", "--quiet", "--filter", f"reference={tag}").strip():
             made = self._do("from", "scratch").strip()
-            self._do("add", "--quiet", made, str(archive()), "/")
+            self._do("add", "--quiet", made, str(archive(packages)), "/")
             self._do("commit", "--quiet", "--rm", made, tag)
         return tag
 
@@ -186,7 +215,12 @@ class _RuncImage:
     config: dict[str, Any]
     bundles: Path
 
-    def container(self, mounts: Mapping[Path, str], variables: Mapping[str, str] | None = None) -> Container:
+    def container(
+        self,
+        mounts: Mapping[Path, str],
+        variables: Mapping[str, str] | None = None,
+        writable: Mapping[Path, str] | None = None,
+    ) -> Container:
         name = _name()
         bundle = self.bundles / name
         bundle.mkdir()
@@ -194,8 +228,9 @@ class _RuncImage:
         uid, _, gid = self.config["User"].partition(":")
         settings = [f"{name}={value}" for name, value in (variables or {}).items()]
         binds = [
-            {"type": "bind", "source": str(source), "destination": target, "options": ["bind", "ro"]}
-            for source, target in mounts.items()
+            {"type": "bind", "source": str(source), "destination": target, "options": ["bind", how]}
+            for how, places in (("ro", mounts), ("rw", writable or {}))
+            for source, target in places.items()
         ]
         spec = json.loads((bundle / "config.json").read_text())
         spec["root"] = {"path": str(self.root), "readonly": True}
@@ -221,7 +256,13 @@ class _RuncContainer:
     default: tuple[str, ...]
 
     def run(self, *arguments: str) -> list[str]:
-        self.spec["process"]["args"] = [*self.entrypoint, *(arguments or self.default)]
+        return self._begin(*self.entrypoint, *(arguments or self.default))
+
+    def instead(self, program: str, *arguments: str) -> list[str]:
+        return self._begin(program, *arguments)
+
+    def _begin(self, *command: str) -> list[str]:
+        self.spec["process"]["args"] = [*command]
         (self.bundle / "config.json").write_text(json.dumps(self.spec))
         return ["runc", "run", "--bundle", str(self.bundle), self.name]
 

@@ -109,12 +109,12 @@ def mounted(folder: Path, config: str) -> dict[Path, str]:
     return {folder: str(Path(CONFIG).parent)}
 
 
-async def ran(command: list[str]) -> tuple[int, str]:
+async def ran(command: list[str], seconds: float = 60) -> tuple[int, str]:
     """The exit code, and all that was said."""
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
-    said, _ = await asyncio.wait_for(process.communicate(), 60)
+    said, _ = await asyncio.wait_for(process.communicate(), seconds)
     assert process.returncode is not None
     return process.returncode, said.decode()
 

@@ -28,12 +28,13 @@ def prometheus_operator() -> list[dict[str, Any]]:
 
 
 def all_kinds() -> list[dict[str, Any]]:
-    """Whatever a manifest for one of the gateways may have; with everything of the experimental channel."""
+    """Whatever a manifest of ours may have; with everything of the experimental channel."""
     istio_file = sources("istio.io/api") / "kubernetes/customresourcedefinitions.gen.yaml"
     folders = (
         sources("sigs.k8s.io/gateway-api") / "config/crd/experimental",
         sources("github.com/envoyproxy/gateway") / "charts/gateway-helm/charts/crds/crds/generated",
         sources("github.com/traefik/traefik/v3") / "docs/content/reference/dynamic-configuration",
+        sources("github.com/kubeflow/spark-operator/v2") / "config/crd/bases",
     )
     files = [istio_file, *(file for folder in folders for file in sorted(folder.glob("*_*.yaml")))]
     return [*prometheus_operator(), *(crd for file in files for crd in definitions(file) if _is_definition(crd))]

@@ -86,6 +86,7 @@ DEFINITIONS = (
     "github.com/prometheus-operator/prometheus-operator",
     "github.com/envoyproxy/gateway",
     "github.com/traefik/traefik/v3",
+    "github.com/kubeflow/spark-operator/v2",
 )
 
 

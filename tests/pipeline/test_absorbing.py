@@ -1,5 +1,6 @@
 """Whatever the files, their order and their number: the same tables, once, and nothing touched without need."""
 
+import io
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,9 @@ from made_events import MISS, Tables, at, event, write
 from pyspark.sql import SparkSession
 
 from pipeline import absorbing
+from pipeline.progress import Progress
+from pipeline.storage import File
+from pipeline.working import Work, run
 
 
 @pytest.fixture
@@ -71,10 +75,25 @@ def test_many_small_files_become_one(tables: Tables, monkeypatch: pytest.MonkeyP
 
 
 def test_portions_go_by_time_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipeline.storage import File
-
     monkeypatch.setattr(absorbing, "BATCH_BYTES", 10)
     monkeypatch.setattr(absorbing, "BATCH_FILES", 3)
     files = [File(f"file:/x/{name}", size, 0) for name, size in zip("fbacde", (1, 6, 5, 1, 1, 1), strict=True)]
     portions = [[file.name for file in portion] for portion in absorbing.portions(files)]
     assert portions == [["a"], ["b", "c", "d"], ["e", "f"]]
+
+
+def test_a_look_that_finds_nothing_commits_nothing_but_the_first(spark: SparkSession, tables: Tables) -> None:
+    said = io.StringIO()
+    with (
+        Work.on(spark, str(tables.events), str(tables.folder), "stream", None) as work,
+        Progress(spark, said) as progress,
+    ):
+        assert [work.take_new(progress) for _ in range(3)] == [False, False, False]
+        assert work.total.commits == 1
+    assert said.getvalue().count("commit 1: 0 files") == 1
+    for name in ("quarantine", "listener_windows", "misses", "owner_changes"):
+        assert tables.rows(name) == []
+        assert tables.read(name).columns
+    with Work.on(spark, str(tables.events), str(tables.folder), "run", None) as work:
+        run(work, Progress(spark, said), None)
+        assert work.total.commits == 0
