@@ -178,7 +178,7 @@ def kill_at_random(events: Folder, tables: Path, kills: int) -> None:
 
 
 def test_killed_at_random(events: Folder, tmp_path: Path) -> None:
-    kill_at_random(events, tmp_path / "tables", 3)
+    kill_at_random(events, tmp_path / "tables", 2)
 
 
 @pytest.mark.full
