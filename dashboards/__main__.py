@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dashboards.overview import overview
+from dashboards.pipeline import pipeline
 from dashboards.rules import RUNBOOKS, rules
 from dashboards.sidecar import sidecar
 
@@ -12,7 +13,12 @@ HERE = Path(__file__).parent
 
 
 def files(runbooks: str = RUNBOOKS) -> Mapping[str, Callable[[], str]]:
-    return {"overview.json": overview, "sidecar.json": sidecar, "rules.yaml": lambda: rules(runbooks)}
+    return {
+        "overview.json": overview,
+        "sidecar.json": sidecar,
+        "pipeline.json": pipeline,
+        "rules.yaml": lambda: rules(runbooks),
+    }
 
 
 def main() -> None:

@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dashboards.promql import METRICS, grown, select, total
+from dashboards.promql import grown, select, total
 from dashboards.recordings import ERROR_RATIO, MISS_RATIO, MISSES, slow_ratio
-from dashboards.slo import BURNS, OBJECTIVE, SECONDS, Burn
+from dashboards.slo import BURNS, Burn
+from proxy.observe.catalogue import Around, Pipeline, Sidecar
+from proxy.observe.objectives import DAYS, OBJECTIVE, SECONDS
 
 POD = ("namespace", "job", "instance", "pod")
 """Which sidecar; labels that series do not have are left out."""
@@ -33,7 +35,7 @@ def _happened(series: str, *by: str) -> str:
     Not after a gap in the scraping, where every counter seems new: the sidecar must have been seen ten minutes ago, or
     have started since.
     """
-    known = f"{select(METRICS.build_info)} offset 10m or process_start_time_seconds > time() - 600"
+    known = f"{select(Sidecar.build_info)} offset 10m or {select(Around.started)} > time() - 600"
     return f"{total(grown(series, '10m'), *POD, *by)} > 0\nand on (job, instance)\n  ({known})"
 
 
@@ -47,8 +49,18 @@ def _burning(burn: Burn) -> Alert:
         "2m",
         "Too many lookups of {{ $labels.job }} are slow",
         f"{{{{ $value | humanizePercentage }}}} of lookups in the last {burn.long} took longer than {SECONDS} s. "
-        f"At this pace the budget of 30 days, {1 - OBJECTIVE:.0%} of lookups, is gone {burn.gone}.",
+        f"At this pace the budget of {DAYS} days, {1 - OBJECTIVE:.0%} of lookups, is gone {burn.gone}.",
     )
+
+
+def _of(expr: str, command: str) -> str:
+    """Only of pipelines that were started by a command, as a matcher says."""
+    return f"{expr}\nand on (job, instance)\n  {select(Pipeline.build_info, command)}"
+
+
+SERVICE, JOB = 'command="stream"', 'command!="stream"'
+_CAUGHT_UP = f"({select(Pipeline.caught_up)} or on (job, instance) {select(Around.started)})"
+_QUARANTINED = [total(grown(select(counter), "1h"), *POD) for counter in (Pipeline.quarantined, Pipeline.lines)]
 
 
 ALERTS: Mapping[str, Sequence[Alert]] = {
@@ -68,7 +80,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressUnknownListener",
             "warning",
             "unknown-listener",
-            _happened(select(METRICS.misses, 'reason=~"unknown-listener|broker-lacks-listener"'), "ingress", "reason"),
+            _happened(select(Sidecar.misses, 'reason=~"unknown-listener|broker-lacks-listener"'), "ingress", "reason"),
             "5m",
             "Lookups ask for a listener that brokers do not have",
             WHO
@@ -80,7 +92,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressOverloaded",
             "warning",
             "overloaded",
-            _happened(select(METRICS.misses, 'reason="overloaded"')),
+            _happened(select(Sidecar.misses, 'reason="overloaded"')),
             "5m",
             "A sidecar turns lookups away",
             f"{WHO} answered lookups with 503 overloaded: {TIMES}. More requests were in flight than limits.inFlight.",
@@ -92,7 +104,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressLeak",
             "critical",
             "leak",
-            _happened(select(METRICS.leaks, 'action!="observed"'), "listener", "where", "action"),
+            _happened(select(Sidecar.leaks, 'action!="observed"'), "listener", "where", "action"),
             "0s",
             "Clients of {{ $labels.listener }} were sent to an address that is not on it",
             WHO + " found addresses off the listener {{ $labels.listener }} in the {{ $labels.where }} of answers "
@@ -102,7 +114,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressUnmappedRedirects",
             "warning",
             "unmapped-redirects",
-            _happened(select(METRICS.unmapped), "listener"),
+            _happened(select(Sidecar.unmapped), "listener"),
             "5m",
             "The address book lacks a broker on {{ $labels.listener }}",
             f"{WHO} saw redirects to brokers that have no address on the listener {{{{ $labels.listener }}}}: {TIMES}.",
@@ -125,7 +137,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressDown",
             "critical",
             "sidecar-down",
-            f"up == 0\nand on (job, instance)\n  last_over_time({select(METRICS.build_info)}[1d])",
+            f"{select(Around.up)} == 0\nand on (job, instance)\n  last_over_time({select(Sidecar.build_info)}[1d])",
             "5m",
             "The sidecar " + WHO + " cannot be scraped",
             "It was there within a day, and is not: the gateway beside it gets no answers, or its metrics port is "
@@ -135,7 +147,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressAbsent",
             "critical",
             "sidecar-down",
-            f"absent({select(METRICS.build_info)})",
+            f"absent({select(Sidecar.build_info)})",
             "10m",
             "No sidecar is scraped",
             "Prometheus has no sidecar at all: none runs, or nothing tells Prometheus of them.",
@@ -144,7 +156,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressNotReady",
             "critical",
             "not-ready",
-            f"{select(METRICS.last_reload)} == 0\nunless on (job, instance)\n  {select(METRICS.generation)}",
+            f"{select(Sidecar.last_reload)} == 0\nunless on (job, instance)\n  {select(Sidecar.generation)}",
             "2m",
             "The sidecar " + WHO + " has no config, and answers 503",
             "It started with a config that is faulty, or could not bind a socket, and holds until that is mended. "
@@ -154,7 +166,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressReloadFailed",
             "warning",
             "reload-failed",
-            f"{select(METRICS.last_reload)} == 0\nand on (job, instance)\n  {select(METRICS.generation)}",
+            f"{select(Sidecar.last_reload)} == 0\nand on (job, instance)\n  {select(Sidecar.generation)}",
             "5m",
             "The sidecar " + WHO + " runs an old config",
             "Its newest config is faulty. The one before stays in force, until the next restart.",
@@ -163,7 +175,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressEventsDropped",
             "warning",
             "events-dropped",
-            _happened(select(METRICS.events_dropped, 'reason!="retention"'), "reason"),
+            _happened(select(Sidecar.events_dropped, 'reason!="retention"'), "reason"),
             "5m",
             "Events of " + WHO + " are lost",
             f"{TIMES}, by reason {{{{ $labels.reason }}}}. Clients do not notice.",
@@ -174,7 +186,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressDiscoveryStale",
             "warning",
             "discovery-stale",
-            f"{select(METRICS.discovery_synced)} == 0",
+            f"{select(Sidecar.discovery_synced)} == 0",
             "10m",
             "The sidecar " + WHO + " does not hear of changes to {{ $labels.kind }}",
             "What it found before stays in force. Brokers and doors that come or go are not known to it.",
@@ -183,11 +195,50 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressDiscoveryConflicts",
             "info",
             "discovery-conflicts",
-            f"{select(METRICS.discovery_conflicts)} > 0",
+            f"{select(Sidecar.discovery_conflicts)} > 0",
             "15m",
             "Objects in the cluster contradict each other",
             WHO + " counts {{ $value | humanize }} findings that do not fit together or say too little. Nothing is "
             "guessed: where it matters there are misses and unmapped redirects.",
+        ),
+    ],
+    # Of a job that has ended there is only its file: the numbers of its last run, and Prometheus's of whoever reads it.
+    "pipeline": [
+        Alert(
+            "PulsarIngressPipelineLate",
+            "warning",
+            "pipeline-late",
+            _of(f"time() - {_CAUGHT_UP} > 1800", SERVICE)
+            + "\nor\n"
+            + _of(f"time() - {select(Pipeline.caught_up)} > 9000", JOB),
+            "5m",
+            "The tables of the pipeline " + WHO + " are not current",
+            "What came in the last {{ $value | humanizeDuration }} may not be in them: reports and suggestions are of "
+            "before. A service is late after half an hour, a job after two and a half.",
+        ),
+        Alert(
+            "PulsarIngressPipelineFailing",
+            "warning",
+            "pipeline-failing",
+            f"{select(Pipeline.last_attempt)} == 0\nor\n"
+            f"{select(Around.up)} == 0\nand on (job, instance)\n"
+            f"  last_over_time({select(Pipeline.build_info, SERVICE)}[1d])\nor\n"
+            + _of(f"changes({select(Around.started)}[30m]) > 2", SERVICE),
+            "10m",
+            "The pipeline " + WHO + " fails",
+            "Its last attempt failed, or it is down, or it starts again and again. Nothing is lost: what is in the "
+            "events' folder is taken when it works again.",
+        ),
+        Alert(
+            "PulsarIngressPipelineQuarantine",
+            "warning",
+            "quarantine",
+            _of(" / ".join(_QUARANTINED) + " > 0.01", SERVICE)
+            + "\nor\n"
+            + _of(f"{select(Pipeline.quarantined)} / {select(Pipeline.lines)} > 0.01", JOB),
+            "5m",
+            "Lines that the pipeline " + WHO + " reads are no events",
+            "{{ $value | humanizePercentage }} of the lines of the last hour, or of the last run, went to quarantine.",
         ),
     ],
 }

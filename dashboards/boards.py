@@ -9,14 +9,22 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards import variables
 from dashboards.panels import Panel
+from proxy.observe.catalogue import Metric
 
 TAG = "pulsar-ingress"
 
 
 def board(
-    title: str, uid: str, description: str, rows: Mapping[str, Sequence[Panel]], *, of_all: bool
+    title: str,
+    uid: str,
+    description: str,
+    rows: Mapping[str, Sequence[Panel]],
+    *,
+    of: Metric,
+    of_all: bool,
+    links: Sequence[build.DashboardLink],
 ) -> build.Dashboard:
-    """With `of_all` it begins with all instances, else with one."""
+    """Of processes that have this metric; with `of_all` it begins with all instances, else with one."""
     dashboard = (
         build.Dashboard(title)
         .uid(uid)
@@ -27,15 +35,10 @@ def board(
         .time("now-3h", "now")
         .refresh("30s")
         .timezone("browser")
-        .link(
-            build.DashboardLink("Pulsar ingress")
-            .type(model.DashboardLinkType.DASHBOARDS)
-            .tags([TAG])
-            .include_vars(True)
-            .keep_time(True)
-        )
     )
-    for variable in (variables.datasource(), variables.job(), variables.instance(of_all)):
+    for link in links:
+        dashboard.link(link)
+    for variable in (variables.datasource(), variables.job(of), variables.instance(of, of_all)):
         dashboard.with_variable(variable)
     number = 0
     for name, panels in rows.items():
@@ -45,6 +48,13 @@ def board(
             number += 1
             dashboard.with_panel(panel.id(number))
     return dashboard
+
+
+def link(title: str, uid: str, *carried: str) -> build.DashboardLink:
+    """To another dashboard, with the same data source and time, and these other variables."""
+    chosen = "&".join(f"${{{variable}:queryparam}}" for variable in ("datasource", *carried))
+    made = build.DashboardLink(title).type(model.DashboardLinkType.LINK).url(f"/d/{uid}?{chosen}")
+    return made.keep_time(True)
 
 
 def text(dashboard: build.Dashboard) -> str:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from dashboards.boards import board, text
+from dashboards import uids
+from dashboards.boards import board, link, text
 from dashboards.panels import (
     BLUE,
     GREEN,
@@ -16,12 +17,11 @@ from dashboards.panels import (
     rows,
     stacked,
 )
-from dashboards.promql import METRICS, name, total
+from dashboards.promql import total
 from dashboards.queries import Query, counted, mean, or_none, quantile, rate, shown
-from dashboards.sidecar import UID as SIDECAR
-from dashboards.slo import OBJECTIVE, SECONDS
+from proxy.observe.catalogue import Sidecar
+from proxy.observe.objectives import OBJECTIVE, SECONDS
 
-UID = "pulsar-ingress-overview"
 LOOKUPS = ('kind="lookup"',)
 RANGE = "$__range"
 NONE_IS_GOOD = [(None, GREEN), (0.5, RED)]
@@ -33,7 +33,7 @@ def overview() -> str:
     return text(
         board(
             "Pulsar ingress / Overview",
-            UID,
+            uids.OVERVIEW,
             "Lookups through all sidecars: who gets a listener, who does not and why, and where redirects lead.",
             {
                 "Do clients get what they need?": _now(),
@@ -42,16 +42,18 @@ def overview() -> str:
                 "Latency and errors": _latency(),
                 "Sidecars": _sidecars(),
             },
+            of=Sidecar.build_info,
             of_all=True,
+            links=[link("Sidecar", uids.SIDECAR, "job"), link("Pipeline", uids.PIPELINE)],
         )
     )
 
 
 def _now() -> Sequence[Panel]:
-    lookups = rate(METRICS.requests, where=LOOKUPS)
-    misses = f"({rate(METRICS.misses)} or 0 * {lookups})"
-    failed = rate(METRICS.requests, where=('code=~"5.."',))
-    answered = rate(METRICS.requests)
+    lookups = rate(Sidecar.requests, where=LOOKUPS)
+    misses = f"({rate(Sidecar.misses)} or 0 * {lookups})"
+    failed = rate(Sidecar.requests, where=('code=~"5.."',))
+    answered = rate(Sidecar.requests)
     return [
         number(
             "Hit ratio",
@@ -71,7 +73,7 @@ def _now() -> Sequence[Panel]:
             "Lookup p99",
             "s",
             "99 of 100 lookups were answered within this. High: see *Where the time goes*.",
-            Query(quantile(0.99, METRICS.duration, where=LOOKUPS)),
+            Query(quantile(0.99, Sidecar.duration, where=LOOKUPS)),
             steps=[(None, GREEN), (SECONDS, ORANGE), (4 * SECONDS, RED)],
         ),
         number(
@@ -87,7 +89,7 @@ def _now() -> Sequence[Panel]:
             "short",
             "Answers in this time range with an address that is not on the listener: clients cannot reach it. "
             "Complete `advertisedListeners`; docs/runbooks/leak.md.",
-            Query(or_none(counted(METRICS.leaks, window=RANGE))),
+            Query(or_none(counted(Sidecar.leaks, window=RANGE))),
             steps=NONE_IS_GOOD,
             decimals=0,
         ),
@@ -96,7 +98,7 @@ def _now() -> Sequence[Panel]:
             "short",
             "Redirects in this time range that the address book has no answer to. Complete `advertisedListeners`; "
             "docs/runbooks/unmapped-redirects.md.",
-            Query(or_none(counted(METRICS.unmapped, window=RANGE))),
+            Query(or_none(counted(Sidecar.unmapped, window=RANGE))),
             steps=[(None, GREEN), (0.5, ORANGE)],
             decimals=0,
         ),
@@ -104,14 +106,14 @@ def _now() -> Sequence[Panel]:
             "Sidecars",
             "short",
             "Sidecars that are scraped. Fewer than gateways: some are down; docs/runbooks/sidecar-down.md.",
-            Query(f"count({shown(METRICS.build_info)})"),
+            Query(f"count({shown(Sidecar.build_info)})"),
         ),
         number(
             "With an old config",
             "short",
             "Sidecars whose newest config is not in force: it is faulty. See the table below, then "
             "docs/runbooks/reload-failed.md.",
-            Query(f"sum({shown(METRICS.last_reload)} == bool 0)"),
+            Query(f"sum({shown(Sidecar.last_reload)} == bool 0)"),
             steps=NONE_IS_GOOD,
         ),
     ]
@@ -124,8 +126,8 @@ def _lookups() -> Sequence[Panel]:
             "reqps",
             "Every lookup is one or the other. Where misses grow with hits, a config is missing something; where they "
             "grow alone, somebody new is calling.",
-            Query(rate(METRICS.hits), "hits"),
-            Query(rate(METRICS.misses), "misses"),
+            Query(rate(Sidecar.hits), "hits"),
+            Query(rate(Sidecar.misses), "misses"),
             colours={"hits": GREEN, "misses": ORANGE},
         ),
         stacked(
@@ -134,7 +136,7 @@ def _lookups() -> Sequence[Panel]:
             "`no-rule`: add the host to an ingress. `unknown-listener`, `broker-lacks-listener`: "
             "docs/runbooks/unknown-listener.md. `not-allowed`, `client-named`: what a client asks for, and may not "
             "have. `overloaded`: docs/runbooks/overloaded.md.",
-            Query(rate(METRICS.misses, "reason"), "{{reason}}"),
+            Query(rate(Sidecar.misses, "reason"), "{{reason}}"),
         ),
         stacked(
             "Misses by ingress",
@@ -142,7 +144,7 @@ def _lookups() -> Sequence[Panel]:
             "Which door they come through; `none` is a host of no ingress, as scanners call. `explain` says what "
             "becomes of a URL, and why.",
             Query(
-                f'label_replace({rate(METRICS.misses, "ingress")}, "ingress", "none", "ingress", "")',
+                f'label_replace({rate(Sidecar.misses, "ingress")}, "ingress", "none", "ingress", "")',
                 "{{ingress}}",
             ),
         ),
@@ -151,14 +153,14 @@ def _lookups() -> Sequence[Panel]:
             "reqps",
             "Which doors are used, and for which listener. A listener under a door where you do not expect it was "
             "named by clients: see `allowedListeners`.",
-            Query(rate(METRICS.hits, "ingress", "listener"), "{{ingress}} → {{listener}}"),
+            Query(rate(Sidecar.hits, "ingress", "listener"), "{{ingress}} → {{listener}}"),
             span=12,
         ),
         stacked(
             "Hits by rule",
             "reqps",
             "What decided. `query` and `header` were named by clients; much `default` means hosts that no ingress has.",
-            Query(rate(METRICS.hits, "rule"), "{{rule}}"),
+            Query(rate(Sidecar.hits, "rule"), "{{rule}}"),
             span=12,
         ),
     ]
@@ -171,7 +173,7 @@ def _redirects() -> Sequence[Panel]:
             "reqps",
             "What became of brokers' redirects. `passed` reaches clients as brokers wrote it, `refused` is a 502: for "
             "both see docs/runbooks/unmapped-redirects.md.",
-            Query(rate(METRICS.redirects, "action"), "{{action}}"),
+            Query(rate(Sidecar.redirects, "action"), "{{action}}"),
             colours=ACTIONS,
         ),
         stacked(
@@ -179,7 +181,7 @@ def _redirects() -> Sequence[Panel]:
             "short",
             "Redirects to brokers that the address book does not have on the listener. `redirectFrom` of the events, "
             "or the log, names them; add those to `advertisedListeners`.",
-            Query(counted(METRICS.unmapped, "listener"), "{{listener}}"),
+            Query(counted(Sidecar.unmapped, "listener"), "{{listener}}"),
             bars=True,
         ),
         stacked(
@@ -187,22 +189,22 @@ def _redirects() -> Sequence[Panel]:
             "short",
             "Addresses off the listener that were found in answers. `passed`: a client got it. `blocked`: it got a "
             "502. `observed`: `leaks: observe` lets them through. docs/runbooks/leak.md.",
-            Query(counted(METRICS.leaks, "listener", "where", "action"), "{{listener}} {{where}} {{action}}"),
+            Query(counted(Sidecar.leaks, "listener", "where", "action"), "{{listener}} {{where}} {{action}}"),
             bars=True,
         ),
     ]
 
 
 def _latency() -> Sequence[Panel]:
-    within = rate(f"{name(METRICS.duration)}_bucket", where=(*LOOKUPS, f'le="{SECONDS}"'))
-    every = rate(f"{name(METRICS.duration)}_count", where=LOOKUPS)
+    within = rate(Sidecar.duration.part("bucket"), where=(*LOOKUPS, f'le="{SECONDS}"'))
+    every = rate(Sidecar.duration.part("count"), where=LOOKUPS)
     return [
         lines(
             "Lookup latency",
             "s",
             "From a lookup's head to the end of its answer, with what brokers take.",
             *(
-                Query(quantile(share, METRICS.duration, where=LOOKUPS), f"p{share * 100:.0f}")
+                Query(quantile(share, Sidecar.duration, where=LOOKUPS), f"p{share * 100:.0f}")
                 for share in (0.5, 0.95, 0.99)
             ),
             steps=[(None, GREEN), (SECONDS, ORANGE)],
@@ -212,8 +214,8 @@ def _latency() -> Sequence[Panel]:
             "s",
             "Means of lookups. The difference is the sidecar's own, and the client's reading; if that grows, see its "
             "CPU. If both grow, brokers are slow.",
-            Query(mean(METRICS.duration, LOOKUPS), "in all"),
-            Query(mean(METRICS.upstream_duration, LOOKUPS), "broker"),
+            Query(mean(Sidecar.duration, LOOKUPS), "in all"),
+            Query(mean(Sidecar.upstream_duration, LOOKUPS), "broker"),
             colours={"in all": BLUE, "broker": ORANGE},
         ),
         lines(
@@ -230,7 +232,7 @@ def _latency() -> Sequence[Panel]:
             "reqps",
             "All that was answered. 499: the client did not wait. 502 and 504: see *Upstream errors*. 503: a broker's, "
             "or docs/runbooks/overloaded.md.",
-            Query(rate(METRICS.requests, "code"), "{{code}}"),
+            Query(rate(Sidecar.requests, "code"), "{{code}}"),
             span=12,
         ),
         stacked(
@@ -238,7 +240,7 @@ def _latency() -> Sequence[Panel]:
             "cps",
             "Failures of brokers, up to three a request, since the next broker is tried. Run `doctor` beside a "
             "sidecar: it says which broker cannot be reached; docs/runbooks/upstream-errors.md.",
-            Query(rate(METRICS.upstream_errors, "reason"), "{{reason}}"),
+            Query(rate(Sidecar.upstream_errors, "reason"), "{{reason}}"),
             span=12,
         ),
     ]
@@ -249,15 +251,15 @@ def _sidecars() -> Sequence[Panel]:
         return Query(f"{of} by ({', '.join(('job', 'instance', *by))}) ({metric})")
 
     columns: Mapping[str, Query] = {
-        "": each(shown(METRICS.build_info), "version", "cluster"),
-        "Config": each(shown(METRICS.last_reload)),
-        "Generation": each(shown(METRICS.generation)),
-        "Addresses": each(shown(METRICS.book_entries), of="sum"),
-        "Conflicts": each(shown(METRICS.discovery_conflicts)),
-        "Not synced": each(f"({shown(METRICS.discovery_synced)} == bool 0)", of="sum"),
-        "Connections": each(shown(METRICS.connections), of="sum"),
+        "": each(shown(Sidecar.build_info), "version", "cluster"),
+        "Config": each(shown(Sidecar.last_reload)),
+        "Generation": each(shown(Sidecar.generation)),
+        "Addresses": each(shown(Sidecar.book_entries), of="sum"),
+        "Conflicts": each(shown(Sidecar.discovery_conflicts)),
+        "Not synced": each(f"({shown(Sidecar.discovery_synced)} == bool 0)", of="sum"),
+        "Connections": each(shown(Sidecar.connections), of="sum"),
     }
-    link = f"/d/{SIDECAR}?var-instance=${{__value.text}}&${{datasource:queryparam}}&${{job:queryparam}}"
+    this = f"/d/{uids.SIDECAR}?var-instance=${{__value.text}}&${{datasource:queryparam}}&${{job:queryparam}}"
     return [
         rows(
             "Sidecars",
@@ -267,7 +269,7 @@ def _sidecars() -> Sequence[Panel]:
             {"instance": "Instance", "job": "Job", "version": "Version", "cluster": "Cluster"},
             columns,
             {
-                "Instance": leading_to("This sidecar", link),
+                "Instance": leading_to("This sidecar", this),
                 "Config": in_words({"1": ("in force", GREEN), "0": ("faulty", RED)}),
             },
             span=16,
@@ -277,6 +279,6 @@ def _sidecars() -> Sequence[Panel]:
             "short",
             "Snapshots since each sidecar started. A steep line: objects in the cluster keep changing, or contradict "
             "each other; `check --kubeconfig` lists conflicts.",
-            Query(total(shown(METRICS.generation), "instance"), "{{instance}}"),
+            Query(total(shown(Sidecar.generation), "instance"), "{{instance}}"),
         ),
     ]

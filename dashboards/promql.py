@@ -1,22 +1,10 @@
 """PromQL in the words of the catalogue: a metric is taken from there, so none can be misspelt."""
 
-from proxy.observe.metrics import PREFIX, Histogram, Metrics, Number
-
-METRICS = Metrics("")
-"""The catalogue."""
-
-Metric = Number | Histogram | str
-"""One of the catalogue's, or the name of one that the process or Prometheus itself has."""
-
-
-def name(metric: Metric) -> str:
-    if isinstance(metric, str):
-        return metric
-    return PREFIX + metric.name + ("_total" if isinstance(metric, Number) and metric.kind == "counter" else "")
+from proxy.observe.catalogue import Metric
 
 
 def select(metric: Metric, *matchers: str) -> str:
-    return f"{name(metric)}{{{', '.join(matchers)}}}" if matchers else name(metric)
+    return f"{metric.name}{{{', '.join(matchers)}}}" if matchers else metric.name
 
 
 def total(what: str, *by: str) -> str:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dashboards.promql import Metric, grown, name, select, total
+from dashboards.promql import grown, select, total
 from dashboards.variables import SCOPE
-from proxy.observe.metrics import Histogram
+from proxy.observe.catalogue import Metric
 
 WINDOW = "$__rate_interval"
 
@@ -33,13 +33,13 @@ def counted(metric: Metric, *by: str, where: Sequence[str] = (), window: str = W
     return total(grown(shown(metric, *where), window), *by)
 
 
-def quantile(share: float, histogram: Histogram, *by: str, where: Sequence[str] = ()) -> str:
-    buckets = f"rate({shown(f'{name(histogram)}_bucket', *where)}[{WINDOW}])"
+def quantile(share: float, histogram: Metric, *by: str, where: Sequence[str] = ()) -> str:
+    buckets = f"rate({shown(histogram.part('bucket'), *where)}[{WINDOW}])"
     return f"histogram_quantile({share}, {total(buckets, 'le', *by)})"
 
 
-def mean(histogram: Histogram, where: Sequence[str] = ()) -> str:
-    return f"{rate(f'{name(histogram)}_sum', where=where)} / {rate(f'{name(histogram)}_count', where=where)}"
+def mean(histogram: Metric, where: Sequence[str] = ()) -> str:
+    return f"{rate(histogram.part('sum'), where=where)} / {rate(histogram.part('count'), where=where)}"
 
 
 def or_none(query: str) -> str:

@@ -7,22 +7,30 @@ the pod, the container and the endpoint too, and others that an operator chose.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboards.promql import METRICS, name, select, total
-from dashboards.slo import SECONDS, WINDOWS
+from dashboards.promql import select, total
+from dashboards.slo import WINDOWS
+from proxy.observe.catalogue import PREFIX, Metric, Sidecar
+from proxy.observe.objectives import SECONDS
 
 JOB = ("namespace", "job")
 DOOR = (*JOB, "ingress")
 KIND = 'kind="lookup"'
 
-HITS = "job_ingress:pulsar_ingress_listener_hits:rate5m"
-MISSES = "job_ingress:pulsar_ingress_listener_misses:rate5m"
-LOOKUPS = "job:pulsar_ingress_lookups:rate5m"
-MISS_RATIO = "job_ingress:pulsar_ingress_listener_misses_per_lookups:ratio_rate5m"
-ERROR_RATIO = "job:pulsar_ingress_upstream_errors_per_requests:ratio_rate5m"
+
+def _stem(counter: Metric) -> str:
+    """A counter's name under `rate`."""
+    return counter.name.removesuffix("_total")
+
+
+HITS = f"job_ingress:{_stem(Sidecar.hits)}:rate5m"
+MISSES = f"job_ingress:{_stem(Sidecar.misses)}:rate5m"
+LOOKUPS = f"job:{PREFIX}lookups:rate5m"
+MISS_RATIO = f"job_ingress:{_stem(Sidecar.misses)}_per_lookups:ratio_rate5m"
+ERROR_RATIO = f"job:{_stem(Sidecar.upstream_errors)}_per_requests:ratio_rate5m"
 
 
 def slow_ratio(window: str) -> str:
-    return f"job:pulsar_ingress_slow_lookups_per_lookups:ratio_rate{window}"
+    return f"job:{PREFIX}slow_lookups_per_lookups:ratio_rate{window}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +41,8 @@ class Recording:
 
 def _slow(window: str) -> Recording:
     """`le` of a bucket is inclusive, so these are the lookups that took longer."""
-    buckets, count = f"{name(METRICS.duration)}_bucket", f"{name(METRICS.duration)}_count"
-    within = select(buckets, KIND, f'le="{SECONDS}"')
-    every = select(count, KIND)
+    within = select(Sidecar.duration.part("bucket"), KIND, f'le="{SECONDS}"')
+    every = select(Sidecar.duration.part("count"), KIND)
     return Recording(
         slow_ratio(window),
         f"1 -\n{total(f'rate({within}[{window}])', *JOB)}\n/\n{total(f'rate({every}[{window}])', *JOB)}",
@@ -45,9 +52,9 @@ def _slow(window: str) -> Recording:
 # A door's misses are held against its own lookups; those through no door, which scanners make too, against all.
 RECORDINGS: Mapping[str, Sequence[Recording]] = {
     "lookups": [
-        Recording(HITS, total(f"rate({select(METRICS.hits)}[5m])", *DOOR)),
-        Recording(MISSES, total(f"rate({select(METRICS.misses)}[5m])", *DOOR)),
-        Recording(LOOKUPS, total(f"rate({select(METRICS.requests, KIND)}[5m])", *JOB)),
+        Recording(HITS, total(f"rate({select(Sidecar.hits)}[5m])", *DOOR)),
+        Recording(MISSES, total(f"rate({select(Sidecar.misses)}[5m])", *DOOR)),
+        Recording(LOOKUPS, total(f"rate({select(Sidecar.requests, KIND)}[5m])", *JOB)),
         Recording(
             MISS_RATIO,
             f'{MISSES}{{ingress!=""}}\n/ ({MISSES} + ({HITS} or 0 * {MISSES}))\n'
@@ -57,8 +64,8 @@ RECORDINGS: Mapping[str, Sequence[Recording]] = {
     "brokers": [
         Recording(
             ERROR_RATIO,
-            f"{total(f'rate({select(METRICS.upstream_errors)}[5m])', *JOB)}\n"
-            f"/\n{total(f'rate({select(METRICS.requests)}[5m])', *JOB)}",
+            f"{total(f'rate({select(Sidecar.upstream_errors)}[5m])', *JOB)}\n"
+            f"/\n{total(f'rate({select(Sidecar.requests)}[5m])', *JOB)}",
         ),
     ],
     "latency": [_slow(window) for window in WINDOWS],

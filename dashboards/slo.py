@@ -1,14 +1,12 @@
-"""What lookups are held to: so many of them answered within so many seconds, over thirty days."""
+"""How fast the error budget of lookups may go before somebody is told."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from proxy.observe.metrics import BUCKETS
+from proxy.observe.catalogue import Sidecar
+from proxy.observe.objectives import SECONDS
 
-OBJECTIVE = 0.99
-SECONDS = 0.25
-
-assert SECONDS in BUCKETS  # or no counter would say how many were
+assert SECONDS in Sidecar.duration.buckets  # or no counter would say how many were
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards.promql import METRICS, select
+from dashboards.promql import select
+from proxy.observe.catalogue import Metric
 
 DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 JOB, INSTANCE = 'job=~"$job"', 'instance=~"$instance"'
@@ -15,13 +16,14 @@ def datasource() -> build.DatasourceVariable:
     return build.DatasourceVariable("datasource").label("Data source").type("prometheus")
 
 
-def job() -> build.QueryVariable:
-    return _labels("job", select(METRICS.build_info)).label("Job").include_all(True).current(ALL)
+def job(of: Metric) -> build.QueryVariable:
+    """The jobs that have this metric, as every process of their kind does."""
+    return _labels("job", select(of)).label("Job").include_all(True).current(ALL)
 
 
-def instance(include_all: bool) -> build.QueryVariable:
+def instance(of: Metric, include_all: bool) -> build.QueryVariable:
     """Without `all`, the first instance is shown; more can be added to compare."""
-    variable = _labels("instance", select(METRICS.build_info, JOB)).label("Instance").include_all(include_all)
+    variable = _labels("instance", select(of, JOB)).label("Instance").include_all(include_all)
     return variable.current(ALL) if include_all else variable
 
 

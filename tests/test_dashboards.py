@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from test_docs import metric_names
+from test_docs import metric_names, parts
 
 from dashboards.__main__ import HERE, files
 from dashboards.alerts import ALERTS
 from dashboards.recordings import RECORDINGS
 from dashboards.rules import RUNBOOKS, rules
-from proxy.observe.metrics import PREFIX, Histogram, Metrics
+from proxy.observe.catalogue import PREFIX, PROCESS, Metric, Pipeline, Sidecar
 
 ROOT = Path(__file__).parent.parent
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(HERE.glob("*.json"))}
@@ -40,7 +40,7 @@ def metrics_in(expr: str) -> set[str]:
 
 @pytest.mark.parametrize("name", files())
 def test_what_is_committed_is_what_the_code_writes(name: str) -> None:
-    assert (HERE / name).read_text() == files()[name](), "run `make dashboards`"
+    assert (HERE / name).read_text() == files()[name](), "run `make docs`"
 
 
 def test_nothing_else_is_committed() -> None:
@@ -59,24 +59,34 @@ def test_every_metric_that_is_asked_for_exists() -> None:
         assert found <= known, f"{found - known} in {expr}"
 
 
-def test_every_metric_is_asked_for() -> None:
+def test_names_are_taken_from_the_catalogue() -> None:
+    """Whoever writes one out by hand can misspell it."""
+    for path in HERE.glob("*.py"):
+        assert not re.search(rf"{PREFIX}|{PROCESS}\w", path.read_text()), path.name
+
+
+@pytest.mark.parametrize("metric", [*Sidecar.every(), *Pipeline.every()], ids=lambda metric: metric.name)
+def test_a_metric_is_on_a_panel_or_in_a_rule_or_it_is_said_why_not(metric: Metric) -> None:
     """A metric that nobody looks at is questioned."""
     shown = " ".join([*(expr for board in BOARDS.values() for expr in exprs(board)), (HERE / "rules.yaml").read_text()])
-    unused = set()
-    for metric in Metrics("").catalogue():
-        name = PREFIX + metric.name
-        if isinstance(metric, Histogram):
-            name += "_bucket"
-        elif metric.kind == "counter":
-            name += "_total"
-        if not re.search(rf"\b{name}\b", shown):
-            unused.add(name)
-    assert unused == set()
+    is_watched = any(re.search(rf"\b{series.name}\b", shown) for series in (metric, *parts(metric)))
+    assert is_watched != bool(metric.unwatched)
+
+
+def test_no_name_is_twice_in_the_catalogue_and_each_is_as_prometheus_wants_it() -> None:
+    names = [metric.name for metric in (*Sidecar.every(), *Pipeline.every())]
+    assert len(set(names)) == len(names)
+    for metric in (*Sidecar.every(), *Pipeline.every()):
+        assert metric.name.startswith(PREFIX)
+        assert metric.name.endswith("_total") == (metric.kind == "counter")
+        assert bool(metric.buckets) == (metric.kind == "histogram")
+        assert list(metric.buckets) == sorted(metric.buckets)
+        assert metric.help.endswith(".")
 
 
 def test_every_label_that_is_asked_for_exists() -> None:
     labels = {"le", "job", "instance", "namespace", "pod", "alertname"}
-    for metric in Metrics("").catalogue():
+    for metric in (*Sidecar.every(), *Pipeline.every()):
         labels |= set(metric.labels)
     for board in BOARDS.values():
         for panel in panels(board):
@@ -150,7 +160,9 @@ class TestBoards:
         uids = {board["uid"] for board in BOARDS.values()}
         for board in BOARDS.values():
             assert set(re.findall(r"/d/([\w-]+)", json.dumps(board))) <= uids
-            assert [link["tags"] for link in board["links"]] == [board["tags"]]
+            linked = {link["url"].removeprefix("/d/").partition("?")[0] for link in board["links"]}
+            assert board["uid"] not in linked
+            assert linked
 
 
 class TestAlerts:
@@ -171,6 +183,13 @@ class TestAlerts:
             named = set(re.findall(r"\bPulsarIngress\w+", path.read_text()))
             assert named == {alert.name for alert in EVERY_ALERT if alert.page == path.stem}, path.name
 
+    def test_all_stand_in_the_docs(self) -> None:
+        text = (ROOT / "docs/operations.md").read_text()
+        rows = re.findall(
+            r"^\| `(PulsarIngress\w+)` \| (\w+) \| \[[\w-]+\]\(runbooks/([\w-]+)\.md\) \|$", text, re.MULTILINE
+        )
+        assert rows == [(alert.name, alert.severity, alert.page) for alert in EVERY_ALERT]
+
     def test_where_the_pages_are_can_be_said(self) -> None:
         moved = rules("https://runbooks.example.com/")
         assert RUNBOOKS not in moved
@@ -180,7 +199,11 @@ class TestAlerts:
     def test_a_page_says_how_to_see_it_and_how_to_mend_it(self, path: Path) -> None:
         text = path.read_text()
         assert "\n## How to see it\n" in text
-        assert re.search(r"^ *(?:pulsar-ingress-proxy|kubectl|docker) ", text, re.MULTILINE)
-        if path.stem != "sidecar-down":  # where there is nobody to ask
-            assert "\n## How to mend it\n" in text
+        assert re.search(r"^ *(?:pulsar-ingress-proxy|kubectl|docker|duckdb) ", text, re.MULTILINE)
+        if path.stem == "sidecar-down":  # where there is nobody to ask
+            return
+        assert "\n## How to mend it\n" in text
+        if path.stem in {alert.page for alert in ALERTS["pipeline"]}:
+            assert re.search(r"^pulsar-ingress-pipeline (?:run|stream) ", text, re.MULTILINE)
+        else:
             assert re.search(r"\b(?:explain|doctor|check) --config", text)

@@ -60,11 +60,13 @@ def line(record: Record | Brief, origin: str) -> bytes:
 def decision(record: Record) -> str:
     """What was decided, from `generation` to `clientNamedBy`."""
     request, selection, target = record.request, record.selection, record.target
-    host = forwarded_host = scheme = ingress = listener = rule = named = named_by = None
+    host = forwarded_host = server_name = scheme = ingress = listener = rule = named = named_by = None
     hit = False
     missed = record.miss_reason if target.kind == "lookup" else None
     if request is not None:
         host, forwarded_host, scheme = request.host, request.forwarded_host, request.scheme
+        if record.protocol == "binary":  # where the server name is what there is of a host
+            host, server_name = None, request.host
     if selection is not None:
         ingress = selection.ingress.name if selection.ingress is not None else None
         listener, rule = selection.listener, selection.rule
@@ -72,7 +74,7 @@ def decision(record: Record) -> str:
         hit = listener is not None and missed is None and (target.kind == "lookup" or selection.refusal is None)
     return _decision(
         record.generation, record.protocol, target.kind, record.method, scheme, ingress, record.bind, host,
-        forwarded_host, listener, rule, hit, missed, named, named_by,
+        forwarded_host, server_name, listener, rule, hit, missed, named, named_by,
     )  # fmt: skip
 
 
@@ -119,6 +121,7 @@ def _decision(
     bind: str,
     host: Authority | None,
     forwarded_host: Authority | None,
+    server_name: Authority | None,
     listener: str | None,
     rule: str | None,
     hit: bool,
@@ -130,7 +133,7 @@ def _decision(
         f'"generation":{generation},"protocol":{quoted(protocol)},"kind":{quoted(kind)},'
         f'"method":{_or_null(method or None)},"scheme":{_or_null(scheme)},"ingress":{_or_null(ingress)},'
         f'"bind":{_or_null(bind or None)},"host":{_authority(host)},"forwardedHost":{_authority(forwarded_host)},'
-        f'"serverName":null,"listener":{_or_null(listener)},"rule":{_or_null(rule)},'
+        f'"serverName":{_authority(server_name)},"listener":{_or_null(listener)},"rule":{_or_null(rule)},'
         f'"hit":{"true" if hit else "false"},"missReason":{_or_null(missed)},"clientNamed":{_or_null(named)},'
         f'"clientNamedBy":{_or_null(named_by)}'
     )
@@ -151,11 +154,12 @@ def _redirect(record: Record) -> str:
 
 
 def _url(url: str | None) -> str:
-    if url is None:
-        return "null"
-    if "%" in url or "token=" in url.lower():
-        url = _TOKEN.sub(r"\1REDACTED", url)
-    return quoted(url)
+    return "null" if url is None else quoted(redacted(url))
+
+
+def redacted(url: str) -> str:
+    """A URL without the token that may be in it."""
+    return _TOKEN.sub(r"\1REDACTED", url) if "%" in url or "token=" in url.lower() else url
 
 
 @lru_cache(maxsize=16)

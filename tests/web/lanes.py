@@ -212,7 +212,7 @@ class Side:
             {
                 f"{sample.name}{sample.labels}": sample.value
                 for sample in samples
-                if not sample.name.endswith(("_bucket", "_sum"))
+                if not sample.name.endswith(("_bucket", "_sum")) and "event_loop" not in sample.name
             },
         )
 

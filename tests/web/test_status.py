@@ -11,6 +11,7 @@ from raw import OK, RawBroker, Start, unused_port
 
 from proxy import requests
 from proxy.config import load_mapping
+from proxy.observe.catalogue import Sidecar as Catalogue
 from proxy.service import CannotStart, Sidecar
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
@@ -55,12 +56,12 @@ async def test_the_metrics_of_the_contract(start: Start, broker: RawBroker) -> N
     status, text = await fetch(f"{served.metrics_url}/metrics")
     assert status == 200
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    assert {name for name in families if name.startswith("pulsar_ingress_")} == {
-        f"pulsar_ingress_{name}" for name in CONTRACT
-    }
-    for metric in served.sidecar.metrics.catalogue():
-        expected = CONTRACT[metric.name]
-        assert expected is None or list(metric.labels) == expected
+    ours = {name for name in families if name.startswith("pulsar_ingress_")}
+    catalogue = {metric.name.removesuffix("_total"): metric for metric in Catalogue.every()}
+    assert ours == catalogue.keys()
+    for name, labels in CONTRACT.items():
+        metric = catalogue[f"pulsar_ingress_{name}"]
+        assert labels is None or list(metric.labels) == labels
     assert "process_open_fds" in families
     assert served.number("requests_total", kind="admin", protocol="http", code="200") == 1
     (generation,) = families["pulsar_ingress_snapshot_generation"].samples

@@ -1,7 +1,7 @@
-"""A real Prometheus that scrapes one sidecar every second and runs our rules, and its HTTP API."""
+"""A real Prometheus that scrapes every second and runs our rules, and its HTTP API."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,10 @@ PATIENCE = 30
 class Prometheus:
     def __init__(self, session: ClientSession, url: str) -> None:
         self._session = session
-        self._url = url
+        self.url = url
 
     async def api(self, path: str, **parameters: str) -> Any:
-        async with self._session.get(f"{self._url}/api/v1/{path}", params=parameters) as response:
+        async with self._session.get(f"{self.url}/api/v1/{path}", params=parameters) as response:
             answer = await response.json()
         assert answer["status"] == "success", f"{parameters}: {answer}"
         return answer["data"]
@@ -37,27 +37,40 @@ class Prometheus:
         assert len(found) <= 1, f"{expr}: {found}"
         return float(found[0]["value"][1]) if found else None
 
-    async def until(self, expr: str, least: float) -> None:
+    async def until(self, expr: str, least: float, patience: float = PATIENCE) -> None:
         """Wait until it has seen that much; fails with what it has seen instead."""
         seen = None
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(patience):
                 while (seen := await self.number(expr)) is None or seen < least:  # noqa: ASYNC110 - it tells nobody of a scrape
                     await asyncio.sleep(LOOK_AGAIN)
         except TimeoutError:
-            raise AssertionError(f"{expr} is {seen} after {PATIENCE} s, not {least}") from None
+            raise AssertionError(f"{expr} is {seen} after {patience} s, not {least}") from None
 
 
 @asynccontextmanager
-async def scraping(target: str, folder: Path, rules: Path) -> AsyncIterator[Prometheus]:
+async def scraping(
+    jobs: Mapping[str, Mapping[str, str]], folder: Path, rules: Path, alertmanager: str | None = None
+) -> AsyncIterator[Prometheus]:
+    """Jobs, each with its instances and their addresses."""
     port = free_port()
     config = folder / "prometheus.yaml"
+    told = [{"static_configs": [{"targets": [alertmanager]}]}] if alertmanager is not None else []
     config.write_text(
         yaml.safe_dump(
             {
                 "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
                 "rule_files": [str(rules)],
-                "scrape_configs": [{"job_name": "sidecars", "static_configs": [{"targets": [target]}]}],
+                "alerting": {"alertmanagers": told},
+                "scrape_configs": [
+                    {
+                        "job_name": job,
+                        "static_configs": [
+                            {"targets": [address], "labels": {"instance": name}} for name, address in instances.items()
+                        ],
+                    }
+                    for job, instances in jobs.items()
+                ],
             }
         )
     )

@@ -1,8 +1,9 @@
-"""Every query of every panel, asked of a real Prometheus that scraped a real sidecar under load."""
+"""Every query of every panel, asked of a real Prometheus that scraped a real sidecar under load and a pipeline."""
 
 import json
 import math
 import re
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -10,30 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from aiohttp import ClientSession
-from aiohttp.web import Request, StreamResponse
-from processes import BIN, free_port, started
-from prometheus_server import Prometheus, scraping
-
-from proxy.demo.brokers import (
-    Answer,
-    Received,
-    SimulatedBroker,
-    SimulatedCluster,
-    Step,
-    dies,
-    redirects,
-    says,
-)
+from processes import free_port, run, started
+from prometheus_server import Prometheus
+from watched_sidecar import Scene, watched
 
 ROOT = Path(__file__).parents[3]
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((ROOT / "dashboards").glob("*.json"))}
-HOST = "pulsar.example.com"
-LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
-OWNED = "/lookup/v2/topic/persistent/public/owned/orders"
-EACH = 20
-"""Lookups of the plain sort in one round of load."""
+RULES = ROOT / "dashboards/rules.yaml"
+SPARK_STARTS = 240
+"""Seconds that Spark may take to start and to make a first commit, on a machine that has much to do."""
+
+pytestmark = pytest.mark.timeout(600)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,94 +38,51 @@ class Target:
         return re.findall(r"{{\s*(\w+)\s*}}", self.legend)
 
 
+def event(number: int) -> str:
+    made = {
+        "schema": 1, "time": "2026-11-16T09:00:00.000000Z", "id": f"{number:032x}", "cluster": "pulsar", "sidecar": "s",
+        "generation": 1, "protocol": "http", "kind": "lookup", "ingress": "public", "rule": "ingress",
+        "listener": "external", "hit": True, "status": 200, "hops": 0, "durationMs": 1.5, "requestBytes": 0,
+        "responseBytes": 1,
+    }  # fmt: skip
+    return json.dumps(made)
+
+
 @dataclass(slots=True)
-class Scene:
-    """Brokers, a sidecar in front of them, and who watches it."""
+class Stream:
+    """A pipeline that runs as a service."""
 
-    cluster: SimulatedCluster
-    config: Path
-    prometheus: Prometheus
-    instance: str
-    client: ClientSession
-    url: str
-    asked: int = 0
+    events: Path
+    address: str
 
-    async def ask(self, target: str, host: str = HOST, **headers: str) -> int:
-        named = {"Host": host} | {name.replace("_", "-"): value for name, value in headers.items()}
-        async with self.client.get(self.url + target, headers=named, allow_redirects=False) as answer:
-            await answer.read()
-        self.asked += 1
-        return answer.status
-
-    async def load(self) -> None:
-        """Hits, misses, redirects, a leak, an unmapped redirect, a broker that dies; until Prometheus has seen it."""
-        for _ in range(EACH):
-            assert await self.ask(OWNED) == 200
-            assert await self.ask(LOOKUP) == 307  # nobody has it, and the leader must say who shall
-        assert await self.ask(LOOKUP, host="elsewhere.example.org") == 307
-        assert await self.ask(LOOKUP, X_Pulsar_ListenerName="nobody") == 400
-        assert await self.ask(LOOKUP, X_Pulsar_ListenerName="internal") == 403
-        assert await self.ask("/admin/v2/brokers/ready") == 200
-        asked = self.cluster.brokers[1]
-        asked.script.append(to_lookups(says(Answer(200, json.dumps({"brokerUrl": "pulsar://10.0.0.1:6650"}).encode()))))
-        assert await self.ask(LOOKUP) == 200
-        asked.script.append(to_lookups(redirects("http://stranger.pulsar.svc.cluster.local:8080")))
-        assert await self.ask(LOOKUP) == 502
-        asked.script.extend([to_lookups(dies()), to_lookups(dies())])
-        assert await self.ask(LOOKUP) == 502
-        await self.prometheus.until("sum(pulsar_ingress_requests_total)", self.asked)
-
-
-def to_lookups(step: Step) -> Step:
-    """The step for the next lookup: discovery asks the same broker, from time to time."""
-
-    async def wait(broker: SimulatedBroker, request: Request, received: Received) -> StreamResponse:
-        if received.path.startswith("/lookup/"):
-            return await step(broker, request, received)
-        broker.script.appendleft(wait)
-        return await broker.answer(request, received)
-
-    return wait
+    def add(self, name: str, *lines: str) -> None:
+        unfinished = self.events / f".{name}"
+        unfinished.write_text("".join(f"{line}\n" for line in lines))
+        unfinished.rename(self.events / f"{name}.jsonl")
 
 
 @pytest.fixture
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
-    port, metrics = free_port(), free_port()
-    async with SimulatedCluster(brokers=3) as cluster:
-        cluster.own("persistent://public/owned/orders", 2)
-        cluster.brokers[1].script.append(says(Answer(401)))  # to discovery, which asks first
-        config = tmp_path / "config.yaml"
-        config.write_text(yaml.safe_dump(sidecar_config(cluster, port, metrics, tmp_path / "events")))
-        async with (
-            started(BIN / "pulsar-ingress-proxy", "run", "--config", config, says="serving"),
-            scraping(f"127.0.0.1:{metrics}", tmp_path, ROOT / "dashboards/rules.yaml") as prometheus,
-            ClientSession() as client,
-        ):
-            yield Scene(cluster, config, prometheus, f"127.0.0.1:{metrics}", client, f"http://127.0.0.1:{port}")
+async def stream(tmp_path: Path) -> AsyncIterator[Stream]:
+    events = tmp_path / "pipeline/events"
+    events.mkdir(parents=True)
+    service = Stream(events, f"127.0.0.1:{free_port()}")
+    async with started(
+        sys.executable, "-m", "pipeline", "stream", "--events", events, "--tables", tmp_path / "pipeline/tables",
+        "--master", "local[1]", "--pause", "0.5", "--metrics-address", service.address, says="",
+    ):  # fmt: skip
+        yield service
 
 
-def sidecar_config(cluster: SimulatedCluster, port: int, metrics: int, events: Path) -> dict[str, object]:
-    """One broker is asked, which does not lead; the event log keeps next to nothing."""
-    return {
-        "clusterName": "pulsar",
-        "bindAddresses": [f"http://127.0.0.1:{port}"],
-        "brokers": {"webServiceUrl": [cluster.brokers[1].web], "discover": "admin"},
-        "ingresses": [{"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"}],
-        "advertisedListeners": [
-            {
-                "broker": broker.name,
-                "listeners": f"internal:{broker.web},external:https://broker-{n}.{HOST},"
-                f"external:pulsar+ssl://broker-{n}.{HOST}:{6651 + n}",
-            }
-            for n, broker in enumerate(cluster.brokers)
-        ],
-        "events": {"path": str(events), "rotateBytes": 1000, "retainBytes": 1000, "compress": "none"},
-        "metrics": {"address": f"127.0.0.1:{metrics}"},
-    }
+@pytest.fixture
+async def scene(tmp_path: Path, stream: Stream) -> AsyncIterator[Scene]:
+    async with watched(tmp_path, RULES, {"pipeline": {stream.address: stream.address}}) as scene:
+        yield scene
 
 
-async def test_every_panel_has_data_of_the_right_shape(scene: Scene) -> None:
+async def test_every_panel_has_data_of_the_right_shape(scene: Scene, stream: Stream, tmp_path: Path) -> None:
     prometheus = scene.prometheus
+    await prometheus.until("pulsar_ingress_pipeline_build_info", 1, SPARK_STARTS)
+    stream.add("1", *map(event, range(20)), event(7), "bad")
     await prometheus.until("sum(pulsar_ingress_discovery_restarts_total)", 1)  # so it has asked, and waits
     await scene.load()
     await first_ones_count(scene)
@@ -145,7 +90,8 @@ async def test_every_panel_has_data_of_the_right_shape(scene: Scene) -> None:
     await prometheus.until("pulsar_ingress_snapshot_generation", 2)
     await scene.load()
     await prometheus.until("sum(pulsar_ingress_events_dropped_total)", 1)
-    await variables_offer_the_sidecar(scene)
+    await the_pipeline_says_what_it_did(prometheus)
+    await variables_offer_what_is_scraped(scene, stream)
     empty = []
     for name, dashboard in DASHBOARDS.items():
         for target in targets(dashboard):
@@ -157,6 +103,7 @@ async def test_every_panel_has_data_of_the_right_shape(scene: Scene) -> None:
                 empty.append(where)
     assert empty == []  # the load has something for every panel
     await rules_are_healthy(prometheus)
+    await pictures_can_be_drawn(prometheus, tmp_path)
 
 
 async def first_ones_count(scene: Scene) -> None:
@@ -169,15 +116,43 @@ async def first_ones_count(scene: Scene) -> None:
     await scene.prometheus.until('count(ALERTS{alertname="PulsarIngressLeak", alertstate="firing"})', 1)
 
 
-async def variables_offer_the_sidecar(scene: Scene) -> None:
-    offered = {"job": ["sidecars"], "instance": [scene.instance]}
-    for dashboard in DASHBOARDS.values():
+async def the_pipeline_says_what_it_did(prometheus: Prometheus) -> None:
+    await prometheus.until("pulsar_ingress_pipeline_files_total", 1, SPARK_STARTS)
+    done = {"lines": 22, "events": 20, "quarantined_lines": 1, "failures": 0, "commit_duration_seconds_count": 1}
+    for name, number in done.items():
+        counter = f"pulsar_ingress_pipeline_{name}{'' if name.endswith('count') else '_total'}"
+        assert await prometheus.number(counter) == number, name
+    await prometheus.until(
+        "pulsar_ingress_pipeline_caught_up_timestamp_seconds > pulsar_ingress_pipeline_last_commit_timestamp_seconds", 1
+    )
+    assert await prometheus.number("pulsar_ingress_pipeline_waiting_files") == 0
+    assert await prometheus.number("pulsar_ingress_pipeline_newest_event_timestamp_seconds") == 1794819600
+
+
+async def variables_offer_what_is_scraped(scene: Scene, stream: Stream) -> None:
+    for title, dashboard in DASHBOARDS.items():
+        is_pipeline = title == "pipeline"
+        offered = {
+            "job": ["pipeline" if is_pipeline else "sidecars"],
+            "instance": [stream.address if is_pipeline else scene.instance],
+        }
         variables = {each["name"]: each["query"] for each in dashboard["templating"]["list"]}
         for name, values in offered.items():
             asked = re.fullmatch(r"label_values\((.*), (\w+)\)", variables[name])
             assert asked is not None
             match = {"match[]": substituted(asked[1])}
             assert await scene.prometheus.api(f"label/{asked[2]}/values", **match) == values
+
+
+async def pictures_can_be_drawn(prometheus: Prometheus, folder: Path) -> None:
+    for name, dashboard in DASHBOARDS.items():
+        out = folder / f"{name}.svg"
+        asked = ("--prometheus", prometheus.url, "--board", name, "--minutes", "5", "--interval", "300")
+        code, _, err = await run(sys.executable, "-m", "dashboards.picture", *asked, "--out", out)
+        assert code == 0, err
+        drawn = out.read_text()
+        assert drawn.count("<g>") == len(list(panels(dashboard)))
+        assert "No data" not in drawn
 
 
 async def rules_are_healthy(prometheus: Prometheus) -> None:
@@ -201,7 +176,7 @@ def targets(dashboard: dict[str, Any]) -> Iterator[Target]:
 
 def substituted(expr: str) -> str:
     """As Grafana would ask with all chosen."""
-    expr = expr.replace("$__rate_interval", "1m").replace("$__range", "1m")
+    expr = expr.replace("$__rate_interval", "5m").replace("$__range", "5m")
     expr = re.sub(r"\$(job|instance)\b", ".+", expr)
     assert "$" not in expr
     return expr

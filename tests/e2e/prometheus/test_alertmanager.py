@@ -1,0 +1,64 @@
+"""Alerts from their cause to whoever is told: a real sidecar, Prometheus with our rules, Alertmanager, a webhook."""
+
+import re
+from pathlib import Path
+
+import pytest
+from alertmanager_server import alerting
+from watched_sidecar import LOOKUP, OWNED, watched
+
+from dashboards.rules import rules
+
+PAGES = "https://runbooks.example.com/"
+FASTER = 60
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def hastened(text: str) -> str:
+    """The rules as they are generated, but for one thing: what has to last so many minutes lasts as many seconds.
+
+    Expressions, their windows and thresholds stay as they are.
+    """
+
+    def sooner(lasting: re.Match[str]) -> str:
+        number, unit = int(lasting[2]), lasting[3]
+        assert unit == "m", lasting[0]
+        return f"{lasting[1]}{number * 60 // FASTER}s"
+
+    changed, count = re.subn(r"^( +for: )(\d+)([mh])$", sooner, text, flags=re.MULTILINE)
+    assert count > 10
+    return changed
+
+
+async def test_an_unknown_listener_and_a_leak_are_told_of_and_nothing_else(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(hastened(rules(PAGES)))
+    async with (
+        alerting(tmp_path) as (address, told),
+        watched(tmp_path, file, alertmanager=address, discovers=False) as scene,
+    ):
+        for _ in range(200):
+            assert await scene.ask(OWNED) == 200
+        assert await scene.ask(LOOKUP, X_Pulsar_ListenerName="nobody") == 400
+        await scene.leak()
+        refused = await told.of("PulsarIngressUnknownListener")
+        assert refused["status"] == "firing"
+        assert refused["labels"] == {
+            "alertname": "PulsarIngressUnknownListener",
+            "severity": "warning",
+            "job": "sidecars",
+            "instance": scene.instance,
+            "ingress": "public",
+            "reason": "unknown-listener",
+        }
+        assert refused["annotations"] == {
+            "summary": "Lookups ask for a listener that brokers do not have",
+            "description": f"{scene.instance} refused lookups through public as unknown-listener: 1 in ten minutes.",
+            "runbook_url": f"{PAGES}unknown-listener.md",
+        }
+        leak = await told.of("PulsarIngressLeak")
+        assert leak["labels"].items() >= {"severity": "critical", "listener": "external", "where": "body"}.items()
+        assert leak["annotations"]["summary"] == "Clients of external were sent to an address that is not on it"
+        assert leak["annotations"]["runbook_url"] == f"{PAGES}leak.md"
+        assert told.names == {"PulsarIngressUnknownListener", "PulsarIngressLeak"}

@@ -1,0 +1,55 @@
+"""The rings of recent decisions: what is rare stays, what is read is in order."""
+
+from typing import Any
+
+import pytest
+from recorded import lookup
+
+from proxy.observe.recent import Recent, Sort, sorts_of
+
+MISS: dict[str, Any] = {"miss_reason": "no-rule", "selection": None}
+
+
+def numbers(recent: Recent, after: int = 0, *only: Sort) -> list[int]:
+    return [kept.number for kept in recent.after(after, only)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, ()),
+        (MISS, ("miss",)),
+        ({"leak": "body"}, ("leak",)),
+        ({"redirects": ["rewritten"]}, ("redirect",)),
+        ({**MISS, "leak": "location", "redirects": ["passed"]}, ("leak", "miss", "redirect")),
+    ],
+)
+def test_sorts(changes: dict[str, Any], found: tuple[str, ...]) -> None:
+    assert sorts_of(lookup(**changes)) == found
+
+
+def test_the_newest_come_first_whatever_their_sort() -> None:
+    recent = Recent()
+    for sorts in ((), ("miss",), (), ("leak", "redirect"), ("redirect",)):
+        recent.add(lookup(), sorts)
+    assert numbers(recent) == [5, 4, 3, 2, 1]
+    assert numbers(recent, 3) == [5, 4]
+    assert numbers(recent, 0, "redirect") == [5, 4]
+    assert numbers(recent, 0, "miss", "leak") == [4, 2]
+    assert numbers(recent, 5) == []
+
+
+def test_what_is_rare_outlives_what_is_not() -> None:
+    recent = Recent(room=3)
+    recent.add(lookup(), ("miss",))
+    for _ in range(100):
+        recent.add(lookup(), ())
+    assert numbers(recent) == [101, 100, 99, 1]
+
+
+def test_a_cursor_is_of_one_run() -> None:
+    one, other = Recent(), Recent()
+    one.add(lookup(), ())
+    other.add(lookup(), ())
+    assert one.number(one.cursor(1)) == 1
+    assert one.number(other.cursor(1)) == 0
