@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from proxy.authorities import Authority
-from proxy.listeners import VARIABLE, WEB_SCHEMES, ServiceUrl, Urls
+from proxy.listeners import BINARY_SCHEMES, VARIABLE, WEB_SCHEMES, ServiceUrl, Urls
 
 # Hosts come from clients, so what is remembered of them is bounded.
 _REMEMBERED = 4096
@@ -90,9 +90,15 @@ class Broker:
 
     def web_url(self, listener: str, scheme: str) -> ServiceUrl | None:
         """Its web address on a listener: of the scheme asked for if it has that, else of the other."""
-        urls = self.listeners.get(listener, {})
-        other = "http" if scheme == "https" else "https"
-        return urls.get(scheme) or urls.get(other)
+        return self._url(listener, scheme, WEB_SCHEMES)
+
+    def binary_url(self, listener: str, scheme: str) -> ServiceUrl | None:
+        """Likewise its binary address."""
+        return self._url(listener, scheme, BINARY_SCHEMES)
+
+    def _url(self, listener: str, scheme: str, schemes: tuple[str, str]) -> ServiceUrl | None:
+        urls, (plain, secure) = self.listeners.get(listener, {}), schemes
+        return urls.get(scheme) or urls.get(plain if scheme == secure else secure)
 
     def is_at(self, listener: str, address: str) -> bool:
         """Whether `host:port` is one of its addresses on that listener."""
@@ -170,10 +176,12 @@ class Entry:
             if (values := whole.match(address)) is not None:
                 yield values
 
-    def web_addressed(self, listener: str, authority: Authority, whole: bool) -> Iterator[dict[str, str]]:
-        """The values for which this is the broker's web address on a listener, with its port or by host alone."""
+    def addressed_on(
+        self, listener: str, authority: Authority, whole: bool, schemes: tuple[str, ...]
+    ) -> Iterator[dict[str, str]]:
+        """The values for which this is the broker's address on a listener, with its port or by host alone."""
         for name, url, host, host_and_port in self._urls:
-            if name == listener and url.scheme in WEB_SCHEMES:
+            if name == listener and url.scheme in schemes:
                 values = host_and_port.match(str(authority)) if whole else host.match(authority.host)
                 if values is not None:
                     yield values
@@ -214,25 +222,29 @@ class AddressBook:
         entries = self._about(authority.host, str(authority))
         return self._only((entry, values) for entry in entries for values in self._meanings(entry, authority))
 
-    def _pinned(self, listener: str, authority: Authority) -> Broker | None:
-        """The one broker whose web address on this listener a client meant by its Host.
+    def _pinned(self, listener: str, authority: Authority, schemes: tuple[str, ...] = WEB_SCHEMES) -> Broker | None:
+        """The one broker whose web address, or binary one, on this listener a client meant by its Host.
 
         Where no address has that very port (a gateway may strip or change it), the host alone decides.
         """
         entries = self._about(authority.host)
         for whole in (True, False):
             meanings = [
-                (entry, values) for entry in entries for values in entry.web_addressed(listener, authority, whole)
+                (entry, values)
+                for entry in entries
+                for values in entry.addressed_on(listener, authority, whole, schemes)
             ]
             if meanings:
                 return self._only(meanings)
         return None
 
-    def is_web_address(self, listener: str, authority: Authority, default_port: int) -> bool:
-        """Whether this is some broker's web address on the listener, be it shared by several."""
+    def is_web_address(
+        self, listener: str, authority: Authority, default_port: int, schemes: tuple[str, ...] = WEB_SCHEMES
+    ) -> bool:
+        """Whether this is some broker's web address, or binary one, on the listener, be it shared by several."""
         authority = Authority(authority.host, authority.port or default_port)
         entries = self._about(authority.host)
-        return any(True for entry in entries for _ in entry.web_addressed(listener, authority, True))
+        return any(True for entry in entries for _ in entry.addressed_on(listener, authority, True, schemes))
 
     def is_shared(self, broker: Broker, url: ServiceUrl) -> bool:
         """Whether that address of the broker's would lead to others as well."""

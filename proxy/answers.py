@@ -41,12 +41,35 @@ class LookupAnswer:
     """This body still has one, which could not be mapped: a leak."""
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The URLs of an answer put on a listener, by the keys of URL_KEYS."""
+
+    urls: Mapping[str, Any]
+    broker: Broker | None
+    """The one broker that they mean, if it is known."""
+    named: str | None
+    """What that broker is called, or the address that stands for it."""
+    was_foreign: bool
+    is_foreign: bool
+
+
 def put_on_listener(body: bytes, listener: str, snapshot: Snapshot) -> LookupAnswer:
     """Put a 200 lookup body on the listener; one that is no lookup answer stays as it is."""
     sent = _load(body)
     if sent is None:
         return LookupAnswer(body)
-    keys = _keys(snapshot)
+    settled = settle(sent, _keys(snapshot), listener, snapshot)
+    return LookupAnswer(
+        body if settled.urls == sent else json.dumps(settled.urls, separators=(",", ":")).encode(),
+        settled.named,
+        settled.was_foreign,
+        settled.is_foreign,
+    )
+
+
+def settle(sent: Mapping[str, Any], keys: tuple[str, ...], listener: str, snapshot: Snapshot) -> Settled:
+    """Put these keys of an answer on the listener; others stay as they are."""
     brokers = {key: _broker_of(sent.get(key), snapshot) for key in URL_KEYS}
     known = {broker.name: broker for broker in brokers.values() if broker is not None}
     only = next(iter(known.values())) if len(known) == 1 else None
@@ -54,8 +77,9 @@ def put_on_listener(body: bytes, listener: str, snapshot: Snapshot) -> LookupAns
     for key in keys:
         if broker := only or brokers[key]:
             _put(answer, key, broker, listener, snapshot)
-    return LookupAnswer(
-        body if answer == sent else json.dumps(answer, separators=(",", ":")).encode(),
+    return Settled(
+        answer,
+        only,
         only.name if only is not None else _named_by(sent),
         was_foreign=any(_is_foreign(sent.get(key), listener, snapshot) for key in keys),
         is_foreign=any(_is_foreign(answer.get(key), listener, snapshot) for key in keys),

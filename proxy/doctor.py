@@ -2,6 +2,9 @@
 
 Asked in the order in which a client would fail: does the name resolve, does the port open, does the
 certificate cover the name, does the broker answer. 401 and 403 count as reachable: somebody is there.
+
+A broker that answers in the binary protocol is asked for one topic more, without a listener's name: what it tells such
+a client is by the listener of the port, and is all that a client hears of where its topics go once it is there.
 """
 
 import asyncio
@@ -9,10 +12,13 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from proxy.addresses import Broker, Entry, Pattern
 from proxy.authorities import parse_authority
+from proxy.binary import commands
+from proxy.binary.commands_pb2 import Command, Connect, Lookup
+from proxy.binary.frames import BadFrame, Frame, Splitter, write
 from proxy.discovery.findings import Conflict
 from proxy.discovery.hosts import covers
 from proxy.listeners import BINARY_SCHEMES, VARIABLE, ServiceUrl
@@ -22,10 +28,13 @@ _AT_ONCE = 16
 _MOST_BROKERS = 256
 """Brokers that a template may stand for."""
 
-# BaseCommand{type: CONNECT, connect{client_version: "doctor", protocol_version: 19}} in a frame (PulsarApi.proto).
-_COMMAND = b"\x08\x02\x12\x0a" + b"\x0a\x06doctor" + b"\x20\x13"
-_CONNECT = (len(_COMMAND) + 4).to_bytes(4, "big") + len(_COMMAND).to_bytes(4, "big") + _COMMAND
-_ANSWERS_TO_CONNECT = {3: "CONNECTED", 14: "ERROR", 36: "AUTH_CHALLENGE"}
+_CONNECT = write(Command(type=commands.CONNECT, connect=Connect(client_version=b"doctor", protocol_version=19)))
+_TOPIC = b"persistent://public/default/pulsar-ingress-proxy-doctor"
+_LOOKUP = write(Command(type=commands.LOOKUP, lookup=Lookup(topic=_TOPIC, request_id=1)))
+_ANSWERS_TO_CONNECT = {
+    commands.CONNECTED: "CONNECTED", commands.ERROR: "ERROR", commands.AUTH_CHALLENGE: "AUTH_CHALLENGE",
+}  # fmt: skip
+_MOST = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,8 @@ class Finding:
     certificate: bool | None = None
     answers: str | None = None
     problem: str | None = None
+    warning: str | None = None
+    """What is not right, though it can be reached."""
 
     @property
     def reachable(self) -> bool:
@@ -88,6 +99,8 @@ async def examine(
     async def probe(name: str, broker: str, url: ServiceUrl) -> Finding:
         async with limit:
             finding = await _probe(name, broker, url, seconds)
+            if finding.answers == "CONNECTED" and name not in ("(pool)", snapshot.config.internal_listener_name):
+                finding = replace(finding, warning=_stray(await _told(url, seconds), name, snapshot))
         found(finding)
         return finding
 
@@ -96,6 +109,7 @@ async def examine(
         found(gap)
     if listener is None:
         pool = [("(pool)", "brokers.webServiceUrl", url) for url in snapshot.config.web_pool]
+        pool += [("(pool)", "brokers.brokerServiceUrl", url) for url in snapshot.config.binary_pool]
         findings += await asyncio.gather(*(probe(*address) for address in pool))
     ids = await _broker_ids(snapshot, seconds)
     for entry in snapshot.book.entries:
@@ -232,6 +246,41 @@ async def _ask(url: ServiceUrl) -> str:
         return _ANSWERS_TO_CONNECT.get(kind, "something that is not Pulsar's protocol")
     status, _ = await _exchange(url, "/admin/v2/brokers/ready")
     return str(status)
+
+
+async def _told(url: ServiceUrl, seconds: float) -> list[str]:
+    """The addresses that a broker names to a client that names no listener; none where it names none."""
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await _open(url)
+            try:
+                writer.write(_CONNECT)
+                splitter = Splitter(commands.FROM_BROKER, _MOST, is_strict=False)
+                while data := await reader.read(_MOST):
+                    for frame in (piece for piece in splitter.feed(data) or () if isinstance(piece, Frame)):
+                        if frame.type == commands.CONNECTED:
+                            writer.write(_LOOKUP)
+                        elif frame.type == commands.LOOKUP_RESPONSE:
+                            answer = frame.command().lookup_response
+                            return [text.decode("utf-8", "replace") for text in (answer.url, answer.url_tls) if text]
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, BadFrame):
+        pass  # that it answers at all has been seen, and more it need not say
+    return []
+
+
+def _stray(told: list[str], listener: str, snapshot: Snapshot) -> str | None:
+    """What is wrong with the addresses that a listener's own port tells."""
+    for text in told:
+        authority = parse_authority(text.rpartition("://")[2])
+        broker = snapshot.book.resolve(authority, 0) if authority is not None else None
+        if broker is not None and not broker.is_at(listener, str(authority)):
+            return (
+                f"clients that are there are told {text}, which is not on '{listener}', when their topics move: "
+                f"give this port the listener in the broker's bindAddresses, or lead it through the sidecar"
+            )
+    return None
 
 
 async def _open(url: ServiceUrl) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

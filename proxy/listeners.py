@@ -14,6 +14,7 @@ from functools import cached_property
 DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651, "http": 80, "https": 443}
 WEB_SCHEMES = ("http", "https")
 BINARY_SCHEMES = ("pulsar", "pulsar+ssl")
+TLS_SCHEMES = ("https", "pulsar+ssl")
 
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 VARIABLE = re.compile(r"\{([A-Za-z]\w*)(?:\+(\d{1,9}))?\}", re.ASCII)

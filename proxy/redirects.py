@@ -9,7 +9,7 @@ from typing import Literal
 
 from proxy.addresses import Broker
 from proxy.authorities import Authority, host_matches, is_relative, looks_inside, parse_location
-from proxy.listeners import ServiceUrl
+from proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl
 from proxy.requests import Request, set_listener_name
 from proxy.selection import Refusal, Selection
 from proxy.snapshot import Snapshot
@@ -35,8 +35,8 @@ class Redirect:
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """What becomes of every Location with the same authority. Authorities are few, so ways are remembered."""
+class Way:
+    """What becomes of every redirect to the same authority. Authorities are few, so ways are remembered."""
 
     action: Action
     base: str = ""
@@ -61,9 +61,7 @@ def decide(
     if parsed is None:
         way = _unknown("", policy, snapshot)
     else:
-        key = (parsed.authority, parsed.port, listener, request.scheme, policy, can_follow)
-        found = snapshot.memory.get(key)
-        way = found if isinstance(found, _Way) else snapshot.remember(key, _way(*key, snapshot))
+        way = way_to(parsed.authority, parsed.port, listener, request.scheme, policy, can_follow, snapshot)
         if way.action == "rewritten":
             target = _with_listener(parsed.target, request, listener)
             return Redirect("rewritten", f"{way.base}{target}{parsed.fragment}")
@@ -81,17 +79,27 @@ def _policy(request: Request, snapshot: Snapshot) -> Policy:
     return config.redirects.lookup if request.target.kind == "lookup" else config.redirects.admin
 
 
+def way_to(
+    authority: Authority, port: int, listener: str, scheme: str, policy: Policy, can_follow: bool, snapshot: Snapshot
+) -> Way:
+    """What becomes of a redirect to that authority, for a client that speaks http, https, pulsar or pulsar+ssl."""
+    key = (authority, port, listener, scheme, policy, can_follow)
+    found = snapshot.memory.get(key)
+    return found if isinstance(found, Way) else snapshot.remember(key, _way(*key, snapshot))
+
+
 def _way(
     authority: Authority, port: int, listener: str, scheme: str, policy: Policy, can_follow: bool, snapshot: Snapshot
-) -> _Way:
+) -> Way:
     if host_matches(authority.host, snapshot.config.redirects.peers):
-        return _Way("passed")
+        return Way("passed")
     broker = snapshot.book.resolve(authority, port)
     if broker is not None:
         on_listener = broker.is_at(listener, f"{authority.host}:{port}")
         return _known(broker, on_listener, listener, scheme, policy, can_follow, snapshot)
-    if snapshot.book.is_web_address(listener, authority, port):
-        return _Way("kept")
+    schemes = BINARY_SCHEMES if scheme in BINARY_SCHEMES else WEB_SCHEMES
+    if snapshot.book.is_web_address(listener, authority, port, schemes):
+        return Way("kept")
     return _unknown(authority.host, policy, snapshot)
 
 
@@ -103,53 +111,55 @@ def _known(
     policy: Policy,
     can_follow: bool,
     snapshot: Snapshot,
-) -> _Way:
+) -> Way:
     """An authority that means one broker of ours."""
     if policy == "pass":
-        return _Way("passed", leak=not on_listener)
+        return Way("passed", leak=not on_listener)
     if policy == "follow" and can_follow:
-        return _Way("followed", broker=broker)
+        return Way("followed", broker=broker)
     if on_listener:
-        return _Way("kept")
+        return Way("kept")
 
     url = _reachable(broker, listener, scheme, snapshot)
     if url is not None and not snapshot.book.is_shared(broker, url):
-        return _Way("rewritten", str(url))
+        return Way("rewritten", str(url))
     if url is not None:  # an address that several brokers share leads to any of them
         return _followed(broker, can_follow, unmapped=False)
     match snapshot.config.redirects.unmapped:
         case "pass":
-            return _Way("passed", unmapped=True, leak=True)
+            return Way("passed", unmapped=True, leak=True)
         case "follow":
             return _followed(broker, can_follow, unmapped=True)
         case "refuse":
-            text = f"a broker redirects to one that has no web address on listener '{listener}'"
-            return _Way("refused", refusal=Refusal(502, "unmapped", text, broker.name), unmapped=True)
+            what = "binary" if scheme in BINARY_SCHEMES else "web"
+            text = f"a broker redirects to one that has no {what} address on listener '{listener}'"
+            return Way("refused", refusal=Refusal(502, "unmapped", text, broker.name), unmapped=True)
 
 
-def _followed(broker: Broker, can_follow: bool, unmapped: bool) -> _Way:
+def _followed(broker: Broker, can_follow: bool, unmapped: bool) -> Way:
     if can_follow:
-        return _Way("followed", broker=broker, unmapped=unmapped)
+        return Way("followed", broker=broker, unmapped=unmapped)
     text = "a redirect must be followed, and the request's body is too large for that (redirects.replayBytes)"
-    return _Way("refused", refusal=Refusal(502, "body-not-replayable", text, broker.name), unmapped=unmapped)
+    return Way("refused", refusal=Refusal(502, "body-not-replayable", text, broker.name), unmapped=unmapped)
 
 
-def _unknown(host: str, policy: Policy, snapshot: Snapshot) -> _Way:
+def _unknown(host: str, policy: Policy, snapshot: Snapshot) -> Way:
     """An authority that means nobody we know: never dialled. It may be a peer cluster, or a name of the inside."""
     inside = not host or looks_inside(host, snapshot.inside_suffixes)
     unmapped = snapshot.config.redirects.unmapped
     if policy == "pass" or unmapped == "pass" or (unmapped == "follow" and not inside):
-        return _Way("passed", unmapped=True, leak=True)
+        return Way("passed", unmapped=True, leak=True)
     text = "a broker redirects to a name that neither advertisedListeners nor redirects.peers has"
     refusal = Refusal(502, "unknown-authority", text, host or "(not an http URL)")
-    return _Way("refused", refusal=refusal, unmapped=True)
+    return Way("refused", refusal=refusal, unmapped=True)
 
 
 def _reachable(broker: Broker, listener: str, scheme: str, snapshot: Snapshot) -> ServiceUrl | None:
-    """The broker's web address on the listener, else on the default one (PIP-338)."""
-    url = broker.web_url(listener, scheme)
+    """The broker's web or binary address on the listener, else on the default one (PIP-338)."""
+    find = broker.binary_url if scheme in BINARY_SCHEMES else broker.web_url
+    url = find(listener, scheme)
     default = snapshot.config.lookup_listener_name
-    return url if url is not None or default is None else broker.web_url(default, scheme)
+    return url if url is not None or default is None else find(default, scheme)
 
 
 def _with_listener(target: str, request: Request, listener: str) -> str:

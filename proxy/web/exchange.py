@@ -19,6 +19,7 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from proxy.listeners import BindAddress, ServiceUrl
 from proxy.observe.records import Brief, Record
+from proxy.observe.tracing import Span
 from proxy.redirects import Redirect, decide
 from proxy.requests import set_listener_name
 from proxy.routing import dial_url
@@ -61,6 +62,7 @@ class Exchange:
     _taught: Callable[[UpstreamConnection, Record, bytes], None] | None = None
     _hops: frozenset[tuple[str, str]] = frozenset()
     """The redirects that were followed: whom they named, and what to ask for."""
+    _span: Span | None = None
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class Exchange:
             and self.verdict.refusal is None
             and not self._is_excess
             and not self._config.shadow
+            and self._span is None
             and _UNCOMMON.isdisjoint(self.head.special)
             and not heads.connection_options(self.head.special.get(b"connection", b""))
         )
@@ -236,6 +239,8 @@ class Exchange:
             self._body.drop()
         record.duration = perf_counter() - self._started
         record.status = record.status or _CLIENT_LEFT
+        if self._span is not None:
+            self._span.end(record)
         self._rim.finish(record)
 
     def _fault(self) -> None:
@@ -273,6 +278,8 @@ class Exchange:
     def _read(self) -> None:
         message, config, record = self.message, self._config, self.record
         self.head = head = heads.read_head(message.raw_headers)
+        if self._rim.tracing is not None:
+            self._span = self._rim.tracing.begin(head.passed)
         record.user_agent = head.user_agent
         self.trusted = self._client.is_trusted(config.trusted_proxies)
         self._path, self._query, record.target, self._asked, self.verdict, self.number = self.rules.read(

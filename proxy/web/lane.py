@@ -13,6 +13,7 @@ from aiohttp.http_parser import RawRequestMessage
 
 from proxy.listeners import BindAddress, ServiceUrl
 from proxy.observe import lines
+from proxy.observe.recent import sorts_of
 from proxy.observe.records import Brief, Record
 from proxy.requests import BadPath, read_target
 from proxy.web import forwarding, heads
@@ -241,7 +242,9 @@ class Run(Brief):
             if len(outcomes) >= _OUTCOMES:
                 outcomes.clear()
             tallies = self._rim.metrics.tallies(record)
-            outcomes[self._asker.number, *said] = Outcome(parts, rest, tallies, words, lines.sizes(record))
+            outcomes[self._asker.number, *said] = Outcome(
+                parts, rest, tallies, words, lines.sizes(record), sorts_of(record)
+            )
 
 
 def _are_single(names: list[bytes], message: RawRequestMessage) -> bool:

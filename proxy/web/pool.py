@@ -3,9 +3,10 @@
 import asyncio
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from proxy.listeners import ServiceUrl
+from proxy.listeners import TLS_SCHEMES, ServiceUrl
 from proxy.web.tls import BrokerTls, CannotLoad, WrongIdentity, in_words
 from proxy.web.upstream import Unreachable, UpstreamConnection
 
@@ -16,6 +17,9 @@ _TICK = 0.1
 _EJECTED = 5.0
 """Seconds for which a broker that failed is asked last."""
 _EJECTED_MOST = 60.0
+
+
+Made = TypeVar("Made", bound=asyncio.Protocol)
 
 
 class Pool:
@@ -78,11 +82,11 @@ class Pool:
 
     async def connection(self, url: ServiceUrl, reuse: bool) -> UpstreamConnection:
         """A connection that waits for a request: one that was kept, where that may be, else a new one."""
-        return (self.kept(url) if reuse else None) or await self._connect(url)
+        return (self.kept(url) if reuse else None) or await self.dial(url, lambda: UpstreamConnection(self._loop, url))
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """Keep a connection whose answer is whole; close any other."""
-        self._failures.pop(connection.url, None)
+        self.succeeded(connection.url)
         if connection.reusable and connection.alive and self._loop.time() - connection.born < _LIFETIME:
             connection.rest()
             self._idle.setdefault(connection.url, []).append(connection)
@@ -93,6 +97,10 @@ class Pool:
         """Ask this broker last for a while, longer each time."""
         times = self._failures.get(url, (0, 0.0))[0] + 1
         self._failures[url] = (times, self._loop.time() + min(_EJECTED * 2 ** (times - 1), _EJECTED_MOST))
+
+    def succeeded(self, url: ServiceUrl) -> None:
+        """Ask this broker in its turn again."""
+        self._failures.pop(url, None)
 
     def watch(self, connection: UpstreamConnection) -> None:
         """See to it that an answer does not take for ever."""
@@ -109,8 +117,8 @@ class Pool:
                 connection.close()
         self._idle.clear()
 
-    async def _connect(self, url: ServiceUrl) -> UpstreamConnection:
-        """Look the name up and try its addresses in any order, each with its share of the time."""
+    async def dial(self, url: ServiceUrl, make: Callable[[], Made]) -> Made:
+        """Look the name up and try its addresses in any order, each with its share of the time; raises Unreachable."""
         try:
             async with asyncio.timeout(self._connect_timeout):
                 addresses = await self._loop.getaddrinfo(url.host.strip("[]"), int(url.port), type=socket.SOCK_STREAM)
@@ -125,7 +133,7 @@ class Pool:
             share = (deadline - self._loop.time()) / left
             try:
                 async with asyncio.timeout(share):
-                    return await self._open(url, family, str(address[0]), int(address[1]))
+                    return await self._open(url, make, family, str(address[0]), int(address[1]))
             except TimeoutError:
                 problem = f"no connection within {share:.3g} s"
             except OSError as error:
@@ -134,21 +142,21 @@ class Pool:
                 problem = str(fault)
         raise Unreachable(f"{url} cannot be reached: {problem}")
 
-    async def _open(self, url: ServiceUrl, family: int, host: str, port: int) -> UpstreamConnection:
-        tls = self.tls if url.scheme == "https" else None
+    async def _open(self, url: ServiceUrl, make: Callable[[], Made], family: int, host: str, port: int) -> Made:
+        tls = self.tls if url.scheme in TLS_SCHEMES else None
         transport, connection = await self._loop.create_connection(
-            lambda: UpstreamConnection(self._loop, url),
+            make,
             host,
             port,
             family=family,
-            ssl=tls.context if tls is not None else None,
+            ssl=tls.context(url.scheme) if tls is not None else None,
             server_hostname=url.host.strip("[]") if tls is not None else None,
         )
         if tls is not None:
             try:
                 tls.verify(transport.get_extra_info("ssl_object"))
             except WrongIdentity:
-                connection.close()
+                transport.abort()
                 raise
         return connection
 

@@ -8,7 +8,9 @@ from proxy.answers import LookupAnswer, put_on_listener
 from proxy.listeners import BindAddress
 from proxy.observe.events import EventLog
 from proxy.observe.metrics import Metrics, Tally
+from proxy.observe.recent import Recent, Sort, sorts_of
 from proxy.observe.records import Brief, Record
+from proxy.observe.tracing import Tracing
 from proxy.requests import Request, Target, listener_names
 from proxy.snapshot import Snapshot
 from proxy.verdicts import Verdict, judge
@@ -25,9 +27,17 @@ _FORWARDED = (b"host", b"x-forwarded-host", b"x-forwarded-proto")
 class Outcome:
     """What came of a lookup, for all that are answered alike: they differ in their paths and ids alone."""
 
-    __slots__ = ("rest", "sizes", "start", "tallies", "words")
+    __slots__ = ("rest", "sizes", "sorts", "start", "tallies", "words")
 
-    def __init__(self, start: list[bytes], rest: bytes, tallies: list[Tally], words: list[str], sizes: str) -> None:
+    def __init__(
+        self,
+        start: list[bytes],
+        rest: bytes,
+        tallies: list[Tally],
+        words: list[str],
+        sizes: str,
+        sorts: tuple[Sort, ...] = (),
+    ) -> None:
         self.start = start
         """What the client gets, up to the request's id; between its parts stands the path."""
         self.rest = rest
@@ -35,6 +45,7 @@ class Outcome:
         self.words = words
         """Of the event: likewise."""
         self.sizes = sizes
+        self.sorts = sorts
 
 
 class Rules:
@@ -88,10 +99,20 @@ class Rules:
 class Rim:
     """The shared things of one sidecar."""
 
-    def __init__(self, snapshot: Snapshot, pool: Pool, metrics: Metrics, events: EventLog | None = None) -> None:
+    tracing: Tracing | None = None
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pool: Pool,
+        metrics: Metrics,
+        events: EventLog | None = None,
+        recent: Recent | None = None,
+    ) -> None:
         self.pool = pool
         self.metrics = metrics
         self._events = events
+        self._recent = recent
         self.budget = ReplayBudget(snapshot.config.limits.replay_total_bytes)
         self._ids = secrets.token_hex(6)
         self._count = count(1)
@@ -112,11 +133,11 @@ class Rim:
     def snapshot(self) -> Snapshot:
         return self.rules.snapshot
 
-    def begin(self) -> bool:
+    def begin(self, protocol: str = "http") -> bool:
         """One more request; false where it is one too many."""
         in_flight = self.metrics.in_flight.values
-        in_flight["http",] += 1
-        return in_flight["http",] <= self.rules.config.limits.in_flight
+        in_flight[protocol,] += 1
+        return in_flight[protocol,] <= self.rules.config.limits.in_flight
 
     @property
     def is_full(self) -> bool:
@@ -133,18 +154,26 @@ class Rim:
 
     def finish(self, record: Record) -> None:
         """A request is over."""
-        self.metrics.in_flight.values["http",] -= 1
+        self.metrics.in_flight.values[record.protocol,] -= 1
+        self.tell(record)
+
+    def tell(self, record: Record) -> None:
+        """Count and record what nobody was waiting for."""
         self.metrics.count(record)
         if self._events is not None:
             self._events.add(record)
+        if self._recent is not None:
+            self._recent.add(record, sorts_of(record))
 
-    def finish_alike(self, record: Brief, outcome: Outcome) -> None:
+    def finish_alike(self, record: Brief, outcome: Outcome, labels: tuple[str, str] = _LOOKUP) -> None:
         """A lookup is over that went like one before it."""
         metrics = self.metrics
-        metrics.in_flight.values["http",] -= 1
-        for values, labels in outcome.tallies:
-            values[labels] += 1
-        metrics.duration.observe(record.duration, _LOOKUP)
-        metrics.upstream_duration.observe(record.upstream_duration, _LOOKUP)
+        metrics.in_flight.values[labels[1],] -= 1
+        for values, tally in outcome.tallies:
+            values[tally] += 1
+        metrics.duration.observe(record.duration, labels)
+        metrics.upstream_duration.observe(record.upstream_duration, labels)
         if self._events is not None:
             self._events.add(record)
+        if self._recent is not None:
+            self._recent.add(record, outcome.sorts)

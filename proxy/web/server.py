@@ -18,6 +18,17 @@ from proxy.web.lane import Lane, Run
 from proxy.web.rim import Rim
 
 
+def end_unread(server: asyncio.Server, within: float) -> None:
+    """Let the system end connections whose client takes nothing of what is sent for so many seconds.
+
+    No timer here could see them all: one that is closed with bytes left to send is out of our hands. Connections
+    inherit it.
+    """
+    if sys.platform == "linux":
+        for listening in server.sockets:
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(within * 1000))
+
+
 class Door(web.Server):
     """One bound socket."""
 
@@ -49,12 +60,7 @@ class Door(web.Server):
         """Go by this line of the config from now on, and by the timeouts in force."""
         self.bind = bind
         assert self._server is not None
-        if sys.platform == "linux":
-            # The system ends connections, as they inherit it, whose client takes nothing of what is sent for so long.
-            # No timer here could see them all: one that is closed with bytes left to send is out of our hands.
-            within = int(self._rim.rules.config.timeouts.request * 1000)
-            for listening in self._server.sockets:
-                listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within)
+        end_unread(self._server, self._rim.rules.config.timeouts.request)
 
     @property
     def port(self) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from proxy.config import Config
 from proxy.config import model as keys
+from proxy.listeners import TLS_SCHEMES
 
 log = logging.getLogger("proxy.tls")
 
@@ -25,7 +26,7 @@ class WrongIdentity(OSError):
 
 
 class ServerTls:
-    """What the https sockets show. `context` is for create_server, and stays one object for as long as they live."""
+    """What https and pulsar+ssl sockets show. `context`, for create_server, stays one object as long as they live."""
 
     def __init__(self, tls: keys.ServerTls) -> None:
         paths = [path for path in (tls.certificate, tls.key, tls.client_ca) if path is not None]
@@ -45,24 +46,25 @@ class ServerTls:
 
 
 class BrokerTls:
-    """How https brokers are dialled. To read the system's CAs takes 30 ms, so it waits until a broker has https."""
+    """How brokers are dialled over TLS. To read the system's CAs takes 30 ms, so it waits until a broker wants it."""
 
     def __init__(self, config: Config) -> None:
         self._tls = config.brokers.tls
-        self._loaded: _Loaded | None = None
-        if _has_https_brokers(config):
-            self._loaded = self._load()
+        self._loaded: dict[str, _Loaded] = {}
+        for scheme in TLS_SCHEMES:
+            if _has_brokers(config, scheme):
+                self.context(scheme)
 
-    @property
-    def context(self) -> ssl.SSLContext:
-        """For the next connection; raises CannotLoad."""
-        if self._loaded is None:
-            self._loaded = self._load()
-        return self._loaded.context
+    def context(self, scheme: str) -> ssl.SSLContext:
+        """For the next connection to an https or pulsar+ssl broker; raises CannotLoad."""
+        if scheme not in self._loaded:
+            self._loaded[scheme] = self._load(scheme)
+        return self._loaded[scheme].context
 
     def refresh(self) -> bool:
         """Whether changed files are in force for connections from now on; those that there are stay."""
-        return self._loaded is not None and self._loaded.refresh()
+        refreshed = [loaded.refresh() for loaded in self._loaded.values()]
+        return any(refreshed)
 
     def verify(self, peer: ssl.SSLObject) -> None:
         """Raise WrongIdentity unless the peer is the one that `peerIdentity` names, before anything is sent to it.
@@ -77,10 +79,10 @@ class BrokerTls:
         if found != [expected]:
             raise WrongIdentity(f"its certificate has the identity {' and '.join(found) or '(none)'}, not {expected}")
 
-    def _load(self) -> "_Loaded":
+    def _load(self, scheme: str) -> "_Loaded":
         tls = self._tls
         paths = [path for path in (tls.ca, tls.certificate, tls.key) if path is not None]
-        return _Loaded(paths, lambda: _broker_context(tls))
+        return _Loaded(paths, lambda: _broker_context(tls, scheme))
 
 
 class _Newest(ssl.SSLContext):
@@ -145,10 +147,11 @@ def _stamp(paths: list[str]) -> _Stamp:
     return tuple(map(one, paths))
 
 
-def _has_https_brokers(config: Config) -> bool:
+def _has_brokers(config: Config, scheme: str) -> bool:
     inside = (line.listeners.get(config.internal_listener_name, {}) for line in config.advertised_listeners)
-    pools = (*config.web_pool, *config.function_pool)
-    return any(url.scheme == "https" for url in pools) or any("https" in urls for urls in inside)
+    pools = (*config.web_pool, *config.function_pool, *config.binary_pool)
+    is_dialled = scheme == "https" or bool(config.binary_pool)
+    return any(url.scheme == scheme for url in pools) or (is_dialled and any(scheme in urls for urls in inside))
 
 
 # Contexts are made by hand, not by create_default_context: that turns VERIFY_X509_STRICT on from Python 3.13, which
@@ -157,6 +160,8 @@ def _has_https_brokers(config: Config) -> bool:
 
 def _server_context(tls: keys.ServerTls) -> ssl.SSLContext:
     context = _modern(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["http/1.1"])  # clients of pulsar+ssl offer none, and one of another is let in
+    context.sni_callback = _note_name
     assert tls.certificate is not None
     assert tls.key is not None
     _load_pair(context, "tls", tls.certificate, tls.key)
@@ -166,13 +171,16 @@ def _server_context(tls: keys.ServerTls) -> ssl.SSLContext:
     return context
 
 
-def _broker_context(tls: keys.BrokerTls) -> ssl.SSLContext:
+def _broker_context(tls: keys.BrokerTls, scheme: str) -> ssl.SSLContext:
     context = _modern(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.peer_identity is None
+    protocols = ["http/1.1"] if scheme == "https" else []  # the binary protocol has no name
     if tls.peer_identity is not None:
         # Under PERMISSIVE, Istio takes TLS for the mesh's own only of clients that offer its names for protocols
         # (istio/pilot/pkg/networking/core/listener.go). Who does not know the name chooses the other.
-        context.set_alpn_protocols(["istio-http/1.1", "http/1.1"])
+        protocols = ["istio-http/1.1", *protocols] if scheme == "https" else ["istio"]
+    if protocols:
+        context.set_alpn_protocols(protocols)
     if tls.ca is not None:
         _load_ca(context, "brokers.tls.ca", tls.ca)
     else:
@@ -186,8 +194,20 @@ def _broker_context(tls: keys.BrokerTls) -> ssl.SSLContext:
 def _modern(protocol: int) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
     return context
+
+
+_NAME = "_name_that_the_client_sent"
+
+
+def _note_name(peer: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+    setattr(peer, _NAME, name)  # nothing else tells it: `server_hostname` is a client's own
+
+
+def server_name(peer: ssl.SSLObject | None) -> str | None:
+    """The name that a client asked for in its handshake; None where it did not, or there was none."""
+    name: str | None = getattr(peer, _NAME, None)
+    return name
 
 
 def _load_ca(context: ssl.SSLContext, place: str, path: str) -> None:

@@ -37,6 +37,7 @@ class Options:
     proxy_roles: tuple[str, ...] = ()
     trust_forwarded_for: bool = False
     partner: bool = False  # a third listener, with a door of its own
+    transactions: bool = False
     conf: Mapping[str, str] = field(default_factory=dict)  # further keys of broker.conf, for all
     conf_of: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # and for one of them
 
@@ -143,6 +144,7 @@ class Broker:
             "functionsWorkerEnabled": "false",
             "brokerShutdownTimeoutMs": "10000",
             "webServiceTrustXForwardedFor": str(options.trust_forwarded_for).lower(),
+            **({"transactionCoordinatorEnabled": "true"} if options.transactions else {}),
             **(_tls(folder) if options.tls else {}),
             **(_authorization(options, tokens) if options.authorization else {}),
             **options.conf,

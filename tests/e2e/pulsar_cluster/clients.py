@@ -85,11 +85,16 @@ class Client:
 
 @contextmanager
 def talking(
-    cluster: Cluster, url: str = URL, token: str = "", ca: Path | None = None, patience: int = 10
+    cluster: Cluster,
+    url: str = URL,
+    token: str = "",
+    ca: Path | None = None,
+    patience: int = 10,
+    listener: str = "",
 ) -> Iterator[Client]:
     """A client, for as long as the test talks to it; it waits so many seconds for anything."""
     log = cluster.folder / f"client-{next(_numbers)}.log"
-    arguments = (url, log, str(patience), token, ca or "")
+    arguments = (url, log, str(patience), token, ca or "", listener)
     with subprocess.Popen(
         cluster.worlds.outside.command("setpriv", "--pdeathsig", "KILL", sys.executable, PROGRAM, *arguments),
         stdin=subprocess.PIPE,

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
@@ -39,6 +39,7 @@ class Cluster:
     tokens: Tokens
     authority: Authority
     _children: ExitStack
+    _processes: dict[str, tuple[Child, tuple[str | Path, ...]]] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -81,6 +82,14 @@ class Cluster:
         said = json.loads(self.request("GET", f"{self.brokers[0].web}/admin/v2/brokers/leaderBroker").body)
         return self.broker(urlsplit(said["serviceUrl"]).hostname)
 
+    def restart(self, broker: Broker) -> None:
+        """End a broker as an operator would, and start it again: it hands its topics over first."""
+        name = f"broker-{broker.number}"
+        child, command = self._processes[name]
+        child.end()
+        again = self._start(name, *command)
+        again.until(partial(_is_ready, self, broker), "become ready again", READY_SECONDS)
+
     def tails(self, since: float = 0) -> str:
         """The last lines of each log that was written to since then."""
         logs = sorted(log for log in self.folder.glob("*.log") if log.stat().st_mtime >= since)
@@ -90,6 +99,7 @@ class Cluster:
         log = self.folder / f"{name}.log"
         child = Child(name, self.worlds.inside.command(*command), log, environment)
         self._children.callback(child.kill)
+        self._processes[name] = child, command
         return child
 
 
@@ -152,6 +162,17 @@ def _start_storage(cluster: Cluster, classpath: str, shared: Path | None) -> Non
     )  # fmt: skip
     if setup.ended(120) != 0:
         raise Failed(f"the cluster's metadata could not be written\n{setup.tail()}")
+    if cluster.options.transactions:
+        coordinators = cluster._start(
+            "coordinators",
+            *jvm.command(
+                classpath, "org.apache.pulsar.PulsarTransactionCoordinatorMetadataSetup", "--cluster", CLUSTER,
+                "--configuration-store", METADATA, "--initial-num-transaction-coordinators", "3", heap=HEAP,
+                shared=shared,
+            ),
+        )  # fmt: skip
+        if coordinators.ended(120) != 0:
+            raise Failed(f"the coordinators' metadata could not be written\n{coordinators.tail()}")
 
 
 def _start_brokers(cluster: Cluster, classpath: str, shared: Path | None, record: Path | None) -> list[Child]:

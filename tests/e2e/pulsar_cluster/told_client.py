@@ -1,7 +1,7 @@
-"""A client that does as it is told: python told_client.py URL LOG SECONDS TOKEN CA; the last two may be empty
+"""A client that does as it is told: python told_client.py URL LOG SECONDS TOKEN CA LISTENER
 
-Each line of its input is a call, as JSON: its name and its arguments. It answers with one line, `{"done": …}`, or
-`{"failed": …}` with the name of the client's exception.
+The last three may be empty. Each line of its input is a call, as JSON: its name and its arguments. It answers with one
+line, `{"done": …}`, or `{"failed": …}` with the name of the client's exception.
 """
 
 import json
@@ -13,7 +13,7 @@ import pulsar
 
 
 class Told:
-    def __init__(self, url: str, log: str, seconds: str, token: str, ca: str) -> None:
+    def __init__(self, url: str, log: str, seconds: str, token: str, ca: str, listener: str) -> None:
         self._seconds = int(seconds)
         self._client = pulsar.Client(
             url,
@@ -21,6 +21,7 @@ class Told:
             tls_trust_certs_file_path=ca or None,
             tls_validate_hostname=True,
             operation_timeout_seconds=self._seconds,
+            listener_name=listener or None,
             logger=pulsar.FileLogger(pulsar.LoggerLevel.Info, log),
         )
         self._producers: dict[str, Any] = {}

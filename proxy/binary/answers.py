@@ -1,0 +1,188 @@
+"""What becomes of the addresses that brokers tell clients: put on the listener, or found to be a leak. Pure.
+
+Which commands carry any stands in `commands.CARRIERS`. The addresses are chosen by the functions that choose them for
+HTTP (`answers.settle`, `redirects.way_to`).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from proxy.addresses import Broker
+from proxy.answers import settle
+from proxy.authorities import Authority
+from proxy.binary.commands import CARRIERS, TOPIC_MIGRATED, Addressed
+from proxy.binary.commands_pb2 import Command, LookupResponse, SegmentBroker
+from proxy.binary.doors import is_through, name_through
+from proxy.listeners import ServiceUrl, parse_service_url
+from proxy.redirects import Policy, Way, way_to
+from proxy.selection import Refusal, Selection
+from proxy.snapshot import Snapshot
+
+_KEYS = ("brokerUrl", "brokerUrlTls")
+
+LeakAction = Literal["observed", "blocked", "passed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Two addresses of a broker, as a client of a listener may have them."""
+
+    url: str | None
+    url_tls: str | None
+    is_through: bool
+    """Whether they are names for CONNECT only: the client stays with the address that it has."""
+    broker: str | None
+    was_foreign: bool
+    """What the broker said had an address that is not on the listener."""
+    is_foreign: bool
+    """This still has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What was found of a command that carries addresses; the command itself is changed in place."""
+
+    changed: bool = False
+    broker: str | None = None
+    leak: LeakAction | None = None
+    refusal: Refusal | None = None
+    """Why the client may not have it."""
+
+
+def place(message: Addressed, selection: Selection, snapshot: Snapshot) -> Placed:
+    """Two addresses put on the selected listener."""
+    assert selection.listener is not None
+    through = is_through(selection)
+    key = ("placed", message.url, message.url_tls, selection.listener, through)
+    found = snapshot.memory.get(key)
+    if isinstance(found, Placed):
+        return found
+    made = _place(_text(message.url), _text(message.url_tls), selection.listener, through, snapshot)
+    return snapshot.remember(key, made)
+
+
+def _place(url: str, url_tls: str, listener: str, through: bool, snapshot: Snapshot) -> Placed:
+    sent = {key: value for key, value in zip(_KEYS, (url, url_tls), strict=True) if value}
+    settled = settle(sent, _KEYS, listener, snapshot)
+    placed = Placed(
+        settled.urls.get("brokerUrl"),
+        settled.urls.get("brokerUrlTls"),
+        False,
+        settled.named,
+        settled.was_foreign,
+        settled.is_foreign,
+    )
+    name = name_through(settled.broker, settled.named, listener, snapshot) if through and sent else None
+    if name is None:
+        return placed
+    # A client reads the one that goes with its own transport and fails where it is absent, so both are there.
+    return replace(placed, url=f"pulsar://{name}", url_tls=f"pulsar+ssl://{name}", is_through=True, is_foreign=False)
+
+
+def judge_found(response: LookupResponse, selection: Selection, snapshot: Snapshot) -> Judged:
+    """A lookup's answer that names the broker to connect to."""
+    placed = place(response, selection, snapshot)
+    leaks, listener = snapshot.config.leaks, selection.listener
+    if leaks == "observe" or snapshot.config.shadow:
+        return Judged(broker=placed.broker, leak="observed" if placed.was_foreign else None)
+    if placed.is_foreign and leaks == "block":
+        text = f"the broker's answer has an address that is not on listener '{listener}'"
+        return Judged(broker=placed.broker, leak="blocked", refusal=Refusal(502, "leak", text))
+    changed = _put(response, placed)
+    if response.proxy_through_service_url != placed.is_through and not placed.is_foreign:
+        response.proxy_through_service_url = placed.is_through
+        changed = True
+    return Judged(changed, placed.broker, "passed" if placed.is_foreign else None)
+
+
+def judge_told(command: Command, selection: Selection, snapshot: Snapshot) -> Judged:
+    """Addresses that nobody asked for, all those of one command.
+
+    Blocked is what is not on the listener: without it the client looks the topic up again. Of a migration nothing
+    would be left, so that is refused whole.
+    """
+    leaks, is_idle = snapshot.config.leaks, snapshot.config.leaks == "observe" or snapshot.config.shadow
+    changed, broker = False, None
+    leak: LeakAction | None = None
+    for message in CARRIERS[command.type](command):
+        if not message.url and not message.url_tls:
+            continue
+        placed = place(message, selection, snapshot)
+        broker = broker or placed.broker
+        if is_idle:
+            leak = "observed" if placed.was_foreign else leak
+        elif not placed.is_foreign:
+            changed |= _put(message, placed)
+        elif leaks == "rewrite":
+            changed |= _put(message, placed)
+            leak = "passed"
+        elif command.type == TOPIC_MIGRATED:
+            text = f"the broker's answer has an address that is not on listener '{selection.listener}'"
+            return Judged(False, broker, "blocked", Refusal(502, "leak", text))
+        else:
+            leak, changed = "blocked", True
+            message.ClearField("url_tls")
+            if isinstance(message, SegmentBroker):
+                message.url = b""  # which has to be there
+            else:
+                message.ClearField("url")
+    return Judged(changed, broker, leak)
+
+
+def judge_redirect(
+    response: LookupResponse, selection: Selection, scheme: str, snapshot: Snapshot, can_follow: bool
+) -> tuple[Way, str]:
+    """What becomes of an answer that names the broker to ask next, and the address by which it does."""
+    assert selection.listener is not None
+    config = snapshot.config
+    is_observing = config.leaks == "observe"  # when no binary answer is changed
+    policy: Policy = "pass" if is_observing else config.redirects.lookup
+    found: list[ServiceUrl] = [url for text in (response.url, response.url_tls) if (url := _url(_text(text)))]
+    named = next((url for url in found if _broker(url, snapshot) is not None), found[0] if found else None)
+    if named is None:
+        text = "a broker redirects to nothing that is a broker's URL"
+        return Way("refused", refusal=Refusal(502, "unknown-authority", text), unmapped=True), _text(response.url)
+    # Through the sidecar no client could go where a redirect leads, so that it is followed whatever `redirects` says.
+    if is_through(selection) and can_follow and not is_observing and _broker(named, snapshot) is not None:
+        policy = "follow"
+    port = int(named.port)
+    authority = Authority(named.host, port)
+    way = way_to(authority, port, selection.listener, scheme, policy, can_follow, snapshot)
+    if way.refusal is not None and way.refusal.code == "body-not-replayable":
+        text = "a redirect must be followed, and the client's authentication cannot be repeated to another broker"
+        way = replace(way, refusal=Refusal(502, "auth-not-replayable", text, way.refusal.detail))
+    return way, str(named)
+
+
+def put_redirect(response: LookupResponse, selection: Selection, snapshot: Snapshot) -> bool:
+    """Give a redirect its addresses on the listener; whether that changes any."""
+    assert selection.listener is not None
+    return _put(response, _place(_text(response.url), _text(response.url_tls), selection.listener, False, snapshot))
+
+
+def _put(message: Addressed, placed: Placed) -> bool:
+    changed = False
+    for field, text in (("url", placed.url), ("url_tls", placed.url_tls)):
+        wanted = (text or "").encode()
+        if getattr(message, field) != wanted:
+            changed = True
+            if text:
+                setattr(message, field, wanted)
+            else:
+                message.ClearField(field)
+    return changed
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
+
+
+def _url(text: str) -> ServiceUrl | None:
+    try:
+        return parse_service_url(text)
+    except ValueError:
+        return None
+
+
+def _broker(url: ServiceUrl, snapshot: Snapshot) -> Broker | None:
+    return snapshot.book.resolve(Authority(url.host, int(url.port)), 0)

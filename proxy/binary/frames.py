@@ -1,0 +1,228 @@
+"""Frames of Pulsar's wire protocol: where each begins and ends in a stream that comes in any pieces. Pure.
+
+A frame is its size (four bytes), its command's size (four bytes), the command, and perhaps a message. Of most frames
+nothing is read but that and the command's type; they are given back in the pieces they came in, uncopied. Only frames
+of the types that were asked for are put together whole.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from struct import Struct
+
+from google.protobuf.message import DecodeError
+
+from proxy.binary.commands_pb2 import Command
+
+MESSAGE_LIMIT = 5 * 1024 * 1024
+"""Bytes of a message until a broker names another limit (Commands.DEFAULT_MAX_MESSAGE_SIZE)."""
+PADDING = 10 * 1024
+"""Bytes that a frame may have beyond its message (Commands.MESSAGE_SIZE_FRAME_PADDING)."""
+
+PASS, NOTE, TAKE, _WAIT = range(4)
+"""What becomes of frames of a type: they pass, they pass and are noticed, they are taken out whole; or more of a frame
+has to come before that can be said."""
+
+# Both sizes, then of the command: the tag of its type, the type, and what follows. Every encoder that there is writes
+# the type first, then the command's own field, whose number is the type, and nothing else.
+_HEAD = Struct("!IIBBBB")
+_SIZES = Struct("!II")
+_TYPE_TAG = 0x08
+_ENOUGH = 24
+"""Bytes from which all of that can be read, however many bytes each number takes."""
+
+
+class BadFrame(ValueError):
+    """The stream is not frames, or has one that is larger than it may be: nothing after it can be made out."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """A whole frame, as it came."""
+
+    type: int
+    raw: bytes
+    is_plain: bool = True
+    """Whether its command is written as encoders write it, so that it means the same to everybody."""
+
+    def command(self) -> Command:
+        """Raises BadFrame where it is none."""
+        return _parse(self.raw[8 : 8 + self._command_size])
+
+    def with_command(self, command: Command) -> bytes:
+        """The frame with another command, and the same message, if it has one: no checksum covers commands."""
+        return write(command, self.raw[8 + self._command_size :])
+
+    @property
+    def _command_size(self) -> int:
+        size: int = _SIZES.unpack_from(self.raw)[1]
+        return size
+
+
+def write(command: Command, message: bytes = b"") -> bytes:
+    """A frame of a command."""
+    data = command.SerializeToString()
+    return _SIZES.pack(len(data) + len(message) + 4, len(data)) + data + message
+
+
+def wanted(take: Iterable[int], note: Iterable[int] = ()) -> bytes:
+    """A table for a Splitter, by type."""
+    table = bytearray(256)
+    for kind in note:
+        table[kind] = NOTE
+    for kind in take:
+        table[kind] = TAKE
+    return bytes(table)
+
+
+class Splitter:
+    """Finds the frames in one direction of a connection."""
+
+    __slots__ = ("_actions", "_held", "_is_strict", "_most_command", "_most_frame", "_skip", "noted")
+
+    def __init__(self, actions: bytes, most_command: int, is_strict: bool) -> None:
+        self._actions = actions
+        self._most_command = most_command
+        self._most_frame = MESSAGE_LIMIT + PADDING
+        self._is_strict = is_strict
+        """Whether the sender may mean to hide one command in another, so that a type is only believed where it is
+        certain that no second one follows."""
+        self._skip = 0
+        self._held = b""
+        self.noted = False
+
+    @property
+    def left(self) -> int:
+        """Bytes to come of a frame of which some were given back: at 0, another frame may be put in between."""
+        return self._skip
+
+    @property
+    def is_between(self) -> bool:
+        """Whether the next byte is the first of a frame."""
+        return not self._skip and not self._held
+
+    def allow_messages(self, size: int) -> None:
+        """Let frames have messages of so many bytes."""
+        self._most_frame = size + PADDING
+
+    def feed(self, data: bytes) -> list[bytes | memoryview | Frame] | None:
+        """What to do with these bytes: None where all of them pass as they are; else pieces and frames, in order.
+
+        Raises BadFrame.
+        """
+        at, size = self._skip, len(data)
+        if at >= size:
+            self._skip = at - size
+            return None
+        found: list[bytes | memoryview | Frame] = []
+        given = 0
+        is_joined = bool(self._held)
+        if is_joined:
+            data, self._held = self._held + data, b""
+            size = len(data)
+        actions, is_strict, most, unpack = self._actions, self._is_strict, self._most_frame, _HEAD.unpack_from
+        while at < size:
+            if size - at >= _ENOUGH:
+                total, length, first, kind, third, fourth = unpack(data, at)
+                if total > most or length + 4 > total:
+                    raise self._lie(total, length)
+                end = at + 4 + total
+                # Most commands of clients are of a number below 16 and have less than 128 bytes.
+                if first == _TYPE_TAG and (
+                    not is_strict or (third == kind << 3 | 2 and fourth == length - 4 and fourth < 128 and kind < 16)
+                ):
+                    action, is_plain = actions[kind], True
+                else:
+                    action, kind, is_plain = self._read(data, at + 8, length)
+            else:
+                action, kind, is_plain, end = self._read_short(data, at)
+            if action == NOTE:
+                self.noted = True
+            elif action != PASS:
+                if action == TAKE:
+                    self._refuse_large(kind, end - at - 8)
+                if given < at:
+                    found.append(memoryview(data)[given:at])
+                if action == _WAIT or end > size:
+                    self._held, self._skip = data[at:], 0
+                    return found
+                found.append(Frame(kind, data[at:end], is_plain))
+                given = end
+            at = end
+        self._skip = at - size
+        if found:
+            if given < size:
+                found.append(memoryview(data)[given:])
+            return found
+        return [data] if is_joined else None
+
+    def _read_short(self, data: bytes, at: int) -> tuple[int, int, bool, int]:
+        """A frame of which few bytes are here: all of it, or not enough."""
+        if len(data) - at < 8:
+            return _WAIT, 0, False, at
+        total, length = _SIZES.unpack_from(data, at)
+        if total > self._most_frame or length + 4 > total:
+            raise self._lie(total, length)
+        end = at + 4 + total
+        if end > len(data):
+            return _WAIT, 0, False, at
+        return *self._read(data, at + 8, length), end
+
+    def _read(self, data: bytes, at: int, length: int) -> tuple[int, int, bool]:
+        """What becomes of a command, its type, and whether that is sure by its first bytes."""
+        kind = _plain_type(data, at, at + length)
+        if kind is not None:
+            return self._action(kind), kind, True
+        self._refuse_large(None, length)
+        if at + length > len(data):
+            return _WAIT, 0, False
+        kind = _parse(data[at : at + length]).type
+        return self._action(kind), kind, False
+
+    def _action(self, kind: int) -> int:
+        return self._actions[kind] if kind < len(self._actions) else PASS
+
+    def _refuse_large(self, kind: int | None, size: int) -> None:
+        if size > self._most_command:
+            what = f"of type {kind}" if kind is not None else "that does not begin with its type"
+            raise BadFrame(f"a command {what} has {size} bytes; limits.commandBytes allows {self._most_command}")
+
+    def _lie(self, total: int, length: int) -> BadFrame:
+        if total > self._most_frame:
+            return BadFrame(f"a frame says that it has {total} bytes; {self._most_frame} are allowed")
+        return BadFrame(f"a frame of {total} bytes says that its command has {length}")
+
+
+def _plain_type(data: bytes, at: int, end: int) -> int | None:
+    """A command's type, if it is written first and followed by one field of that number and nothing else.
+
+    Of two types the last counts, so one that could be followed by another says nothing.
+    """
+    if at >= end or data[at] != _TYPE_TAG:
+        return None
+    kind, at = _number(data, at + 1, end)
+    if at == end:
+        return kind
+    tag, at = _number(data, at, end)
+    size, at = _number(data, at, end)
+    return kind if tag == kind << 3 | 2 and at + size == end else None
+
+
+def _number(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A varint of at most five bytes, and where it ends; one that is not whole is -1."""
+    value = 0
+    for place in range(at, min(at + 5, end, len(data))):
+        byte = data[place]
+        value |= (byte & 0x7F) << 7 * (place - at)
+        if byte < 0x80:
+            return value, place + 1
+    return -1, end + 1
+
+
+def _parse(data: bytes) -> Command:
+    try:
+        command = Command.FromString(data)
+    except DecodeError:
+        raise BadFrame(f"a command of {len(data)} bytes is not one: it cannot be parsed") from None
+    if not command.HasField("type"):
+        raise BadFrame(f"a command of {len(data)} bytes has no type")
+    return command

@@ -1,0 +1,430 @@
+"""The lookups of one connection: each is judged, asked of the broker, waited for, and answered.
+
+What goes to the broker and what to the client is given back; whoever carries it knows where in a stream it may stand.
+Only what comes later, as the answer of another broker, is handed to `say`.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from time import perf_counter, time
+
+from proxy.answers import lacks_listener
+from proxy.binary import answers, commands, lookups
+from proxy.binary.commands_pb2 import Command, LookupResponse
+from proxy.binary.doors import asked, dial_url, standing
+from proxy.binary.following import CannotRepeat, ask
+from proxy.binary.frames import Frame, write
+from proxy.binary.guest import Guest
+from proxy.binary.lane import Alike, Run, join_answer, join_lookup, number_of, split_answer, split_lookup
+from proxy.listeners import BindAddress
+from proxy.observe import lines
+from proxy.observe.records import Record
+from proxy.redirects import Way
+from proxy.requests import Request
+from proxy.selection import Refusal, Selection
+from proxy.snapshot import Snapshot
+from proxy.verdicts import Verdict
+from proxy.web.rim import Rim
+from proxy.web.upstream import ClosedEarly, TimedOut, UpstreamError
+
+_CLIENT_LEFT = 499
+_TICK = 0.001
+_LOOKUP, _IN_FLIGHT = ("lookup", "binary"), ("binary",)
+_OVERLOADED = Refusal(503, "overloaded", "more lookups are under way than limits.inFlight allows")
+
+log = logging.getLogger("proxy.binary")
+
+
+@dataclass(slots=True)
+class Pending:
+    """A lookup that waits for its answer."""
+
+    record: Record
+    snapshot: Snapshot
+    verdict: Verdict
+    command: Command
+    """As the broker got it."""
+    started: float
+    alike: Alike | None = None
+    """Those that may be answered as this one is."""
+
+    @property
+    def request_id(self) -> int:
+        return self.command.lookup.request_id
+
+    @property
+    def selection(self) -> Selection:
+        return self.verdict.selection
+
+
+class Questions:
+    """All that were asked and are not answered, and what is told without being asked."""
+
+    __slots__ = (
+        "_guest", "_known", "_loop", "_named", "_pending", "_rim", "_runs", "_say", "_start", "_watch", "_whose",
+        "is_closing",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        rim: Rim,
+        guest: Guest,
+        say: Callable[[bytes], None],
+        start: Callable[[Coroutine[None, None, None]], None],
+    ) -> None:
+        self._rim = rim
+        self._guest = guest
+        self._say = say
+        self._start = start
+        """Runs something that ends with the client."""
+        self._loop = asyncio.get_running_loop()
+        self._pending: dict[int, Pending] = {}
+        self._runs: dict[bytes, Run] = {}
+        """Lookups on the short way, by the bytes of their ids."""
+        self._watch: asyncio.TimerHandle | None = None
+        self._named: str | None = None
+        """The listener that the client named in its last lookup."""
+        self._known: tuple[Snapshot, BindAddress, bytes, tuple[Request, Verdict]] | None = None
+        """The last decision, and what it was made by."""
+        self._whose = ""
+        """What events say of the client."""
+        self.is_closing = False
+        """When all go the long way, which looks at what is left."""
+
+    @property
+    def are_open(self) -> bool:
+        """Whether some are not answered yet."""
+        return bool(self._pending or self._runs)
+
+    def end(self) -> None:
+        """The client is gone."""
+        if self._watch is not None:
+            self._watch.cancel()
+        for pending in self._all():
+            self._finish(pending, _CLIENT_LEFT)
+
+    def fail(self) -> None:
+        """The broker is gone, and with it the answers; those that another was asked for end with the client."""
+        for pending in self._all():
+            if "followed" not in pending.record.redirects[-1:]:
+                pending.record.upstream_errors.append(ClosedEarly.code)
+                self._finish(pending, 502)
+
+    # The long way.
+
+    def ask(self, frame: Frame) -> bytes | None:
+        """Judge a lookup; what the broker gets of it, or None, where it is answered already."""
+        snapshot, started = self._rim.snapshot, perf_counter()
+        command = frame.command()
+        lookup = command.lookup
+        request, verdict = self._judge(command, snapshot)
+        record = self._record(command, len(frame.raw), request, verdict, snapshot)
+        pending = Pending(record, snapshot, verdict, command, started)
+        is_excess = not self._rim.begin("binary")
+        if is_excess:
+            record.miss_reason = _OVERLOADED.code
+        refusal = _OVERLOADED if is_excess else verdict.refusal if not snapshot.config.shadow else None
+        if refusal is not None:
+            self._say(self._refused(pending, refusal))
+            return None
+        changed = lookups.prepare(lookup, verdict.selection, snapshot)
+        if (older := self._waiting(lookup.request_id)) is not None:
+            self._finish(older, _CLIENT_LEFT)  # nobody could tell the two answers apart
+        self._pending[lookup.request_id] = pending
+        self._named = verdict.selection.client_named
+        self._watch_over(snapshot)
+        made = frame.with_command(command) if changed or not frame.is_plain else frame.raw
+        if frame.is_plain and not snapshot.config.shadow:
+            door, name = self._guest.door, self._guest.server_name
+            pending.alike = door.lane.learn_lookup(door.bind, name, frame.raw, made, record, verdict)
+        return made
+
+    def _judge(self, command: Command, snapshot: Snapshot) -> tuple[Request, Verdict]:
+        """A client asks in the same way each time, so the last decision mostly holds."""
+        bind, name, known = self._guest.door.bind, command.lookup.advertised_listener_name, self._known
+        if known is not None and known[0] is snapshot and known[1] is bind and known[2] == name:
+            return known[3]
+        made = lookups.judge(command.lookup, self._guest.entrance, snapshot)
+        self._known = (snapshot, bind, name, made)
+        return made
+
+    def _record(self, command: Command, size: int, request: Request, verdict: Verdict, snapshot: Snapshot) -> Record:
+        record = self._guest.record(snapshot)
+        record.target, record.request = lookups.about(command.lookup.topic), request
+        record.selection, record.listener = verdict.selection, verdict.label
+        record.miss_reason, record.request_bytes = verdict.miss_reason, size
+        return record
+
+    def answer(self, frame: Frame) -> bytes | None:
+        """What the client gets of a broker's answer; None where it has to wait for it."""
+        command = frame.command()
+        response = command.lookup_response
+        pending = self._waiting(response.request_id)
+        if pending is None:
+            return self.tell(frame)
+        pending.record.upstream_duration = perf_counter() - pending.started
+        if _is_redirect(response):
+            return self._redirected(pending, command, frame)
+        return self._final(pending, command, frame)
+
+    def _final(self, pending: Pending, command: Command, frame: Frame | None) -> bytes:
+        """An answer that is no redirect; `frame` is how it came, if it came on this connection."""
+        response, selection, record = command.lookup_response, pending.selection, pending.record
+        status, changed = 200, frame is None
+        if response.response == commands.FAILED:
+            status = commands.status_of(response.error)
+            refusal = lacks_listener(500, response.message, selection.listener)
+            if refusal is not None:
+                record.miss_reason = refusal.code
+                if not pending.snapshot.config.shadow:
+                    return self._refused(pending, refusal)
+        elif selection.listener is not None:
+            judged = answers.judge_found(response, selection, pending.snapshot)
+            record.broker = judged.broker
+            if judged.leak is not None:
+                record.leaked("binary", judged.leak)
+            if judged.refusal is not None:
+                return self._refused(pending, judged.refusal)
+            changed |= judged.changed
+        data = write(command) if frame is None else frame.with_command(command) if changed else frame.raw
+        self._finish(pending, status, len(data))
+        is_usual = response.response == commands.FOUND and record.leak is None and not record.redirects
+        if pending.alike is not None and is_usual and frame is not None and frame.is_plain:
+            self._guest.door.lane.learn_answer(pending.alike, frame.raw, data, record)
+        return data
+
+    def tell(self, frame: Frame) -> bytes | None:
+        """What the client gets of addresses that it has not asked for, or not any more; None: nothing."""
+        snapshot, entrance = self._rim.snapshot, self._guest.entrance
+        selection = asked(entrance, self._named, snapshot).selection
+        if selection.listener is None:
+            selection = standing(entrance, snapshot).selection
+        if selection.listener is None:
+            return frame.raw
+        command = frame.command()
+        judged = answers.judge_told(command, selection, snapshot)
+        if judged.leak is not None:
+            record = self._guest.other_record(snapshot, 200 if judged.refusal is None else judged.refusal.status)
+            record.selection, record.listener = selection, snapshot.listener_label(selection.listener)
+            record.broker = judged.broker
+            record.leaked("binary", judged.leak)
+            self._rim.tell(record)
+        if judged.refusal is not None:
+            log.warning("a command of type %d is kept back: %s", frame.type, judged.refusal.text)
+            return None
+        return frame.with_command(command) if judged.changed else frame.raw
+
+    # The short way.
+
+    def ask_alike(self, data: bytes) -> bytes | None:
+        """What the broker gets of a lookup that is like one before; None where it has to go the long way."""
+        door, rim = self._guest.door, self._rim
+        lane = door.lane
+        if lane.rules is not rim.rules or lane.bind is not door.bind or self.is_closing:
+            return None
+        parts = split_lookup(data)
+        if parts is None:
+            return None
+        core, topic, number, tail = parts
+        alike = lane.alike.get((self._guest.server_name, tail))
+        in_flight = rim.metrics.in_flight.values
+        if alike is None or number in self._runs or in_flight[_IN_FLIGHT] >= lane.rules.config.limits.in_flight:
+            return None
+        in_flight[_IN_FLIGHT] += 1
+        run = Run()
+        run.id, run.time, run.path, run.started = rim.new_id(), time(), "", perf_counter()
+        run.alike, run.data, run.decision = alike, data, alike.decision
+        run.about = lane.topics.get(topic) or lane.about(topic, lines.names(lookups.about(topic)))
+        self._runs[number] = run
+        self._named = alike.verdict.selection.client_named
+        if self._watch is None:
+            self._watch_over(alike.snapshot)
+        return join_lookup(core, alike.tail)
+
+    def answer_alike(self, data: bytes) -> bytes | None:
+        """What the client gets of an answer that is like one before; None where it has to go the long way."""
+        parts = split_answer(data)
+        if parts is None or self.is_closing:
+            return None
+        run = self._runs.get(parts[1])
+        if run is None or (outcome := run.alike.answers.get((parts[0], parts[2]))) is None:
+            return None
+        del self._runs[parts[1]]
+        made = join_answer(outcome.start[0], parts[1], outcome.rest)
+        run.duration = run.upstream_duration = perf_counter() - run.started
+        if not self._whose:
+            self._whose = lines.client(self._guest.record(run.alike.snapshot))
+        run.outcome, run.client = outcome.words, self._whose
+        run.sizes = f'"requestBytes":{len(run.data)},"responseBytes":{len(made)}'
+        self._rim.finish_alike(run, outcome, _LOOKUP)
+        return made
+
+    def _take_back(self, run: Run) -> Pending:
+        """Go on the long way with a lookup that began on the short one."""
+        alike = run.alike
+        command = Frame(commands.LOOKUP, run.data).command()
+        record = self._record(command, len(run.data), alike.request, alike.verdict, alike.snapshot)
+        record.id, record.time = run.id, run.time
+        lookups.prepare(command.lookup, alike.verdict.selection, alike.snapshot)
+        pending = Pending(record, alike.snapshot, alike.verdict, command, run.started, alike)
+        self._pending[pending.request_id] = pending
+        return pending
+
+    # Waiting.
+
+    def _waiting(self, request_id: int) -> Pending | None:
+        """The lookup that waits for an answer with this id, by whichever way it went."""
+        if self._runs and (run := self._runs.pop(number_of(request_id), None)) is not None:
+            return self._take_back(run)
+        return self._pending.get(request_id)
+
+    def _all(self) -> list[Pending]:
+        while self._runs:
+            self._take_back(self._runs.popitem()[1])
+        return list(self._pending.values())
+
+    def _watch_over(self, snapshot: Snapshot) -> None:
+        """See to it that no lookup waits for ever."""
+        if self._watch is None:
+            self._watch = self._loop.call_later(snapshot.config.timeouts.lookup, self._expire)
+
+    def _expire(self) -> None:
+        """Give up on lookups that no broker has answered."""
+        within, now = self._rim.rules.config.timeouts.lookup, perf_counter()
+        self._watch = None
+        for number, run in list(self._runs.items()):
+            if run.started + within <= now + _TICK:
+                self._take_back(self._runs.pop(number))
+        for pending in list(self._pending.values()):
+            if pending.started + within <= now + _TICK:
+                error = TimedOut(f"the broker gave no answer within {within:g} s")
+                self._say(self._given_up(pending, error))
+        if self.are_open:
+            waiting: list[Pending | Run] = [*self._pending.values(), *self._runs.values()]
+            oldest = min(each.started for each in waiting)
+            self._watch = self._loop.call_later(max(oldest + within - now, _TICK), self._expire)
+
+    # Redirects.
+
+    def _redirected(self, pending: Pending, command: Command, frame: Frame) -> bytes | None:
+        """Rewrite a redirect, or follow it; None where the answer comes later."""
+        response, record = command.lookup_response, pending.record
+        if pending.selection.listener is None:
+            record.redirects.append("passed")
+            record.redirect_from = record.redirect_to = _shown(response)
+            self._finish(pending, 307, len(frame.raw))
+            return frame.raw
+        who = self._guest.introduction
+        way = self._way(pending, response, who is not None and who.can_repeat)
+        if way.action == "followed" and not pending.snapshot.config.shadow:
+            self._start(self._follow(pending, response, way))
+            return None
+        return self._redirect(pending, way, command, frame.raw)
+
+    def _redirect(self, pending: Pending, way: Way, command: Command, raw: bytes) -> bytes:
+        """A redirect that the client gets, or its refusal."""
+        response, record, snapshot = command.lookup_response, pending.record, pending.snapshot
+        data = raw
+        if not snapshot.config.shadow:
+            if way.refusal is not None:
+                return self._refused(pending, way.refusal)
+            if way.action in ("kept", "rewritten") and answers.put_redirect(response, pending.selection, snapshot):
+                data = write(command)
+            if not way.unmapped:
+                record.redirect_to = _shown(response)
+        self._finish(pending, 307, len(data))
+        return data
+
+    def _way(self, pending: Pending, response: LookupResponse, can_follow: bool) -> Way:
+        """Decide about one redirect, and record it."""
+        record, snapshot = pending.record, pending.snapshot
+        scheme = self._guest.door.bind.scheme
+        way, named = answers.judge_redirect(response, pending.selection, scheme, snapshot, can_follow)
+        record.redirects.append(way.action)
+        record.redirect_from = named
+        record.redirect_to = str(dial_url(way.broker, snapshot)) if way.broker and not way.unmapped else None
+        record.unmapped += way.unmapped
+        if way.leak:
+            record.leaked("binary", "passed")
+        return way
+
+    async def _follow(self, pending: Pending, response: LookupResponse, way: Way) -> None:
+        """Ask the broker that a redirect names, and the next, until one answers with something else."""
+        who, record, config = self._guest.introduction, pending.record, pending.snapshot.config
+        assert who is not None
+        hops: set[tuple[str, bool]] = set()
+        lookup = Command()
+        lookup.CopyFrom(pending.command)
+        try:
+            while way.action == "followed":
+                assert way.broker is not None
+                record.broker = way.broker.name
+                hop = (way.broker.name, response.authoritative)
+                if hop in hops or len(hops) >= config.redirects.max_hops:
+                    self._say(self._refused(pending, _too_far(hop in hops, config.redirects.max_hops)))
+                    return
+                hops.add(hop)
+                lookup.lookup.authoritative = response.authoritative
+                url, most = dial_url(way.broker, pending.snapshot), config.limits.command_bytes
+                answer = await ask(url, who, lookup, self._rim.pool, config.timeouts.lookup, most)
+                if record.status:  # it took too long, and the client has been told so
+                    return
+                record.upstream_duration = perf_counter() - pending.started
+                response = answer.lookup_response
+                response.request_id = pending.request_id
+                if not _is_redirect(response):
+                    self._say(self._final(pending, answer, None))
+                    return
+                way = self._way(pending, response, True)
+            self._say(self._redirect(pending, way, answer, write(answer)))
+        except CannotRepeat:
+            who.can_repeat = False
+            record.redirects.pop()
+            command = Command(type=commands.LOOKUP_RESPONSE, lookup_response=response)
+            way = self._way(pending, response, False)
+            self._say(self._redirect(pending, way, command, write(command)))
+        except UpstreamError as error:
+            if not record.status:
+                self._say(self._given_up(pending, error))
+
+    # Ends.
+
+    def _finish(self, pending: Pending, status: int, size: int = 0) -> None:
+        """A lookup is over."""
+        if self._pending.get(pending.request_id) is pending:
+            del self._pending[pending.request_id]
+        record = pending.record
+        if not record.status:
+            record.status, record.response_bytes = status, size
+            record.duration = perf_counter() - pending.started
+            self._rim.finish(record)
+
+    def _refused(self, pending: Pending, refusal: Refusal) -> bytes:
+        """A lookup's refusal, by its own id."""
+        data = commands.lookup_failed(pending.request_id, refusal)
+        if refusal.detail:
+            log.warning("%s lookup: %s: %s", pending.record.id, refusal.text, refusal.detail)
+        self._finish(pending, refusal.status, len(data))
+        return data
+
+    def _given_up(self, pending: Pending, error: UpstreamError) -> bytes:
+        """A lookup that no broker could be brought to answer."""
+        log.warning("%s lookup: %s", pending.record.id, error)
+        pending.record.upstream_errors.append(error.code)
+        return self._refused(pending, Refusal(504 if isinstance(error, TimedOut) else 502, error.code, error.text))
+
+
+def _is_redirect(response: LookupResponse) -> bool:
+    return response.response == commands.REDIRECT and response.HasField("response")
+
+
+def _too_far(is_loop: bool, most: int) -> Refusal:
+    if is_loop:
+        return Refusal(502, "redirect-loop", "brokers redirect in a circle")
+    return Refusal(502, "too-many-redirects", f"more than {most} redirects (redirects.maxHops)")
+
+
+def _shown(response: LookupResponse) -> str:
+    return (response.url or response.url_tls).decode("utf-8", "replace")

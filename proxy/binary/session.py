@@ -1,0 +1,408 @@
+"""One client's connection and the broker's that it is joined to: frames pass both ways.
+
+Lookups, and what brokers tell of addresses, are for `questions`. Of all other frames only the first bytes are looked
+at, to find the next; what is read from one side is what is written to the other. Each side is read no faster than the
+other takes it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Protocol, cast
+
+from proxy.binary import commands, guest
+from proxy.binary.doors import Onward, onward
+from proxy.binary.following import Introduction
+from proxy.binary.frames import BadFrame, Frame, Splitter
+from proxy.binary.guest import Guest
+from proxy.binary.lane import ANSWER_MARK, LOOKUP_MARK, MARKED
+from proxy.binary.questions import Questions
+from proxy.binary.talk import Talk
+from proxy.listeners import ServiceUrl
+from proxy.selection import Refusal
+from proxy.snapshot import Snapshot
+from proxy.web.rim import Rim
+from proxy.web.tls import server_name
+from proxy.web.upstream import ClosedEarly, UpstreamError
+
+_TRIES = 3
+_HIGH = 1 << 19
+"""Bytes that may wait to be taken by one side before the other is read no more."""
+_EARLY = 1 << 16
+"""Bytes that a client may send before a broker has answered its CONNECT; clients send none."""
+
+Pieces = list[bytes | memoryview | Frame]
+
+log = logging.getLogger("proxy.binary")
+
+
+class Door(guest.Door, Protocol):
+    """The socket that a client came in by."""
+
+    def admit(self, session: "Session") -> bool: ...
+    def let_go(self, session: "Session") -> None: ...
+
+
+class Session(asyncio.Protocol):
+    """The client's side, and what joins both."""
+
+    __slots__ = (
+        "_broker", "_connected", "_door", "_draining", "_early", "_from_broker", "_from_client", "_guest", "_later",
+        "_loop", "_questions", "_rim", "_tasks", "_timer", "_transport",
+    )  # fmt: skip
+
+    def __init__(self, rim: Rim, door: Door) -> None:
+        self._rim = rim
+        self._door = door
+        self._loop = asyncio.get_running_loop()
+        self._from_client = Splitter(commands.FROM_CLIENT, rim.rules.config.limits.command_bytes, is_strict=True)
+        self._from_broker: Splitter | None = None
+        self._broker: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._connected = False
+        self._draining = False
+        self._early: Pieces = []
+        """What the client sent after its CONNECT, before a broker had answered that."""
+        self._later: list[bytes] = []
+        """Frames of our own that wait for the end of one that the client has begun to get."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # What the client's transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = client = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        client.set_write_buffer_limits(high=_HIGH)
+        peer = client.get_extra_info("peername")
+        name = server_name(client.get_extra_info("ssl_object"))
+        self._guest = Guest(self._rim, self._door, str(peer[0]) if peer else "", name)
+        self._questions = Questions(self._rim, self._guest, self._say, self._start)
+        if not self._door.admit(self):
+            text = "more connections are open than limits.connections allows"
+            self._refuse(Refusal(503, "too-many-connections", text), commands.NOT_ALLOWED)
+            return
+        within = self._rim.rules.config.timeouts.head
+        self._timer = self._loop.call_later(within, self._late, f"no CONNECT came within {within:g} s (timeouts.head)")
+
+    def data_received(self, data: bytes) -> None:
+        broker = self._broker
+        if data[MARKED] == LOOKUP_MARK and broker is not None and self._from_client.is_between:
+            made = self._questions.ask_alike(data)
+            if made is not None:
+                broker.write(made)
+                return
+        try:
+            pieces = self._from_client.feed(data)
+            if broker is None:
+                self._introduce([data] if pieces is None else pieces)
+            elif pieces is None:
+                broker.write(data)
+            else:
+                self._client_says(pieces, broker)
+        except BadFrame as fault:
+            self._lied("client", fault)
+
+    def pause_writing(self) -> None:
+        if self._broker is not None and not self._broker.is_closing():
+            self._broker.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._broker is not None and not self._broker.is_closing():
+            self._broker.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._stop_timer()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._broker is not None:
+            self._broker.close()
+        self._questions.end()
+        self._door.let_go(self)
+
+    # Coming in: a client is joined to the first broker that answers its CONNECT.
+
+    def _introduce(self, pieces: Pieces) -> None:
+        """Take a client's CONNECT. Until a broker has answered it, another may have to be asked, so all else waits."""
+        if self._guest.introduction is not None:
+            self._early += pieces
+            if sum(map(_size, self._early)) > _EARLY and self._transport is not None:
+                self._transport.pause_reading()
+        elif pieces:
+            first, *self._early = pieces
+            if not isinstance(first, Frame) or first.type != commands.CONNECT:
+                raise BadFrame("the first command is not CONNECT")
+            self._stop_timer()
+            if self._transport is None or self._transport.is_closing():
+                return
+            snapshot = self._rim.snapshot
+            where = onward(first.command().connect, self._guest.entrance, snapshot)
+            trusts = snapshot.config.brokers.trust_original_principal
+            self._guest.introduction, frame = Introduction.of(first, trusts)
+            if where.refusal is not None:
+                self._refuse(where.refusal, commands.NOT_ALLOWED)
+            else:
+                self._start(self._join(where, frame, snapshot))
+
+    async def _join(self, where: Onward, frame: bytes, snapshot: Snapshot) -> None:
+        """Ask brokers to let the client in, one after the other, until one answers."""
+        timeouts = snapshot.config.timeouts
+        urls = list(self._rim.pool.in_turn(where.urls))[:_TRIES]
+        errors: list[UpstreamError] = []
+        for place, url in enumerate(urls):
+            is_last = place == len(urls) - 1
+            try:
+                talk = await self._greet(url, frame, timeouts.lookup if is_last else timeouts.connect, is_last)
+            except UpstreamError as error:
+                self._rim.pool.failed(url)
+                errors.append(error)
+                log.warning("%s: %s", url, error if is_last else f"{error}; asking the next broker")
+            else:
+                if errors:
+                    record = self._guest.other_record(snapshot, 200)
+                    record.upstream_errors = [error.code for error in errors]
+                    self._rim.tell(record)
+                self._rim.pool.succeeded(url)
+                self._take_over(talk)
+                return
+        refusal = Refusal(502, errors[-1].code, errors[-1].text)
+        self._refuse(refusal, commands.SERVICE_NOT_READY, [error.code for error in errors])
+
+    async def _greet(self, url: ServiceUrl, frame: bytes, within: float, is_last: bool) -> Talk:
+        """A connection to that broker, which has answered the client's CONNECT; raises UpstreamError."""
+        most = self._rim.rules.config.limits.command_bytes
+        talk = await self._rim.pool.dial(url, lambda: Talk(most))
+        try:
+            talk.say(frame)
+            answer = await talk.answer(within)
+            if not is_last and isinstance(answer, Frame) and answer.type == commands.ERROR:
+                error = answer.command().error
+                if error.error == commands.SERVICE_NOT_READY:
+                    raise ClosedEarly(f"the broker is not ready: {error.message.decode('utf-8', 'replace')}")
+        except BaseException:
+            talk.close()
+            raise
+        return talk
+
+    def _take_over(self, talk: Talk) -> None:
+        """Join the client to a broker that has answered, and pass on what either has said meanwhile."""
+        broker, client = talk.transport, self._transport
+        if client is None or client.is_closing():
+            talk.close()
+            return
+        if broker is None:  # it has answered and gone, as after an error
+            for piece in talk.heard:
+                client.write(piece.raw if isinstance(piece, Frame) else piece)
+            client.close()
+            return
+        broker.set_write_buffer_limits(high=_HIGH)
+        broker.set_protocol(_BrokerSide(self))
+        self._broker, self._from_broker = broker, talk.splitter
+        try:
+            self._broker_says(list(talk.heard), client)
+            if not self._connected:
+                within = self._rim.rules.config.timeouts.lookup
+                text = f"CONNECT led to no CONNECTED within {within:g} s (timeouts.lookup)"
+                self._timer = self._loop.call_later(within, self._late, text)
+            early, self._early = self._early, []
+            self._client_says(early, broker)
+        except BadFrame as fault:
+            self._lied("client or broker", fault)
+            return
+        client.resume_reading()
+
+    # From the client.
+
+    def _client_says(self, pieces: Pieces, broker: asyncio.Transport) -> None:
+        for piece in pieces:
+            if not isinstance(piece, Frame):
+                broker.write(piece)
+            elif piece.type == commands.LOOKUP:
+                if frame := self._questions.ask(piece):
+                    broker.write(frame)
+            elif piece.type == commands.PARTITION_METADATA:
+                broker.write(self._without_originals(piece))
+            elif piece.type == commands.AUTH_RESPONSE:
+                if self._connected and self._guest.introduction is not None:
+                    self._guest.introduction.renew(piece.command().auth_response.response)
+                broker.write(piece.raw)
+            else:
+                raise BadFrame("a second CONNECT")
+
+    def _without_originals(self, frame: Frame) -> bytes:
+        if self._rim.rules.config.brokers.trust_original_principal:
+            return frame.raw
+        command = frame.command()
+        changed = commands.clear_originals(command.partition_metadata)
+        return frame.with_command(command) if changed or not frame.is_plain else frame.raw
+
+    # From the broker.
+
+    def broker_data(self, data: bytes) -> None:
+        splitter, client = self._from_broker, self._transport
+        if client is None or splitter is None:
+            return
+        if data[MARKED] == ANSWER_MARK and splitter.is_between:
+            made = self._questions.answer_alike(data)
+            if made is not None:
+                client.write(made)
+                return
+        if self._later and splitter.left < len(data):
+            data = self._say_what_waits(data, splitter, client)
+        try:
+            pieces = splitter.feed(data)
+            if pieces is None:
+                client.write(data)
+            else:
+                self._broker_says(pieces, client)
+        except BadFrame as fault:
+            self._lied("broker", fault)
+
+    def _say_what_waits(self, data: bytes, splitter: Splitter, client: asyncio.Transport) -> bytes:
+        """Put our own frames where the one that was begun ends."""
+        left = splitter.left
+        splitter.feed(data[:left])
+        client.write(data[:left])
+        later, self._later = self._later, []
+        client.writelines(later)
+        return data[left:]
+
+    def _say(self, frame: bytes) -> None:
+        """Say something of our own, not in the midst of what a broker says."""
+        if self._transport is None:
+            return
+        if self._from_broker is not None and self._from_broker.left:
+            self._later.append(frame)
+        else:
+            self._transport.write(frame)
+        if self._draining:
+            self._loop.call_soon(self._leave_if_idle)
+
+    def _broker_says(self, pieces: Pieces, client: asyncio.Transport) -> None:
+        for piece in pieces:
+            if not isinstance(piece, Frame):
+                client.write(piece)
+            elif piece.type in commands.CARRIERS:
+                is_answer = piece.type == commands.LOOKUP_RESPONSE
+                if frame := self._questions.answer(piece) if is_answer else self._questions.tell(piece):
+                    client.write(frame)
+                if is_answer and self._draining:
+                    self._loop.call_soon(self._leave_if_idle)
+            else:
+                if piece.type == commands.CONNECTED:
+                    self._is_connected(piece)
+                elif piece.type == commands.AUTH_CHALLENGE and not self._connected and self._guest.introduction:
+                    self._guest.introduction.can_repeat = False  # what it is answered with is for this broker alone
+                client.write(piece.raw)
+
+    def _is_connected(self, frame: Frame) -> None:
+        self._connected = True
+        self._stop_timer()
+        size = frame.command().connected.max_message_size
+        if size > 0 and self._from_broker is not None:
+            self._from_client.allow_messages(size)
+            self._from_broker.allow_messages(size)
+
+    def broker_lost(self) -> None:
+        self._questions.fail()
+        if self._transport is not None:
+            self._transport.close()
+
+    def broker_pauses(self, is_full: bool) -> None:
+        client = self._transport
+        if client is None or client.is_closing():
+            return
+        if is_full:
+            client.pause_reading()
+        else:
+            client.resume_reading()
+
+    # Ends.
+
+    def _refuse(self, refusal: Refusal, code: int, errors: list[str] | None = None) -> None:
+        """Do not let the client in."""
+        record = self._guest.other_record(self._rim.snapshot, refusal.status)
+        record.upstream_errors = errors or []
+        self._rim.tell(record)
+        detail = f": {refusal.detail}" if refusal.detail else ""
+        log.warning("%s %s is not let in: %s%s", record.id, self._guest, refusal.text, detail)
+        self.leave(code, f"{refusal.code}: {refusal.text}")
+
+    def _late(self, text: str) -> None:
+        self._refuse(Refusal(408, "too-slow", text), commands.NOT_ALLOWED)
+
+    def _lied(self, who: str, fault: BadFrame) -> None:
+        """Nothing can be made of the bytes that follow, so that both connections end."""
+        log.warning("%s: its connection ends, as the %s sent what is no frame: %s", self._guest, who, fault)
+        record = self._guest.other_record(self._rim.snapshot, 400 if who == "client" else 502)
+        if who != "client":
+            record.upstream_errors.append("bad-answer")
+        self._rim.tell(record)
+        self.leave(commands.NOT_ALLOWED, f"bad-frame: {fault}")
+
+    def drain(self) -> None:
+        """Leave when there is nothing left to do here."""
+        self._draining = self._questions.is_closing = True
+        self._leave_if_idle()
+
+    def _leave_if_idle(self) -> None:
+        """A client that has neither producers nor consumers here loses nothing: it asks again, and elsewhere."""
+        if not self._questions.are_open and not self._from_client.noted:
+            self.leave(commands.SERVICE_NOT_READY, "shutting-down: this sidecar is shutting down")
+
+    def leave(self, code: int, text: str) -> None:
+        """End both connections; the client is told why, unless that would be in the midst of a frame."""
+        client = self._transport
+        if client is None or client.is_closing():
+            return
+        if self._from_broker is None or not self._from_broker.left:
+            client.write(commands.goodbye(code, text))
+        client.close()
+        if self._broker is not None:
+            self._broker.close()
+
+    def reset(self) -> None:
+        """End at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        """Do something in a task, which ends with the client."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("a fault of the proxy", exc_info=error)
+                self.reset()
+
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+
+
+class _BrokerSide(asyncio.Protocol):
+    """The broker's side."""
+
+    __slots__ = ("_session", "data_received")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.data_received = session.broker_data  # type: ignore[method-assign]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._session.broker_lost()
+
+    def pause_writing(self) -> None:
+        self._session.broker_pauses(True)
+
+    def resume_writing(self) -> None:
+        self._session.broker_pauses(False)
+
+
+def _size(piece: bytes | memoryview | Frame) -> int:
+    return len(piece.raw if isinstance(piece, Frame) else piece)

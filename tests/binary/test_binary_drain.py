@@ -1,0 +1,96 @@
+"""The end of a sidecar: who has nothing to lose goes at once, who has is told at the deadline."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playbooks import BROKER, CLIENT, HELLO, ScriptedBroker, Start
+from words import SERVICE_NOT_READY, connect, error, found, lookup, ping, producer, send
+
+GOODBYE = error(SERVICE_NOT_READY, "shutting-down: this sidecar is shutting down")
+LONG = 60
+
+
+async def test_who_only_looks_topics_up_leaves_at_once(start: Start) -> None:
+    stage = await start(drainSeconds=LONG)
+    await stage.play(*HELLO)
+    async with asyncio.timeout(5):
+        await stage.sidecar.stop()
+    await stage.play(CLIENT.hears(GOODBYE), CLIENT.is_left, BROKER.is_left)
+
+
+async def test_or_when_the_answer_is_there(start: Start, broker: ScriptedBroker) -> None:
+    stage = await start(drainSeconds=LONG)
+    await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")))
+    stopping = asyncio.create_task(stage.sidecar.stop())
+    await stage.play(
+        CLIENT.says(ping()),
+        BROKER.hears(ping()),
+        BROKER.says(found(1, broker.inner())),
+        CLIENT.hears(found(1, broker.outer(), broker.outer("pulsar+ssl"))),
+        CLIENT.hears(GOODBYE),
+        CLIENT.is_left,
+    )
+    async with asyncio.timeout(5):
+        await stopping
+
+
+async def test_who_has_not_said_who_it_is_leaves_at_once(start: Start) -> None:
+    stage = await start(drainSeconds=LONG)
+    await stage.connect()
+    await stage.play(CLIENT.says(connect()), BROKER.hears(connect()))
+    async with asyncio.timeout(5):
+        await stage.sidecar.stop()
+    await stage.play(CLIENT.hears(GOODBYE), CLIENT.is_left, BROKER.is_left)
+
+
+async def test_producers_and_consumers_stay_until_they_go(start: Start) -> None:
+    stage = await start(drainSeconds=LONG)
+    port = stage.port
+    await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
+    stopping = asyncio.create_task(stage.sidecar.stop())
+    await stage.play(CLIENT.says(send()), BROKER.hears(send()), BROKER.says(ping()), CLIENT.hears(ping()))
+    assert not stopping.done()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    stage.client.close()
+    async with asyncio.timeout(5):
+        await stopping
+
+
+async def test_or_until_the_deadline_and_hear_why(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    stage = await start(drainSeconds=0.05)
+    await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
+    await stage.sidecar.stop()
+    await stage.play(CLIENT.hears(GOODBYE), CLIENT.is_left, BROKER.is_left)
+    assert "external:pulsar://127.0.0.1:0: 1 connections end, as drainSeconds are over" in caplog.text
+
+
+async def test_nothing_is_said_in_the_midst_of_a_frame(start: Start) -> None:
+    stage = await start(drainSeconds=0.05)
+    await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()), BROKER.says(send(b"x" * 1000)[:500]))
+    assert await stage.client.take(500) == send(b"x" * 1000)[:500]
+    await stage.sidecar.stop()
+    await stage.play(CLIENT.is_left, BROKER.is_left)
+
+
+async def test_who_takes_nothing_does_not_hold_it_up(start: Start) -> None:
+    stage = await start(drainSeconds=0.05)
+    await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
+    stage.client.transport.pause_reading()
+    for _ in range(16):
+        stage.broker.say(send(bytes(1 << 20)))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        await stage.sidecar.stop()
+    await stage.broker.end()
+
+
+async def test_a_socket_that_is_named_no_more_is_drained(start: Start, tmp_path: Path) -> None:
+    from test_binary_reload import reloaded
+
+    stage = await start(bindAddresses=["external:pulsar://127.0.0.1:0", "partner:pulsar://localhost:0"])
+    await stage.connect(door=1)
+    await stage.play(*HELLO)
+    await reloaded(stage, bindAddresses=["external:pulsar://127.0.0.1:0"])
+    await stage.play(CLIENT.hears(GOODBYE), CLIENT.is_left)

@@ -1,0 +1,283 @@
+"""The short way of lookups: nobody can tell it from the long one."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Stage, Start
+from test_binary_reload import reloaded
+from words import (
+    LOOKUP,
+    METADATA_ERROR,
+    TOPIC,
+    command,
+    connect,
+    connected,
+    failed,
+    found,
+    lookup,
+    message,
+    ping,
+    redirect,
+)
+
+from proxy.binary.commands_pb2 import Command
+from proxy.binary.frames import BadFrame, Frame
+from proxy.binary.lane import join_answer, join_lookup, number_of, split_answer, split_lookup
+from proxy.observe.lines import line, origin
+from proxy.observe.records import Brief, Record
+
+ORIGIN = origin("pulsar", "sidecar")
+
+
+@pytest.fixture
+async def stage(start: Start) -> Stage:
+    return await start(ingresses=[{"name": "public", "listener": "external", "lookupProperties": {"rack": "a"}}])
+
+
+def overheard(stage: Stage) -> list[Record | Brief]:
+    """What is recorded from now on, by either way."""
+    rim, records = stage.sidecar._rim, stage.records
+    finish = rim.finish_alike
+
+    def overhear(record: Brief, *rest: Any) -> None:
+        records.append(record)
+        finish(record, *rest)
+
+    rim.finish_alike = overhear  # type: ignore[method-assign, assignment]
+    return records
+
+
+def told(record: Record | Brief) -> dict[str, Any]:
+    """An event, without what differs each time."""
+    import json
+
+    event = json.loads(line(record, ORIGIN))
+    for key in ("id", "time", "durationMs", "upstreamMs"):
+        assert event.pop(key)
+    return dict(event)
+
+
+async def ask(stage: Stage, broker: ScriptedBroker, number: int, **more: Any) -> None:
+    tagged = lookup(number, "external", properties=[("rack", "a")], **more)
+    await stage.play(
+        CLIENT.says(lookup(number, "", **more)),
+        BROKER.hears(tagged),
+        BROKER.says(found(number, broker.inner())),
+        CLIENT.hears(found(number, broker.outer(), broker.outer("pulsar+ssl"))),
+    )
+
+
+@pytest.mark.parametrize("topic", [TOPIC, "persistent://public/default/" + "x" * 300, "persistent://a/b/ö€"])
+async def test_the_next_ones_are_treated_as_the_first(stage: Stage, broker: ScriptedBroker, topic: str) -> None:
+    records = overheard(stage)
+    await stage.play(*HELLO)
+    for number in (1, 2, 127, 128, 300, 2**32, 2**63):
+        await ask(stage, broker, number, topic=topic)
+    assert [type(record) is Record for record in records] == [True, *[False] * 5, True]  # the last is unusually long
+    first, *others = (told(record) for record in records[:3])
+    assert others == [first, first]
+    assert stage.number("listener_hits_total", ingress="public", listener="external", rule="bind") == 7
+    assert stage.number("requests_total", kind="lookup", protocol="binary", code="200") == 7
+    assert stage.number("request_duration_seconds_count", kind="lookup", protocol="binary") == 7
+    assert stage.number("upstream_duration_seconds_count", kind="lookup", protocol="binary") == 7
+    assert stage.number("in_flight_requests", protocol="binary") == 0
+
+
+async def test_another_client_finds_the_way(stage: Stage, broker: ScriptedBroker) -> None:
+    records = overheard(stage)
+    await stage.play(*HELLO)
+    await ask(stage, broker, 1)
+    await stage.connect()
+    await stage.play(
+        CLIENT.says(connect(f1="Another-v2")),
+        BROKER.hears(connect(f1="Another-v2")),
+        BROKER.says(connected()),
+        CLIENT.hears(connected()),
+    )
+    await ask(stage, broker, 1)
+    assert isinstance(records[1], Brief)
+    assert [told(record)["userAgent"] for record in records] == ["Pulsar-Test-v1", "Another-v2"]
+
+
+ENDS: dict[str, bytes] = {
+    "a failure": failed(2, METADATA_ERROR, "later"),
+    "an answer of another form": found(2, kind=1),
+}
+
+
+@pytest.mark.parametrize("answer", ENDS.values(), ids=ENDS)
+async def test_another_answer_goes_the_long_way(stage: Stage, broker: ScriptedBroker, answer: bytes) -> None:
+    records = overheard(stage)
+    await stage.play(*HELLO)
+    await ask(stage, broker, 1)
+    tagged = lookup(2, "external", properties=[("rack", "a")])
+    await stage.play(CLIENT.says(lookup(2, "")), BROKER.hears(tagged), BROKER.says(answer), CLIENT.hears(answer))
+    assert isinstance(records[1], Record)
+    assert told(records[1])["topic"] == TOPIC
+    assert stage.number("in_flight_requests", protocol="binary") == 0
+
+
+async def test_a_redirect_does(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+    stage = await start(redirects={"lookup": "follow"})
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(found(1, broker.inner())),
+        CLIENT.hears(found(1, broker.outer(), broker.outer("pulsar+ssl"))),
+        CLIENT.says(lookup(2)),
+        BROKER.hears(lookup(2, "external")),
+        BROKER.says(redirect(2, other.inner())),
+        OTHER.hears(connect()),
+        OTHER.says(connected()),
+        OTHER.hears(lookup(2, "external", authoritative=True)),
+        OTHER.says(found(2, other.inner())),
+        CLIENT.hears(found(2, other.outer(), other.outer("pulsar+ssl"))),
+    )
+    assert [event["hops"] for event in stage.events] == [0, 1]
+
+
+async def test_who_is_left_alone_is_recorded_too(stage: Stage, broker: ScriptedBroker) -> None:
+    """A broker that goes, a client that goes, and one that is not answered."""
+    await stage.play(*HELLO)
+    await ask(stage, broker, 1)
+    tagged = lookup(2, "external", properties=[("rack", "a")])
+    await stage.play(CLIENT.says(lookup(2, "")), BROKER.hears(tagged), BROKER.leaves, CLIENT.is_left)
+    assert stage.events[-1]["status"] == 502
+    await stage.connect()
+    await stage.play(*HELLO, CLIENT.says(lookup(2, "")), BROKER.hears(tagged), CLIENT.leaves, BROKER.is_left)
+    assert stage.events[-1]["status"] == 499
+    assert stage.number("in_flight_requests", protocol="binary") == 0
+
+
+async def test_the_same_id_twice(stage: Stage, broker: ScriptedBroker) -> None:
+    await stage.play(*HELLO)
+    await ask(stage, broker, 1)
+    tagged = lookup(2, "external", properties=[("rack", "a")])
+    answer = found(2, broker.outer(), broker.outer("pulsar+ssl"))
+    await stage.play(
+        CLIENT.says(lookup(2, "")),
+        BROKER.hears(tagged),
+        CLIENT.says(lookup(2, "")),
+        BROKER.hears(tagged),
+        BROKER.says(found(2, broker.inner())),
+        CLIENT.hears(answer),
+        BROKER.says(found(2, broker.inner())),
+        CLIENT.hears(answer),
+    )
+    assert stage.number("in_flight_requests", protocol="binary") == 0
+
+
+async def test_no_answer_in_time(start: Start, broker: ScriptedBroker) -> None:
+    stage = await start(timeouts={"lookup": 0.1})
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(found(1, broker.inner())),
+        CLIENT.hears(found(1, broker.outer(), broker.outer("pulsar+ssl"))),
+        CLIENT.says(lookup(2)),
+        BROKER.hears(lookup(2, "external")),
+        CLIENT.hears(failed(2, METADATA_ERROR, "broker-timeout: the broker gave no answer in time")),
+    )
+    assert stage.number("in_flight_requests", protocol="binary") == 0
+
+
+async def test_new_rules_are_another_way(stage: Stage, broker: ScriptedBroker) -> None:
+    """What was asked before them keeps those it began with."""
+    await stage.play(*HELLO)
+    await ask(stage, broker, 1)
+    await stage.play(CLIENT.says(lookup(2, "")), BROKER.hears(lookup(2, "external", properties=[("rack", "a")])))
+    await reloaded(stage, bindAddresses=["partner:pulsar://127.0.0.1:0"])
+    partner = broker.outer("pulsar", "partner"), broker.outer("pulsar+ssl", "partner")
+    await stage.play(
+        CLIENT.says(lookup(3, "")),
+        BROKER.hears(lookup(3, "partner")),
+        BROKER.says(found(2, broker.inner())),
+        CLIENT.hears(found(2, broker.outer(), broker.outer("pulsar+ssl"))),
+        BROKER.says(found(3, broker.inner())),
+        CLIENT.hears(found(3, *partner)),
+    )
+
+
+async def test_at_the_end_it_is_left(stage: Stage, broker: ScriptedBroker) -> None:
+    await stage.play(*HELLO)
+    await ask(stage, broker, 1)
+    await stage.play(CLIENT.says(lookup(2, "")), BROKER.hears(lookup(2, "external", properties=[("rack", "a")])))
+    stopping = asyncio.create_task(stage.sidecar.stop())
+    await stage.play(
+        CLIENT.says(ping()),
+        BROKER.hears(ping()),
+        BROKER.says(found(2, broker.inner())),
+        CLIENT.hears(found(2, broker.outer(), broker.outer("pulsar+ssl"))),
+    )
+    await stopping
+
+
+async def test_a_topic_that_is_said_twice_is_not_alike(stage: Stage, broker: ScriptedBroker) -> None:
+    """The last counts, so that the first would stand for something that was not asked."""
+    records = overheard(stage)
+    await stage.play(*HELLO)
+    for number in (1, 2):
+        twice = message(f1=TOPIC, f2=number, f3=False) + message(f1="persistent://public/default/hidden")
+        stage.client.say(command(LOOKUP, twice))
+        assert b"hidden" in await stage.broker.hear()
+        stage.broker.say(found(number, broker.inner()))
+        await stage.client.hear()
+    assert [told(record)["topic"] for record in records] == ["persistent://public/default/hidden"] * 2
+
+
+async def test_many_at_once_in_any_order(stage: Stage, broker: ScriptedBroker) -> None:
+    await stage.play(*HELLO)
+    await ask(stage, broker, 1)
+    numbers = list(range(2, 60))
+    for number in numbers:
+        stage.client.say(lookup(number, ""))
+        assert await stage.broker.hear() == lookup(number, "external", properties=[("rack", "a")])
+    random.Random(7).shuffle(numbers)
+    for number in numbers:
+        stage.broker.say(found(number, broker.inner()))
+        assert await stage.client.hear() == found(number, broker.outer(), broker.outer("pulsar+ssl"))
+
+
+@given(st.binary(max_size=300), st.integers(0, 2**64 - 1), st.binary(max_size=200))
+def test_what_is_taken_apart_is_what_a_parser_finds(topic: bytes, number: int, tail: bytes) -> None:
+    data = join_lookup(message(f1=topic, f2=number), tail)
+    assert data == command(LOOKUP, message(f1=topic, f2=number) + tail)
+    parts = split_lookup(data)
+    if number >= 2**63:
+        assert parts is None
+        return
+    assert parts is not None
+    assert parts[1:] == (topic, number_of(number), tail)
+    assert join_lookup(parts[0], tail) == data
+
+
+@given(st.binary(min_size=1, max_size=120), st.integers(0, 2**40), st.booleans())
+def test_so_it_is_for_answers(url: bytes, number: int, through: bool) -> None:
+    data = found(number, url.decode("latin-1").encode().decode(), through=through)
+    parts = split_answer(data)
+    if parts is None:
+        assert len(url.decode("latin-1").encode()) > 127
+        return
+    assert parts[1] == number_of(number)
+    assert join_answer(*parts) == data
+
+
+@given(st.binary(max_size=60))
+def test_no_bytes_mean_one_thing_here_and_another_there(body: bytes) -> None:
+    data = join_lookup(body, b"")
+    parts = split_lookup(data)
+    if parts is None:
+        return
+    try:
+        parsed = Frame(LOOKUP, data).command().lookup
+    except BadFrame:
+        return  # nor would the long way have taught it
+    rest = Command.FromString(message(f1=LOOKUP, f23=parts[3])).lookup
+    if not rest.HasField("topic") and not rest.HasField("request_id"):
+        assert (parsed.topic, number_of(parsed.request_id)) == parts[1:3]

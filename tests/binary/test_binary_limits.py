@@ -1,0 +1,183 @@
+"""What one client can cost, and what becomes of those who lie."""
+
+import pytest
+from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Start
+from words import (
+    METADATA_ERROR,
+    NOT_ALLOWED,
+    TOO_MANY_REQUESTS,
+    connect,
+    connected,
+    error,
+    failed,
+    found,
+    lookup,
+    ping,
+    redirect,
+    send,
+)
+
+
+async def test_connections(start: Start) -> None:
+    stage = await start(limits={"connections": 1})
+    await stage.play(*HELLO)
+    text = "too-many-connections: more connections are open than limits.connections allows"
+    first = stage.client
+    await stage.connect()
+    await stage.play(CLIENT.hears(error(NOT_ALLOWED, text)), CLIENT.is_left)
+    first.close()
+    await stage.brokers["broker"].wires[0].end()
+    await stage.connect()
+    await stage.play(*HELLO)
+
+
+async def test_the_time_to_say_who_one_is(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    stage = await start(timeouts={"head": 0.05})
+    text = "too-slow: no CONNECT came within 0.05 s (timeouts.head)"
+    await stage.connect()
+    await stage.play(CLIENT.says(connect()[:9]), CLIENT.hears(error(NOT_ALLOWED, text)), CLIENT.is_left)
+    assert stage.number("requests_total", protocol="binary", code="408") == 1
+    assert "no CONNECT came within 0.05 s" in caplog.text
+
+
+async def test_lookups_at_a_time(start: Start) -> None:
+    stage = await start(limits={"inFlight": 1})
+    text = "overloaded: more lookups are under way than limits.inFlight allows"
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1) + lookup(2)),
+        BROKER.hears(lookup(1, "external")),
+        CLIENT.hears(failed(2, TOO_MANY_REQUESTS, text)),
+        BROKER.says(found(1)),
+        CLIENT.hears(found(1)),
+        CLIENT.says(lookup(3)),
+        BROKER.hears(lookup(3, "external")),
+    )
+    assert stage.number("listener_misses_total", reason="overloaded", protocol="binary") == 1
+
+
+async def test_the_size_of_a_command(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    stage = await start(limits={"commandBytes": 200})
+    await stage.play(*HELLO, CLIENT.says(send(b"x" * 1000)), BROKER.hears(send(b"x" * 1000)))
+    large = lookup(1, topic="persistent://public/default/" + "x" * 300)
+    text = f"a command of type 23 has {len(large) - 8} bytes; limits.commandBytes allows 200"
+    await stage.play(
+        CLIENT.says(large), CLIENT.hears(error(NOT_ALLOWED, f"bad-frame: {text}")), CLIENT.is_left, BROKER.is_left
+    )
+    assert f"the client sent what is no frame: {text}" in caplog.text
+
+
+async def test_an_answer_in_time(start: Start, other: ScriptedBroker) -> None:
+    """A broker that does not answer, and a second one that a redirect led to."""
+    stage = await start(timeouts={"lookup": 0.1}, redirects={"lookup": "follow"})
+    text = "broker-timeout: the broker gave no answer in time"
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        CLIENT.hears(failed(1, METADATA_ERROR, text)),
+        CLIENT.says(lookup(2)),
+        BROKER.hears(lookup(2, "external")),
+        BROKER.says(redirect(2, other.inner())),
+        OTHER.hears(connect()),
+        OTHER.says(connected()),
+        OTHER.hears(lookup(2, "external", authoritative=True)),
+        CLIENT.hears(failed(2, METADATA_ERROR, text)),
+        OTHER.is_left,
+        CLIENT.says(ping()),
+        BROKER.hears(ping()),
+    )
+    assert stage.number("requests_total", kind="lookup", protocol="binary", code="504") == 2
+    assert stage.number("in_flight_requests", protocol="binary") == 0
+
+
+LIES = {
+    "a command larger than its frame": b"\x00\x00\x00\x06\x00\x00\x00\x07\x08\x12",
+    "a frame of four gigabytes": b"\xff\xff\xff\xff\x00\x00\x00\x05\x08\x12",
+    "HTTP": b"GET / HTTP/1.1\r\nHost: pulsar.example.com\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+@pytest.mark.parametrize("is_late", [False, True], ids=["at once", "later"])
+async def test_clients_that_lie(start: Start, lie: bytes, is_late: bool, caplog: pytest.LogCaptureFixture) -> None:
+    stage = await start()
+    await stage.connect()
+    if is_late:
+        await stage.play(*HELLO, CLIENT.says(ping()), BROKER.hears(ping()))
+    stage.client.say(lie)
+    assert b"bad-frame: a frame" in await stage.client.end()
+    if is_late:
+        assert await stage.broker.end() == b""
+    assert "its connection ends, as the client sent what is no frame: a frame" in caplog.text
+    assert stage.number("requests_total", protocol="binary", code="400") == 1
+
+
+async def test_a_broker_that_lies(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    stage = await start()
+    await stage.play(*HELLO, BROKER.says(LIES["HTTP"]))
+    assert b"bad-frame" in await stage.client.end()
+    assert "as the broker sent what is no frame" in caplog.text
+    assert stage.number("upstream_errors_total", reason="bad-answer") == 1
+
+
+async def test_what_answers_is_no_broker(start: Start) -> None:
+    stage = await start()
+    client = await stage.connect()
+    client.say(connect())
+    wire = await stage.brokers["broker"].accept()
+    wire.say(LIES["HTTP"])
+    assert b"bad-answer" in await client.hear()
+
+
+async def test_messages_of_the_size_that_the_broker_names(start: Start) -> None:
+    stage = await start()
+    await stage.play(
+        CLIENT.says(connect()),
+        BROKER.hears(connect()),
+        BROKER.says(connected(1000)),
+        CLIENT.hears(connected(1000)),
+        CLIENT.says(send(b"x" * 10_000)),
+        BROKER.hears(send(b"x" * 10_000)),
+        CLIENT.says(send(b"x" * 20_000)),
+    )
+    assert b"bad-frame: a frame says that it has" in await stage.client.end()
+
+
+async def test_a_client_that_leaves_while_brokers_are_asked(
+    start: Start, broker: ScriptedBroker, other: ScriptedBroker
+) -> None:
+    stage = await start(redirects={"lookup": "follow"})
+    client = await stage.connect()
+    client.say(connect())
+    wire = await broker.accept()
+    await wire.hear()
+    client.abort()
+    await wire.end()
+    await stage.connect()
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        OTHER.hears(connect()),
+        CLIENT.leaves,
+        OTHER.is_left,
+        BROKER.is_left,
+    )
+    assert stage.number("in_flight_requests", protocol="binary") == 0
+    assert stage.number("requests_total", kind="lookup", protocol="binary", code="499") == 1
+
+
+async def test_one_request_id_twice(start: Start) -> None:
+    stage = await start()
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1) + lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(found(1) + found(1)),
+        CLIENT.hears(found(1)),
+        CLIENT.hears(found(1)),
+    )
+    assert stage.number("in_flight_requests", protocol="binary") == 0

@@ -1,0 +1,264 @@
+"""Lookups over the binary protocol: tagged with their listener, answered with addresses on it, or refused."""
+
+import pytest
+from playbooks import BROKER, CLIENT, HELLO, ScriptedBroker, Start
+from words import (
+    LOOKUP,
+    NOT_ALLOWED,
+    PARTITIONS,
+    SERVICE_NOT_READY,
+    TOPIC,
+    command,
+    connect,
+    connected,
+    failed,
+    found,
+    lookup,
+    message,
+    ping,
+    pong,
+)
+
+
+async def test_a_lookup_is_tagged_and_its_answer_put_on_the_listener(start: Start, broker: ScriptedBroker) -> None:
+    stage = await start()
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(7)),
+        BROKER.hears(lookup(7, "external")),
+        BROKER.says(found(7, broker.inner())),
+        CLIENT.hears(found(7, broker.outer(), broker.outer("pulsar+ssl"))),
+    )
+    assert stage.number("listener_hits_total", listener="external", rule="bind", protocol="binary") == 1
+    assert stage.number("requests_total", kind="lookup", protocol="binary", code="200") == 1
+    assert stage.number("in_flight_requests", protocol="binary") == 0
+    assert stage.number("connections", protocol="binary") == 1
+    (event,) = stage.events
+    assert {key: event[key] for key in ("protocol", "kind", "scheme", "listener", "rule", "hit", "status")} == {
+        "protocol": "binary",
+        "kind": "lookup",
+        "scheme": "pulsar",
+        "listener": "external",
+        "rule": "bind",
+        "hit": True,
+        "status": 200,
+    }
+    assert {key: event[key] for key in ("tenant", "namespace", "topic", "broker", "bind", "userAgent", "method")} == {
+        "tenant": "public",
+        "namespace": "default",
+        "topic": TOPIC,
+        "broker": "broker-0.pulsar.svc.cluster.local",
+        "bind": "127.0.0.1:0",
+        "userAgent": "Pulsar-Test-v1",
+        "method": None,
+    }
+    assert (event["serverName"], event["host"], event["clientClass"], event["leak"]) == (None, None, "loopback", None)
+    assert event["requestBytes"] == len(lookup(7))
+    assert event["durationMs"] >= event["upstreamMs"] > 0
+
+
+@pytest.mark.parametrize("sent", [None, "", "  "], ids=["absent", "empty, as Go and C++ send it", "blank"])
+async def test_no_name_is_no_name(start: Start, broker: ScriptedBroker, sent: str | None) -> None:
+    stage = await start()
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1, sent)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(found(1, broker.outer(), broker.outer("pulsar+ssl"))),
+        CLIENT.hears(found(1, broker.outer(), broker.outer("pulsar+ssl"))),
+    )
+    assert stage.number("listener_hits_total", rule="bind") == 1
+    assert stage.events[0]["clientNamed"] is None
+
+
+async def test_a_name_of_the_clients_own_is_honoured(start: Start, broker: ScriptedBroker) -> None:
+    stage = await start()
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1, "partner")),
+        BROKER.hears(lookup(1, "partner")),
+        BROKER.says(found(1, broker.inner())),
+        CLIENT.hears(found(1, broker.outer("pulsar", "partner"), broker.outer("pulsar+ssl", "partner"))),
+    )
+    assert stage.number("listener_hits_total", listener="partner", rule="header", protocol="binary") == 1
+    assert (stage.events[0]["clientNamed"], stage.events[0]["clientNamedBy"]) == ("partner", "header")
+
+
+REFUSED = {
+    "unknown": ("nobody", {}, 400, "unknown-listener: no broker has a listener 'nobody'; known are external, partner"),
+    "internal": ("internal", {}, 403, "not-allowed: listener 'internal' may not be named through this door"),
+    "outside the ingress's list": (
+        "partner",
+        {"ingresses": [{"name": "public", "listener": "external", "allowedListeners": ["external"]}]},
+        403,
+        "not-allowed: listener 'partner' may not be named through ingress 'public'; allowed are external",
+    ),
+    "none may be named": (
+        "partner",
+        {"clientListenerName": "reject"},
+        400,
+        "client-named: clients may not name a listener here",
+    ),
+    "lookups are not exposed": (
+        None,
+        {"ingresses": [{"name": "public", "listener": "external", "expose": ["admin"]}]},
+        403,
+        "not-exposed: ingress 'public' exposes only admin",
+    ),
+    "no rule": (
+        None,
+        {"bindAddresses": ["pulsar://127.0.0.1:0"], "miss": "reject"},
+        400,
+        "no-rule: no rule says which listener this lookup is for: its host is of no ingress",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "keys", "status", "text"), REFUSED.values(), ids=REFUSED)
+async def test_refusals_answer_the_lookup_and_leave_the_connection_as_it_is(
+    start: Start, name: str | None, keys: dict[str, object], status: int, text: str
+) -> None:
+    stage = await start(**keys)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(5, name)),
+        CLIENT.hears(failed(5, NOT_ALLOWED, text)),
+        CLIENT.says(ping()),
+        BROKER.hears(ping()),
+        BROKER.says(pong()),
+        CLIENT.hears(pong()),
+    )
+    assert stage.number("listener_misses_total", reason=text.partition(":")[0], protocol="binary") == 1
+    assert stage.number("requests_total", kind="lookup", protocol="binary", code=str(status)) == 1
+    assert stage.events[0]["missReason"] == text.partition(":")[0]
+
+
+async def test_a_name_that_is_ignored(start: Start, broker: ScriptedBroker) -> None:
+    stage = await start(clientListenerName="ignore")
+    await stage.play(*HELLO, CLIENT.says(lookup(1, "partner")), BROKER.hears(lookup(1, "external")))
+
+
+async def test_a_miss_goes_on_as_it_is(start: Start, broker: ScriptedBroker) -> None:
+    stage = await start(bindAddresses=["pulsar://127.0.0.1:0"])
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1)),
+        BROKER.says(found(1, broker.inner())),
+        CLIENT.hears(found(1, broker.inner())),
+    )
+    assert stage.number("listener_misses_total", reason="no-rule", protocol="binary") == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "part"),
+    [
+        ("the broker do not have external listener", "the broker do not have external listener"),
+        (
+            "The broker 'b:8080' does not have 'external' listener configured.",
+            "does not have 'external' listener configured",
+        ),
+    ],
+    ids=["4.x", "5.x"],
+)
+async def test_a_broker_that_lacks_the_listener_does_not_end_the_connection(start: Start, said: str, part: str) -> None:
+    """It says ServiceNotReady, on which clients drop their connection and come again, and again."""
+    stage = await start()
+    text = "broker-lacks-listener: the broker does not have the listener 'external' in its advertisedListeners"
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(failed(1, SERVICE_NOT_READY, said)),
+        CLIENT.hears(failed(1, NOT_ALLOWED, f"{text} ({part})")),
+    )
+    assert stage.number("listener_misses_total", reason="broker-lacks-listener", protocol="binary") == 1
+
+
+@pytest.mark.parametrize(("code", "status"), [(1, 500), (4, 403), (6, 503), (11, 404), (14, 429)])
+async def test_other_failures_are_the_brokers_own(start: Start, code: int, status: int) -> None:
+    stage = await start()
+    answer = failed(1, code, "no")
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(answer),
+        CLIENT.hears(answer),
+    )
+    assert stage.number("requests_total", kind="lookup", protocol="binary", code=str(status)) == 1
+    assert stage.number("listener_hits_total", protocol="binary") == 1
+
+
+PROPERTIES = {
+    "added": ({"rack": "a"}, False, [], [("rack", "a")]),
+    "before the client's others": ({"rack": "a"}, False, [("zone", "z")], [("rack", "a"), ("zone", "z")]),
+    "giving way": ({"rack": "a", "row": "1"}, False, [("rack", "b")], [("row", "1"), ("rack", "b")]),
+    "overriding": ({"rack": "a"}, True, [("rack", "b"), ("zone", "z")], [("zone", "z"), ("rack", "a")]),
+}
+
+
+@pytest.mark.parametrize(("ours", "override", "theirs", "expected"), PROPERTIES.values(), ids=PROPERTIES)
+async def test_lookup_properties(
+    start: Start,
+    ours: dict[str, str],
+    override: bool,
+    theirs: list[tuple[str, str]],
+    expected: list[tuple[str, str]],
+) -> None:
+    door = {"name": "public", "listener": "external", "lookupProperties": ours, "overrideLookupProperties": override}
+    stage = await start(ingresses=[door])
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1, properties=theirs)),
+        BROKER.hears(lookup(1, "external", properties=expected)),
+    )
+
+
+async def test_what_only_a_trusted_proxy_may_say_is_taken_out(start: Start) -> None:
+    stage = await start()
+    await stage.play(
+        CLIENT.says(connect(f7="admin", f8="secret", f9="token")),
+        BROKER.hears(connect()),
+        BROKER.says(connected()),
+        CLIENT.hears(connected()),
+        CLIENT.says(lookup(1, "external", f4="admin", f5="secret", f6="token")),
+        BROKER.hears(lookup(1, "external")),
+    )
+
+
+async def test_unless_it_is_trusted(start: Start, broker: ScriptedBroker) -> None:
+    stage = await start(brokers={"brokerServiceUrl": [broker.url], "trustOriginalPrincipal": True})
+    said = connect(f7="admin", f8="secret", f9="token")
+    asked = lookup(1, "external", f4="admin", f5="secret", f6="token")
+    await stage.play(
+        CLIENT.says(said),
+        BROKER.hears(said),
+        BROKER.says(connected()),
+        CLIENT.hears(connected()),
+        CLIENT.says(asked),
+        BROKER.hears(asked),
+    )
+
+
+async def test_fields_of_a_later_version_survive(start: Start) -> None:
+    """At the end of their message, where protobuf puts what it does not know."""
+    stage = await start()
+    asked = message(f1=TOPIC, f2=1, f3=False, f7="external", f99="new")
+    await stage.play(
+        *HELLO,
+        CLIENT.says(command(LOOKUP, message(f1=TOPIC, f2=1, f3=False, f99="new"))),
+        BROKER.hears(command(LOOKUP, asked)),
+    )
+
+
+async def test_partitions_are_asked_for_in_the_clients_own_name(start: Start) -> None:
+    stage = await start()
+    asked = command(PARTITIONS, message(f1=TOPIC, f2=3, f6=True))
+    await stage.play(
+        *HELLO,
+        CLIENT.says(asked),
+        BROKER.hears(asked),
+        CLIENT.says(command(PARTITIONS, message(f1=TOPIC, f2=3, f3="admin", f4="secret", f5="token", f6=True))),
+        BROKER.hears(asked),
+    )

@@ -1,0 +1,237 @@
+"""Answers that name the broker to ask next: rewritten, or followed by the sidecar in the client's own name."""
+
+import pytest
+from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Start
+from words import (
+    AUTH_CHALLENGE,
+    AUTH_RESPONSE,
+    METADATA_ERROR,
+    SERVICE_NOT_READY,
+    command,
+    connect,
+    connected,
+    error,
+    failed,
+    found,
+    lookup,
+    message,
+    redirect,
+)
+
+FOLLOW = {"lookup": "follow"}
+
+
+async def test_a_redirect_is_rewritten(start: Start, other: ScriptedBroker) -> None:
+    stage = await start()
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        CLIENT.hears(redirect(1, other.outer(), other.outer("pulsar+ssl"))),
+    )
+    assert stage.number("redirects_total", listener="external", kind="lookup", action="rewritten") == 1
+    event = stage.events[0]
+    assert (event["status"], event["redirectAction"], event["hops"]) == (307, "rewritten", 0)
+    assert (event["redirectFrom"], event["redirectTo"]) == (other.inner(), other.outer())
+
+
+async def test_one_that_is_on_the_listener_is_kept(start: Start, other: ScriptedBroker) -> None:
+    stage = await start()
+    kept = redirect(1, other.outer(), other.outer("pulsar+ssl"))
+    await stage.play(
+        *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")), BROKER.says(kept), CLIENT.hears(kept)
+    )
+    assert stage.number("redirects_total", action="kept") == 1
+
+
+async def test_one_that_passes_is_a_leak(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(redirects={"lookup": "pass"})
+    passed = redirect(1, other.inner())
+    await stage.play(
+        *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")), BROKER.says(passed), CLIENT.hears(passed)
+    )
+    assert stage.number("redirects_total", action="passed") == 1
+    assert stage.number("leaks_total", listener="external", where="binary", action="passed") == 1
+
+
+async def test_an_inner_name_that_nobody_knows_is_refused(start: Start) -> None:
+    stage = await start()
+    text = "unknown-authority: a broker redirects to a name that neither advertisedListeners nor redirects.peers has"
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, "pulsar://nobody.pulsar.svc.cluster.local:6650")),
+        CLIENT.hears(failed(1, METADATA_ERROR, text)),
+    )
+    assert stage.number("unmapped_redirects_total", listener="external") == 1
+    assert stage.events[0]["redirectTo"] is None
+
+
+async def test_a_redirect_is_followed_in_the_clients_own_name(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(redirects=FOLLOW)
+    token = connect(method="token", data=b"secret")
+    await stage.play(
+        CLIENT.says(token),
+        BROKER.hears(token),
+        BROKER.says(connected()),
+        CLIENT.hears(connected()),
+        CLIENT.says(lookup(9, properties=[("rack", "a")])),
+        BROKER.hears(lookup(9, "external", properties=[("rack", "a")])),
+        BROKER.says(redirect(9, other.inner(), authoritative=True)),
+        OTHER.hears(token),
+        OTHER.says(connected()),
+        OTHER.hears(lookup(9, "external", authoritative=True, properties=[("rack", "a")])),
+        OTHER.says(found(9, other.inner())),
+        CLIENT.hears(found(9, other.outer(), other.outer("pulsar+ssl"))),
+        OTHER.is_left,
+    )
+    assert stage.number("redirects_total", action="followed") == 1
+    event = stage.events[0]
+    assert (event["status"], event["hops"], event["redirectTo"]) == (200, 1, other.url)
+    assert event["broker"] == "broker-1.pulsar.svc.cluster.local"
+
+
+async def test_a_token_that_was_renewed_is_the_one_that_is_shown(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(redirects=FOLLOW)
+    challenge = command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="token", f2="PulsarAuthRefresh"), f3=21))
+    renewed = command(AUTH_RESPONSE, message(f1="c", f2=message(f1="token", f2="new"), f3=21))
+    await stage.play(
+        CLIENT.says(connect(method="token", data=b"old")),
+        BROKER.hears(connect(method="token", data=b"old")),
+        BROKER.says(connected()),
+        CLIENT.hears(connected()),
+        BROKER.says(challenge),
+        CLIENT.hears(challenge),
+        CLIENT.says(renewed),
+        BROKER.hears(renewed),
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        OTHER.hears(connect(method="token", data=b"new")),
+    )
+
+
+async def test_what_cannot_be_repeated_is_rewritten(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(redirects=FOLLOW)
+    await stage.play(
+        CLIENT.says(connect(method="sasl")),
+        BROKER.hears(connect(method="sasl")),
+        BROKER.says(connected()),
+        CLIENT.hears(connected()),
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        CLIENT.hears(redirect(1, other.outer(), other.outer("pulsar+ssl"))),
+    )
+    assert other.wires == []
+
+
+async def test_and_so_is_what_turns_out_to_be(start: Start, other: ScriptedBroker) -> None:
+    """A broker that wants proof of its own is told nothing more, and the client goes there itself."""
+    stage = await start(redirects=FOLLOW)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        OTHER.hears(connect()),
+        OTHER.says(command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="x", f2="prove it")))),
+        OTHER.is_left,
+        CLIENT.hears(redirect(1, other.outer(), other.outer("pulsar+ssl"))),
+    )
+    assert stage.events[0]["redirectAction"] == "rewritten"
+    assert stage.number("redirects_total", action="followed") == 0
+
+
+async def test_a_circle_ends(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+    stage = await start(redirects=FOLLOW)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        OTHER.hears(connect()),
+        OTHER.says(connected()),
+        OTHER.hears(lookup(1, "external", authoritative=True)),
+        OTHER.says(redirect(1, other.inner())),
+        CLIENT.hears(failed(1, METADATA_ERROR, "redirect-loop: brokers redirect in a circle")),
+    )
+
+
+async def test_a_chain_has_an_end(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+    stage = await start(redirects={**FOLLOW, "maxHops": 1})
+    text = "too-many-redirects: more than 1 redirects (redirects.maxHops)"
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        OTHER.hears(connect()),
+        OTHER.says(connected()),
+        OTHER.hears(lookup(1, "external", authoritative=True)),
+        OTHER.says(redirect(1, broker.inner(), authoritative=False)),
+        CLIENT.hears(failed(1, METADATA_ERROR, text)),
+    )
+
+
+async def test_the_broker_that_was_redirected_to_is_gone(start: Start, other: ScriptedBroker) -> None:
+    other.refuse()
+    stage = await start(redirects=FOLLOW)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        CLIENT.hears(failed(1, METADATA_ERROR, "broker-unreachable: no connection to a broker could be made")),
+    )
+    assert stage.number("upstream_errors_total", reason="broker-unreachable") == 1
+    assert stage.events[0]["status"] == 502
+
+
+async def test_or_does_not_let_the_client_in(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(redirects=FOLLOW)
+    text = "broker-rejected: the broker that was redirected to does not accept the client"
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        OTHER.hears(connect()),
+        OTHER.says(error(SERVICE_NOT_READY, "starting")),
+        CLIENT.hears(failed(1, METADATA_ERROR, text)),
+    )
+
+
+async def test_others_are_served_meanwhile(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+    stage = await start(redirects=FOLLOW)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1) + lookup(2)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.hears(lookup(2, "external")),
+        BROKER.says(redirect(1, other.inner()) + found(2, broker.inner())),
+        CLIENT.hears(found(2, broker.outer(), broker.outer("pulsar+ssl"))),
+        OTHER.hears(connect()),
+        OTHER.says(connected()),
+        OTHER.hears(lookup(1, "external", authoritative=True)),
+        OTHER.says(found(1, other.inner())),
+        CLIENT.hears(found(1, other.outer(), other.outer("pulsar+ssl"))),
+    )
+
+
+@pytest.mark.parametrize("leaks", ["rewrite", "block"])
+async def test_a_miss_is_redirected_as_the_broker_says(start: Start, other: ScriptedBroker, leaks: str) -> None:
+    stage = await start(bindAddresses=["pulsar://127.0.0.1:0"], redirects=FOLLOW, leaks=leaks)
+    passed = redirect(1, other.inner())
+    await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1)), BROKER.says(passed), CLIENT.hears(passed))
+
+
+async def test_who_only_observes_changes_no_redirect(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(leaks="observe", redirects=FOLLOW)
+    passed = redirect(1, other.inner())
+    await stage.play(
+        *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")), BROKER.says(passed), CLIENT.hears(passed)
+    )
+    assert stage.number("leaks_total", where="binary", action="passed") == 1

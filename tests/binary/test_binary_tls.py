@@ -1,0 +1,131 @@
+"""TLS to clients, with the listener by server name, and TLS to brokers."""
+
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Stage, Start
+from words import connect, connected, found, lookup
+
+HOST = "pulsar.external.example"
+DOORS = [
+    {"name": "public", "hosts": [HOST, "*.external.example"], "listener": "external"},
+    {"name": "partners", "hosts": ["*.partner.example"], "listener": "partner"},
+]
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+def trust(ca: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    ca.configure_trust(context)
+    return context
+
+
+@pytest.fixture
+def tls(ca: trustme.CA, tmp_path: Path) -> dict[str, str]:
+    leaf = ca.issue_cert("*.external.example", "*.partner.example", "127.0.0.1")
+    leaf.private_key_pem.write_to_path(str(tmp_path / "tls.key"))
+    (tmp_path / "tls.crt").write_bytes(b"".join(part.bytes() for part in leaf.cert_chain_pems))
+    return {"certificate": str(tmp_path / "tls.crt"), "key": str(tmp_path / "tls.key")}
+
+
+@pytest.fixture
+async def stage(start: Start, tls: dict[str, str]) -> Stage:
+    return await start(bindAddresses=["pulsar+ssl://127.0.0.1:0"], tls=tls, ingresses=DOORS)
+
+
+@pytest.mark.parametrize(
+    ("name", "listener", "ingress"),
+    [(HOST, "external", "public"), ("door.partner.example", "partner", "partners")],
+)
+async def test_the_server_name_decides(
+    stage: Stage, trust: ssl.SSLContext, other: ScriptedBroker, name: str, listener: str, ingress: str
+) -> None:
+    await stage.connect(trust, name)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, listener)),
+        BROKER.says(found(1, other.inner())),
+        CLIENT.hears(found(1, other.outer("pulsar", listener), other.outer("pulsar+ssl", listener))),
+    )
+    (event,) = stage.events
+    assert (event["serverName"], event["host"], event["scheme"]) == (name, None, "pulsar+ssl")
+    assert (event["ingress"], event["rule"], event["listener"]) == (ingress, "ingress", listener)
+
+
+async def test_without_one_the_default_does(
+    start: Start, tls: dict[str, str], trust: ssl.SSLContext, other: ScriptedBroker
+) -> None:
+    stage = await start(
+        bindAddresses=["pulsar+ssl://127.0.0.1:0"], tls=tls, ingresses=DOORS, lookupListenerName="partner"
+    )
+    await stage.connect(trust, "127.0.0.1")  # for which no server name is sent
+    await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "partner")))
+    assert stage.sidecar.snapshot.config.lookup_listener_name == "partner"
+
+
+async def test_a_socket_beats_a_server_name(start: Start, tls: dict[str, str], trust: ssl.SSLContext) -> None:
+    stage = await start(bindAddresses=["partner:pulsar+ssl://127.0.0.1:0"], tls=tls, ingresses=DOORS)
+    await stage.connect(trust, HOST)
+    await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "partner")))
+
+
+async def test_a_server_name_that_is_one_brokers_leads_there(stage: Stage, trust: ssl.SSLContext) -> None:
+    for _ in range(2):
+        await stage.connect(trust, "broker-1.external.example")
+        await stage.play(
+            CLIENT.says(connect()), OTHER.hears(connect()), OTHER.says(connected()), CLIENT.hears(connected())
+        )
+    await stage.connect(trust, "broker-1.partner.example")
+    await stage.play(CLIENT.says(connect()), OTHER.hears(connect()))
+
+
+async def test_and_nowhere_else(stage: Stage, trust: ssl.SSLContext, other: ScriptedBroker) -> None:
+    other.refuse()
+    client = await stage.connect(trust, "broker-1.external.example")
+    client.say(connect())
+    assert b"broker-unreachable" in await client.hear()
+
+
+async def test_who_speaks_no_tls(stage: Stage) -> None:
+    client = await stage.connect()
+    client.say(connect())
+    await client.end()
+    assert stage.number("connections", protocol="binary") == 0
+
+
+async def test_brokers_over_tls(
+    start: Start, ca: trustme.CA, trust: ssl.SSLContext, tmp_path: Path, broker: ScriptedBroker
+) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ca.issue_cert("127.0.0.1").configure_cert(server)
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    await broker.close()
+    await broker.open(server)
+    stage = await start(brokers={"brokerServiceUrl": [broker.url], "tls": {"ca": str(tmp_path / "ca.crt")}})
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(found(1, broker.inner())),
+        CLIENT.hears(found(1, broker.outer(), broker.outer("pulsar+ssl"))),
+    )
+
+
+async def test_a_broker_whom_nobody_vouches_for(start: Start, broker: ScriptedBroker, tmp_path: Path) -> None:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(server)
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    await broker.close()
+    await broker.open(server)
+    stage = await start(brokers={"brokerServiceUrl": [broker.url], "tls": {"ca": str(tmp_path / "ca.crt")}})
+    client = await stage.connect()
+    client.say(connect())
+    assert b"broker-unreachable" in await client.hear()

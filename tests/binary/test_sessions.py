@@ -1,0 +1,207 @@
+"""A client's connection gets one to a broker, and everything that is not a lookup passes, byte for byte."""
+
+import asyncio
+
+import pytest
+from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Start
+from words import (
+    AUTH_CHALLENGE,
+    AUTH_RESPONSE,
+    NOT_ALLOWED,
+    SERVICE_NOT_READY,
+    command,
+    connect,
+    connected,
+    error,
+    message,
+    ping,
+    pong,
+    producer,
+    send,
+)
+
+
+async def test_keepalive_is_end_to_end(start: Start) -> None:
+    stage = await start()
+    await stage.play(
+        *HELLO,
+        CLIENT.says(ping()),
+        BROKER.hears(ping()),
+        BROKER.says(pong()),
+        CLIENT.hears(pong()),
+        BROKER.says(ping()),
+        CLIENT.hears(ping()),
+        CLIENT.says(pong()),
+        BROKER.hears(pong()),
+    )
+    assert stage.events == []
+
+
+async def test_messages_commands_of_tomorrow_and_newer_versions_pass(start: Start) -> None:
+    stage = await start()
+    newer = connect(f4=99, f12="a field of tomorrow")
+    tomorrow = command(4711, message(f1="what", f2=7), b"a payload")
+    large = send(bytes(range(256)) * 4096)
+    await stage.play(
+        CLIENT.says(newer),
+        BROKER.hears(newer),
+        BROKER.says(connected()),
+        CLIENT.hears(connected()),
+        CLIENT.says(producer() + tomorrow + large),
+        BROKER.hears(producer()),
+        BROKER.hears(tomorrow),
+        BROKER.hears(large),
+        BROKER.says(tomorrow + large),
+        CLIENT.hears(tomorrow),
+        CLIENT.hears(large),
+    )
+
+
+async def test_either_side_ends_the_other(start: Start) -> None:
+    stage = await start()
+    await stage.play(*HELLO, BROKER.says(pong()), BROKER.leaves, CLIENT.hears(pong()), CLIENT.is_left)
+    await stage.connect()
+    await stage.play(*HELLO, CLIENT.says(ping()), CLIENT.leaves, BROKER.hears(ping()), BROKER.is_left)
+    assert stage.number("connections", protocol="binary") == 0
+
+
+async def test_the_next_broker_is_asked_where_one_cannot_be_reached(
+    start: Start, broker: ScriptedBroker, other: ScriptedBroker
+) -> None:
+    broker.refuse()
+    stage = await start(brokers={"brokerServiceUrl": [broker.url, other.url]})
+    for _ in range(3):
+        await stage.connect()
+        await stage.play(
+            CLIENT.says(connect()), OTHER.hears(connect()), OTHER.says(connected()), CLIENT.hears(connected())
+        )
+    assert stage.number("upstream_errors_total", reason="broker-unreachable") == 1  # after which it is asked last
+
+
+@pytest.mark.parametrize("answer", [None, error(SERVICE_NOT_READY, "starting")], ids=["hangs up", "is not ready"])
+async def test_or_does_not_answer(
+    start: Start, broker: ScriptedBroker, other: ScriptedBroker, answer: bytes | None
+) -> None:
+    """Whichever is asked first: the other gets the CONNECT too, and the client notices nothing."""
+    stage = await start(brokers={"brokerServiceUrl": [broker.url, other.url]})
+    client = await stage.connect()
+    client.say(connect())
+    accepting = [asyncio.create_task(one.accept()) for one in (broker, other)]
+    (first,), (second,) = await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
+    wire = first.result()
+    assert await wire.hear() == connect()
+    if answer is not None:
+        wire.say(answer)
+    else:
+        wire.close()
+    next_wire = await second
+    assert await next_wire.hear() == connect()
+    next_wire.say(connected())
+    assert await client.hear() == connected()
+
+
+async def test_a_broker_that_says_nothing(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+    stage = await start(brokers={"brokerServiceUrl": [broker.url, other.url]}, timeouts={"connect": 0.05})
+    client = await stage.connect()
+    client.say(connect())
+    accepting = [asyncio.create_task(one.accept()) for one in (broker, other)]
+    _, (second,) = await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
+    wire = await second
+    assert await wire.hear() == connect()
+    wire.say(connected())
+    assert await client.hear() == connected()
+    assert stage.number("upstream_errors_total", reason="broker-timeout") == 1
+
+
+async def test_a_refusal_is_an_answer(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+    stage = await start(brokers={"brokerServiceUrl": [broker.url]})
+    refused = error(3, "Failed to authenticate")
+    await stage.play(
+        CLIENT.says(connect()),
+        BROKER.hears(connect()),
+        BROKER.says(refused),
+        BROKER.leaves,
+        CLIENT.hears(refused),
+        CLIENT.is_left,
+    )
+    assert other.wires == []
+
+
+async def test_no_broker_at_all(start: Start, broker: ScriptedBroker) -> None:
+    """ServiceNotReady is right here: the client should come again."""
+    broker.refuse()
+    stage = await start()
+    text = "broker-unreachable: no connection to a broker could be made"
+    await stage.play(CLIENT.says(connect()), CLIENT.hears(error(SERVICE_NOT_READY, text)), CLIENT.is_left)
+    assert stage.number("requests_total", kind="other", protocol="binary", code="502") == 1
+    assert stage.number("upstream_errors_total", reason="broker-unreachable") == 1
+
+
+async def test_authentication_in_several_steps(start: Start) -> None:
+    stage = await start()
+    challenge = command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="sasl", f2="prove it"), f3=21))
+    proof = command(AUTH_RESPONSE, message(f1="c", f2=message(f1="sasl", f2="proof"), f3=21))
+    await stage.play(
+        CLIENT.says(connect(method="sasl")),
+        BROKER.hears(connect(method="sasl")),
+        BROKER.says(challenge),
+        CLIENT.hears(challenge),
+        CLIENT.says(proof),
+        BROKER.hears(proof),
+        BROKER.says(connected()),
+        CLIENT.hears(connected()),
+    )
+
+
+async def test_what_a_client_says_too_early_waits(start: Start) -> None:
+    stage = await start()
+    await stage.play(
+        CLIENT.says(connect() + ping() + producer()),
+        BROKER.hears(connect()),
+        BROKER.says(connected() + pong()),
+        CLIENT.hears(connected()),
+        CLIENT.hears(pong()),
+        BROKER.hears(ping()),
+        BROKER.hears(producer()),
+    )
+
+
+async def test_who_comes_in_without_a_connect(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+    stage = await start()
+    await stage.play(
+        CLIENT.says(ping()),
+        CLIENT.hears(error(NOT_ALLOWED, "bad-frame: the first command is not CONNECT")),
+        CLIENT.is_left,
+    )
+    assert "the first command is not CONNECT" in caplog.text
+
+
+async def test_who_comes_in_twice(start: Start) -> None:
+    stage = await start()
+    await stage.play(
+        *HELLO,
+        CLIENT.says(connect(f7="admin")),
+        CLIENT.hears(error(NOT_ALLOWED, "bad-frame: a second CONNECT")),
+        CLIENT.is_left,
+        BROKER.is_left,
+    )
+
+
+async def test_in_a_shadow_nothing_changes(start: Start, broker: ScriptedBroker) -> None:
+    from words import found, lookup
+
+    stage = await start(shadow=True)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1, "nobody")),
+        BROKER.hears(lookup(1, "nobody")),
+        BROKER.says(found(1, broker.inner())),
+        CLIENT.hears(found(1, broker.inner())),
+        CLIENT.says(lookup(2, f4="admin")),
+        BROKER.hears(lookup(2)),
+        BROKER.says(found(2, broker.inner())),
+        CLIENT.hears(found(2, broker.inner())),
+    )
+    assert stage.number("listener_misses_total", reason="unknown-listener", protocol="binary") == 1
+    assert stage.number("listener_hits_total", listener="external", protocol="binary") == 1
+    assert stage.number("leaks_total", where="binary", action="observed") == 1

@@ -1,0 +1,202 @@
+"""Every answer that carries a broker's address is put on the listener, or is a leak and treated as `leaks` says."""
+
+from collections.abc import Callable
+
+import pytest
+from playbooks import BROKER, CLIENT, HELLO, ScriptedBroker, Start
+from words import (
+    CLOSE_CONSUMER,
+    CLOSE_PRODUCER,
+    FAILED,
+    METADATA_ERROR,
+    SCALABLE_TOPIC_UPDATE,
+    TC_ASSIGNMENTS,
+    TOPIC_MIGRATED,
+    closed,
+    command,
+    failed,
+    found,
+    lookup,
+    message,
+    ping,
+)
+
+from proxy.binary.commands import CARRIERS
+
+STRANGER = "pulsar://nobody.pulsar.svc.cluster.local:6650"
+Told = Callable[[str | None, str | None], bytes]
+
+
+def migrated(url: str | None, tls: str | None) -> bytes:
+    return command(TOPIC_MIGRATED, message(f1=7, f2=0, f3=url, f4=tls))
+
+
+def scalable(url: str | None, tls: str | None) -> bytes:
+    segments = [message(f1=number, f2=url or "", f3=tls) for number in (1, 2)]
+    dag = message(f1=9, f2=[message(f1=1)], f3=segments, f4=url, f5=tls)
+    return command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=dag, f5="topic://public/default/orders"))
+
+
+def coordinators(url: str | None, tls: str | None) -> bytes:
+    assignments = [message(f1=number, f2=url, f3=tls) for number in (0, 1)]
+    return command(TC_ASSIGNMENTS, message(f1=3, f2=message(f1=2, f2=assignments)))
+
+
+TELLING: dict[str, Told] = {
+    "CloseProducer": lambda url, tls: closed(CLOSE_PRODUCER, url, tls),
+    "CloseConsumer": lambda url, tls: closed(CLOSE_CONSUMER, url, tls),
+    "TopicMigrated": migrated,
+    "ScalableTopicUpdate": scalable,
+    "WatchTcAssignmentsUpdate": coordinators,
+}
+
+
+def test_the_table_has_them_all() -> None:
+    """Those that PulsarApi.proto of 5.0 has, and the lookup's own."""
+    assert sorted(CARRIERS) == [15, 16, 24, 68, 71, 80]
+
+
+@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+async def test_they_are_put_on_the_listener(start: Start, other: ScriptedBroker, told: Told) -> None:
+    stage = await start()
+    said, expected = told(other.inner(), None), told(other.outer(), other.outer("pulsar+ssl"))
+    if told is scalable:  # unknown fields come after those that are known
+        segments = [message(f1=n, f2=other.outer(), f3=other.outer("pulsar+ssl")) for n in (1, 2)]
+        dag = message(f3=segments, f4=other.outer(), f5=other.outer("pulsar+ssl"), f1=9, f2=[message(f1=1)])
+        expected = command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=dag, f5="topic://public/default/orders"))
+    await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(expected))
+    assert stage.number("leaks_total") == 0
+    assert stage.events == []
+
+
+@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+async def test_those_on_the_listener_stay(start: Start, other: ScriptedBroker, told: Told) -> None:
+    stage = await start()
+    said = told(other.outer(), other.outer("pulsar+ssl"))
+    await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
+
+
+@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+async def test_what_cannot_be_mapped_is_a_leak(start: Start, told: Told) -> None:
+    stage = await start()
+    said = told(STRANGER, None)
+    await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
+    assert stage.number("leaks_total", listener="external", where="binary", action="passed") == 1
+    (event,) = stage.events
+    assert (event["kind"], event["protocol"], event["leak"]) == ("other", "binary", "binary")
+
+
+BLOCKED: dict[str, tuple[Told, bytes | None]] = {
+    "CloseProducer": (TELLING["CloseProducer"], closed(CLOSE_PRODUCER)),
+    "CloseConsumer": (TELLING["CloseConsumer"], closed(CLOSE_CONSUMER)),
+    "TopicMigrated": (migrated, None),
+    "WatchTcAssignmentsUpdate": (coordinators, coordinators(None, None)),
+}
+
+
+@pytest.mark.parametrize(("told", "left"), BLOCKED.values(), ids=BLOCKED)
+async def test_a_leak_that_is_blocked(start: Start, told: Told, left: bytes | None) -> None:
+    """Without an address the client looks the topic up again; without a migration it stays."""
+    stage = await start(leaks="block")
+    heard = [CLIENT.hears(left)] if left is not None else []
+    await stage.play(*HELLO, BROKER.says(told(STRANGER, None)), *heard, BROKER.says(ping()), CLIENT.hears(ping()))
+    assert stage.number("leaks_total", where="binary", action="blocked") == 1
+
+
+@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+async def test_a_leak_that_is_observed(start: Start, other: ScriptedBroker, told: Told) -> None:
+    stage = await start(leaks="observe")
+    said = told(other.inner(), None)
+    await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
+    assert stage.number("leaks_total", where="binary", action="observed") == 1
+
+
+async def test_without_an_address_nothing_is_told(start: Start) -> None:
+    stage = await start()
+    await stage.play(*HELLO, BROKER.says(closed(CLOSE_PRODUCER)), CLIENT.hears(closed(CLOSE_PRODUCER)))
+
+
+async def test_they_follow_the_listener_that_the_client_named(start: Start, other: ScriptedBroker) -> None:
+    stage = await start()
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1, "partner")),
+        BROKER.hears(lookup(1, "partner")),
+        BROKER.says(closed(CLOSE_PRODUCER, other.inner())),
+        CLIENT.hears(closed(CLOSE_PRODUCER, other.outer("pulsar", "partner"), other.outer("pulsar+ssl", "partner"))),
+    )
+
+
+# The answer to a lookup.
+
+
+async def test_an_answer_of_another_listener_is_put_right(start: Start, other: ScriptedBroker) -> None:
+    """As concurrent lookups of some versions get it (apache/pulsar#26244)."""
+    stage = await start()
+    wrong = found(1, other.outer("pulsar", "partner"), other.outer("pulsar+ssl", "partner"))
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(wrong),
+        CLIENT.hears(found(1, other.outer(), other.outer("pulsar+ssl"))),
+    )
+    assert stage.number("leaks_total") == 0
+
+
+LEAKS = {"rewrite": "passed", "observe": "observed", "block": "blocked"}
+
+
+@pytest.mark.parametrize(("leaks", "action"), LEAKS.items(), ids=LEAKS)
+async def test_an_answer_that_cannot_be_put_right(start: Start, leaks: str, action: str) -> None:
+    stage = await start(leaks=leaks)
+    text = "leak: the broker's answer has an address that is not on listener 'external'"
+    refused = failed(1, METADATA_ERROR, text)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(found(1, STRANGER)),
+        CLIENT.hears(refused if leaks == "block" else found(1, STRANGER)),
+    )
+    assert stage.number("leaks_total", listener="external", where="binary", action=action) == 1
+    assert stage.events[0]["leak"] == "binary"
+
+
+async def test_who_only_observes_changes_no_answer(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(leaks="observe")
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(found(1, other.inner())),
+        CLIENT.hears(found(1, other.inner())),
+    )
+    assert stage.number("leaks_total", where="binary", action="observed") == 1
+
+
+async def test_a_listener_with_tls_alone(start: Start, broker: ScriptedBroker) -> None:
+    """A plain field takes the TLS address, as over HTTP; a TLS field never takes a plain one."""
+    tls, plain = "pulsar+ssl://b.tls.example:6651", "pulsar://b.plain.example:6650"
+    line = {"broker": "b.svc", "listeners": f"internal:{broker.url},tls:{tls},plain:{plain}"}
+    stage = await start(bindAddresses=["tls:pulsar://127.0.0.1:0"], advertisedListeners=[line])
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1) + lookup(2, "plain")),
+        BROKER.hears(lookup(1, "tls")),
+        BROKER.hears(lookup(2, "plain")),
+        BROKER.says(found(1, broker.url) + found(2, broker.url, tls)),
+        CLIENT.hears(found(1, tls, tls)),
+        CLIENT.hears(found(2, plain)),
+    )
+
+
+async def test_an_answer_that_nobody_waits_for(start: Start, other: ScriptedBroker) -> None:
+    stage = await start()
+    await stage.play(
+        *HELLO,
+        BROKER.says(found(4, other.inner())),
+        CLIENT.hears(found(4, other.outer(), other.outer("pulsar+ssl"))),
+        BROKER.says(found(5, kind=FAILED)),
+        CLIENT.hears(found(5, kind=FAILED)),
+    )

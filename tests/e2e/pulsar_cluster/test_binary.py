@@ -1,0 +1,125 @@
+"""`pulsar-client` with a pulsar:// or pulsar+ssl:// URL that leads to the sidecar, and no listener's name."""
+
+import re
+
+import pytest
+from binary_doors import PLAIN, PLAIN_PORT, TLS, TLS_PORT, line, plain_door, through_door, tls_door
+from brokers import DOOR
+from clients import Client, ClientFailed, talking
+from cluster import Cluster
+from ownership import give, move, owner
+from test_real_clients import PARTITIONS, create, spread, wide_namespace
+
+__all__ = ["wide_namespace"]
+
+ROLE = "shop"
+
+
+def speak(client: Client, topic: str, *messages: str) -> None:
+    client.subscribe(topic)
+    client.produce(topic, *messages)
+    assert sorted(client.consume(len(messages))) == sorted(messages)
+
+
+def test_a_partitioned_topic_on_all_brokers(cluster: Cluster, wide_namespace: str) -> None:
+    topic = f"persistent://{wide_namespace}/orders"
+    create(cluster, topic, PARTITIONS)
+    owners = spread(cluster, [f"{topic}-partition-{number}" for number in range(PARTITIONS)])
+    with plain_door(cluster), talking(cluster, PLAIN) as client:
+        assert len(client.partitions(topic)) == PARTITIONS
+        speak(client, topic, *(f"message {number}" for number in range(2 * PARTITIONS)))
+        assert client.connected == {PLAIN, *(broker.external_service for broker in owners)}
+        assert "svc.cluster.local" not in client.log
+
+
+def test_a_topic_that_nobody_has(cluster: Cluster, namespace: str) -> None:
+    """A broker that is not the leader redirects, which the sidecar follows."""
+    leader = cluster.leader()
+    others = [broker.service for broker in cluster.brokers if broker != leader]
+    topic = f"persistent://{namespace}/orders"
+    with plain_door(cluster, brokers={"brokerServiceUrl": others}), talking(cluster, PLAIN) as client:
+        speak(client, topic, "one", "two")
+        assert client.connected == {PLAIN, owner(cluster, topic).external_service}
+
+
+def test_a_topic_that_moves(cluster: Cluster, namespace: str) -> None:
+    topic = f"persistent://{namespace}/orders"
+    before, after = cluster.brokers[0], cluster.brokers[1]
+    give(cluster, topic, before)
+    with plain_door(cluster), talking(cluster, PLAIN) as client:
+        client.subscribe(topic)
+        client.produce(topic, "one")
+        client.consume_until("one")
+        move(cluster, namespace, after)
+        client.produce(topic, "two")
+        client.consume_until("two")
+        assert client.connected == {PLAIN, before.external_service, after.external_service}
+
+
+def test_a_listener_that_may_not_be_named(cluster: Cluster, namespace: str) -> None:
+    """The client hears why, at once, and keeps its connection."""
+    with plain_door(cluster), talking(cluster, PLAIN, listener="internal") as client:
+        with pytest.raises(ClientFailed) as failed:
+            client.subscribe(f"persistent://{namespace}/orders")
+        assert failed.value.failure == "NotAllowedError"
+        assert "listener 'internal' may not be named through ingress 'public'" in client.log
+
+
+def test_messages_through_the_sidecar(cluster: Cluster, wide_namespace: str) -> None:
+    """Where no broker has an address outside: all that the client ever connects to is the door."""
+    topic = f"persistent://{wide_namespace}/orders"
+    create(cluster, topic, PARTITIONS)
+    assert len(spread(cluster, [f"{topic}-partition-{number}" for number in range(PARTITIONS)])) > 1
+    with through_door(cluster), talking(cluster, PLAIN) as client:
+        speak(client, topic, *("x" * 100_000 for _ in range(2 * PARTITIONS)))
+        assert set(re.findall(r"-> 192\.0\.2\.1:(\d+)\]", client.log)) == {str(PLAIN_PORT)}
+
+
+def test_a_topic_that_moves_through_the_sidecar(cluster: Cluster, namespace: str) -> None:
+    topic = f"persistent://{namespace}/orders"
+    give(cluster, topic, cluster.brokers[0])
+    with through_door(cluster), talking(cluster, PLAIN) as client:
+        client.subscribe(topic)
+        client.produce(topic, "one")
+        client.consume_until("one")
+        move(cluster, namespace, cluster.brokers[1])
+        client.produce(topic, "two")
+        client.consume_until("two")
+
+
+class TestOverTls:
+    """A cluster with tokens and TLS, and with brokers at all stages of PIP-95's migration."""
+
+    @pytest.fixture
+    def cluster(self, guarded: Cluster) -> Cluster:
+        return guarded
+
+    @pytest.fixture
+    def topic(self, cluster: Cluster, namespace: str) -> str:
+        url = f"{cluster.brokers[0].web}/admin/v2/namespaces/{namespace}/permissions/{ROLE}"
+        granted = cluster.request("POST", url, ["produce", "consume"])
+        assert granted.status == 204, granted
+        return f"persistent://{namespace}/orders"
+
+    def test_addresses_outside(self, cluster: Cluster, topic: str) -> None:
+        book = [line(broker, f"external:{broker.external_service_tls}") for broker in cluster.brokers]
+        token = cluster.tokens.of(ROLE)
+        with tls_door(cluster, book) as ca, talking(cluster, TLS, token=token, ca=ca) as client:
+            speak(client, topic, "one", "two")
+            assert client.connected == {TLS, owner(cluster, topic).external_service_tls}
+
+    def test_server_names(self, cluster: Cluster, topic: str) -> None:
+        """All brokers have the door's own port, and are told apart by the name that the client sends."""
+        book = [
+            line(
+                broker,
+                f"external:pulsar+ssl://{broker.external_name}:{TLS_PORT}",
+                f"published:{broker.external_service_tls}",
+            )
+            for broker in cluster.brokers
+        ]
+        give(cluster, topic, cluster.brokers[1])
+        token = cluster.tokens.of(ROLE)
+        with tls_door(cluster, book) as ca, talking(cluster, TLS, token=token, ca=ca) as client:
+            speak(client, topic, "one", "two")
+            assert client.connected == {TLS, f"pulsar+ssl://broker-1.{DOOR}:{TLS_PORT}"}

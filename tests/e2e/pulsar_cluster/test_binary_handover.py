@@ -1,0 +1,122 @@
+"""Binary clients under the extensible load manager: topics that are handed over, transactions, brokers that restart.
+
+Its brokers tell clients who has their topic now, and Pulsar's own client reacts to that and to refusals in its own way.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import artifacts
+import jvm
+import pytest
+from binary_doors import PLAIN, plain_door, through_door
+from brokers import Options
+from children import Child
+from clients import talking
+from cluster import Cluster, running
+from ownership import give, move
+from test_real_clients import create
+
+Door = Callable[[Cluster], AbstractContextManager[Child]]
+HERE = Path(__file__).parent
+PARTITIONS = 4
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with running(Options(load_manager="extensible", transactions=True)) as started:
+        yield started
+
+
+def java(cluster: Cluster, topic: str, *messages: str, how: str = "plain", listener: str = "") -> tuple[str, str]:
+    """What Pulsar's own client says in the end, and its log."""
+    classpath = artifacts.classpath(cluster.options.release)
+    arguments = (PLAIN, topic, how, listener, *messages)
+    command = jvm.command(classpath, str(HERE / "JavaClient.java"), *arguments, heap=200)
+    done = subprocess.run(cluster.worlds.outside.command(*command), capture_output=True, text=True, timeout=120)
+    log = done.stdout + done.stderr
+    said = [line for line in done.stdout.splitlines() if line.startswith(("consumed ", "failed "))]
+    assert said, log
+    return said[-1], log
+
+
+def test_pulsars_own_client(cluster: Cluster, namespace: str) -> None:
+    topic = f"persistent://{namespace}/orders"
+    with plain_door(cluster):
+        said, log = java(cluster, topic, "one", "two")
+        assert said == "consumed one two"
+        assert "svc.cluster.local" not in log
+
+
+def test_a_refusal_does_not_cost_it_its_connection(cluster: Cluster, namespace: str) -> None:
+    """On ServiceNotReady, which brokers say for a listener that they lack, it would drop it and come again."""
+    with plain_door(cluster):
+        said, log = java(cluster, f"persistent://{namespace}/orders", "one", listener="internal")
+        assert said == "failed NotAllowedException"
+        assert "listener 'internal' may not be named" in log
+        assert log.count("Connected to server") == 1
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        pytest.param(plain_door, id="addresses outside"),
+        pytest.param(through_door, id="through the sidecar", marks=pytest.mark.full),
+    ],
+)
+def test_transactions(cluster: Cluster, namespace: str, door: Door) -> None:
+    """Their coordinators are looked up too."""
+    with door(cluster):
+        said, _ = java(cluster, f"persistent://{namespace}/orders", "one", "two", "three", how="transaction")
+        assert said == "consumed one three"
+
+
+def test_a_topic_that_is_handed_over(cluster: Cluster, namespace: str) -> None:
+    """Through the sidecar the client is told the new owner by a name that leads there: no lookup is needed."""
+    topic = f"persistent://{namespace}/orders"
+    before, after = cluster.brokers[0], cluster.brokers[2]
+    give(cluster, topic, before)
+    door = {"name": "public", "listener": "external", "throughSidecar": True}
+    with plain_door(cluster, ingresses=[door]), talking(cluster, PLAIN) as client:
+        client.subscribe(topic)
+        client.produce(topic, "one")
+        client.consume_until("one")
+        move(cluster, namespace, after)
+        client.produce(topic, "two")
+        client.consume_until("two")
+        assert f"assignedBrokerUrl: {after.external_service}" in client.log
+        assert "svc.cluster.local" not in client.log
+
+
+@pytest.mark.timeout(420, func_only=True)
+def test_brokers_that_restart_one_after_the_other(cluster: Cluster, namespace: str) -> None:
+    """Under load, and nothing that was acknowledged is lost."""
+    topic = f"persistent://{namespace}/orders"
+    create(cluster, topic, PARTITIONS)
+    command = cluster.worlds.outside.command(
+        "setpriv", "--pdeathsig", "KILL", sys.executable, HERE / "steady_client.py", PLAIN, topic
+    )
+    log = cluster.folder / "steady.log"
+    with (
+        through_door(cluster),
+        log.open("wb") as errors,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as client,
+    ):
+        assert client.stdin is not None
+        assert client.stdout is not None
+        try:
+            lines = iter(client.stdout.readline, "")
+            assert any(line == "steady\n" for line in lines)
+            for broker in cluster.brokers:
+                cluster.restart(broker)
+            client.stdin.write("\n")
+            client.stdin.flush()
+            said = json.loads(next(line for line in lines if line.startswith("{")))
+        finally:
+            client.kill()
+    assert said["lost"] == []
+    assert said["acknowledged"] > 1000
