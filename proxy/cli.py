@@ -200,6 +200,7 @@ def _doctor(options: argparse.Namespace) -> int:
     def show_line(finding: doctor.Finding) -> None:
         if not options.json:
             result = f"ok ({finding.answers})" if finding.reachable else f"NO: {finding.problem}"
+            result += f"; WARNING: {finding.warning}" if finding.warning is not None else ""
             print(f"{finding.listener:<12} {finding.url:<60} {result}", flush=True)
 
     gaps = doctor.gaps(snapshot, options.listener, world.hosts, world.strays) if world is not None else ()

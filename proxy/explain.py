@@ -4,11 +4,12 @@ from dataclasses import asdict, dataclass
 from urllib.parse import urlsplit
 
 from proxy.listeners import WEB_SCHEMES, BindAddress
-from proxy.redirects import decide
+from proxy.reasoning import Step, steps
+from proxy.redirects import Redirect, decide
 from proxy.routing import dial_url
 from proxy.selection import Refusal
 from proxy.snapshot import Snapshot
-from proxy.verdicts import judge
+from proxy.verdicts import Verdict, judge
 from proxy.web.heads import BadHead, about, read_head, read_request, split_target
 
 
@@ -23,6 +24,7 @@ class Redirection:
     from_: str
     to: str | None
     action: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +40,15 @@ class Explanation:
     location: Redirection | None
     kind: str
     refusal: Refusal | None
+    steps: tuple[Step, ...] = ()
+    """Rule by rule, why it is this listener."""
+    route: str = ""
+    """Why it would go to that upstream."""
 
     def as_json(self) -> dict[str, object]:
         shown = asdict(self)
-        del shown["kind"], shown["refusal"]
+        for name in ("kind", "refusal", "steps", "route"):
+            del shown[name]
         if self.location is not None:
             shown["location"] = {"from": self.location.from_, "to": self.location.to, "action": self.location.action}
         return shown
@@ -71,19 +78,25 @@ def explain(
     bind: str | None = None,
     location: str | None = None,
     method: str = "GET",
+    trusted: bool = True,
 ) -> Explanation:
-    """Decide as `run` would for a client that asks for this URL through a trusted gateway."""
-    parts = urlsplit(url)
+    """Decide as `run` would for a client that asks for this URL, through a trusted gateway unless told otherwise."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as fault:
+        raise CannotExplain(f"'{url}' is not a URL: {fault}") from None
     if parts.scheme not in WEB_SCHEMES or not parts.netloc:
         raise CannotExplain(f"'{url}' is not a URL: write http://host/path or https://host/path")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     given = {name.lower() for name, _ in headers}
     implied = [("Host", parts.netloc), ("X-Forwarded-Proto", parts.scheme)]
     all_headers = [pair for pair in implied if pair[0].lower() not in given] + headers
-    head = read_head((name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers)
     try:
+        head = read_head((name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers)
         path, query, authority = split_target(method, target)
-        request = read_request(about(method, path), query, authority, head, _socket(snapshot, bind), trusted=True)
+        request = read_request(about(method, path), query, authority, head, _socket(snapshot, bind), trusted)
+    except UnicodeEncodeError as fault:
+        raise CannotExplain(f"'{fault.object[fault.start]}' cannot stand in a header: encode it") from None
     except BadHead as fault:
         refusal = Refusal(fault.status, fault.code, str(fault))
         return Explanation(None, None, "none", False, fault.code, None, None, "(refused)", refusal)
@@ -95,7 +108,7 @@ def explain(
         to = redirect.location
         if redirect.broker is not None:
             to = f"{dial_url(redirect.broker, snapshot)}{redirect.target}"
-        redirection = Redirection(location, to, redirect.action)
+        redirection = Redirection(location, to, redirect.action, _why(redirect, selection.listener))
     pool = snapshot.config.function_pool if ways.pool == "functions" else snapshot.config.web_pool
     return Explanation(
         ingress=selection.ingress.name if selection.ingress is not None else None,
@@ -107,7 +120,41 @@ def explain(
         location=redirection,
         kind=request.target.kind,
         refusal=verdict.refusal,
+        steps=steps(request, selection, snapshot),
+        route=_way(verdict),
     )
+
+
+def _way(verdict: Verdict) -> str:
+    if verdict.refusal is not None:
+        return "no broker is asked"
+    if verdict.route.broker is not None:
+        return f"its host is the address of {verdict.route.broker.name} on '{verdict.selection.listener}'"
+    if verdict.route.pool == "functions":
+        return "its path is the function workers'"
+    return "its host is no single broker's, so any of the pool may answer"
+
+
+def _why(redirect: Redirect, listener: str | None) -> str:
+    """A decision on a redirect, in words."""
+    if redirect.refusal is not None:
+        return f"{redirect.refusal.code}: {redirect.refusal.text}"
+    match redirect.action:
+        case "rewritten":
+            return f"the address book has that broker's address on '{listener}'"
+        case "followed":
+            unmapped = f", as it has no address on '{listener}'" if redirect.unmapped else ""
+            return f"the sidecar asks that broker itself{unmapped}, and the client sees no redirect"
+        case "kept":
+            return f"it is on '{listener}' already, or stays with the same host"
+        case _ if listener is None:
+            return "without a listener there is nothing to put it on"
+        case _ if redirect.unmapped:
+            return "the address book does not know it, and redirects.unmapped lets it pass"
+        case _ if redirect.leak:
+            return f"redirects lets it pass, though it is not on '{listener}'"
+        case _:
+            return "it leads to a peer cluster, or redirects lets it pass"
 
 
 def _socket(snapshot: Snapshot, wanted: str | None) -> BindAddress:

@@ -20,6 +20,7 @@ def review(snapshot: Snapshot, is_discovering: bool = False) -> Iterator[str]:
     yield from _addresses(snapshot)
     yield from _uncovered_hosts(snapshot)
     yield from _discovery(snapshot, is_discovering)
+    yield from _console(snapshot)
     for key in PENDING:
         if _is_set(snapshot.config, key.split(".")):
             yield f"{key}: has no effect yet"
@@ -30,9 +31,18 @@ def _sockets(snapshot: Snapshot) -> Iterator[str]:
     for one, other in combinations(addresses, 2):
         if one.address == other.address and one.port:
             yield f"bindAddresses: {one} and {other} are one socket: the second cannot be bound"
-    for address in addresses:
-        if address.scheme in BINARY_SCHEMES:
-            yield f"bindAddresses: {address}: has no effect yet: only http and https sockets are served"
+    if any(address.scheme in BINARY_SCHEMES for address in addresses) and _is_passed_by(snapshot):
+        yield (
+            "redirects.lookup: is rewrite, and over the binary protocol clients follow a redirect straight to a "
+            "broker, past this sidecar: set it to follow, unless the brokers' own bindAddresses have the listener"
+        )
+
+
+def _is_passed_by(snapshot: Snapshot) -> bool:
+    """Whether some binary client may be redirected to where no sidecar is."""
+    doors = list(snapshot.ingresses)
+    is_through = bool(doors) and all(door.through_sidecar for door in doors)
+    return snapshot.config.redirects.lookup == "rewrite" and not is_through
 
 
 def _certificates(snapshot: Snapshot) -> Iterator[str]:
@@ -117,6 +127,15 @@ def _discovery(snapshot: Snapshot, is_discovering: bool) -> Iterator[str]:
         )
     if is_discovering and not keys.enabled:
         yield "kubernetes.enabled: is false, so `run` would find nothing of this"
+
+
+def _console(snapshot: Snapshot) -> Iterator[str]:
+    address = snapshot.config.console.address
+    if address is not None and not address.startswith(("127.", "[::1]:", "localhost:")):
+        yield (
+            f"console.address: {address}: whoever can connect there sees topics, hosts and brokers' addresses: "
+            "bind 127.0.0.1, which kubectl port-forward reaches"
+        )
 
 
 def samples(entry: Entry) -> Iterator[Broker]:

@@ -18,9 +18,10 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from proxy.authorities import parse_authority
+from proxy.binary.server import ClosedDoor
 from proxy.config import Config, ConfigFaults, glean, gleaned_status_address, load
 from proxy.config import model as keys
-from proxy.listeners import WEB_SCHEMES, BindAddress, parse_bind_addresses
+from proxy.listeners import TLS_SCHEMES, WEB_SCHEMES, BindAddress, parse_bind_addresses
 from proxy.observe import log as logs
 from proxy.observe.metrics import Metrics
 from proxy.review import review
@@ -84,7 +85,7 @@ async def run(path: Path, hold: bool) -> None:
 async def _started(path: Path) -> Sidecar:
     config = load(path)
     logs.set_up(config.log)
-    sidecar = Sidecar(config)
+    sidecar = Sidecar(config, str(path))
     await sidecar.start()
     return sidecar
 
@@ -125,10 +126,12 @@ async def _reload(sidecar: Sidecar, path: Path, known: str = "") -> str:
             _say("not reloaded, the old config stays in force", fault)
             metrics.reloads.add("failure")
             metrics.last_reload.set(0)
+        sidecar.history.reload_problem = str(fault)
         return str(fault) if isinstance(fault, CannotStart) else ""
     logs.set_up(config.log)
     metrics.reloads.add("success")
     metrics.last_reload.set(1)
+    sidecar.history.reload_problem = None
     return ""
 
 
@@ -157,7 +160,7 @@ async def _text(path: Path) -> str | None:
 
 
 async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, signals: Signals) -> None:
-    """Say 503 with the reason on all sockets, until the file is another, or for a while where it is not the file."""
+    """Say the reason on all sockets, over HTTP with 503, until the file is another, or a while if that is not it."""
     body = json.dumps({"reason": f"bad-config: {fault}"}).encode()
 
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
@@ -175,10 +178,21 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
     tls = _tls(values)
     await runner.setup()
     problems = [await _problem(f"metrics.address {address}", status.open(address.host, address.port))]
-    for bind in _web_sockets(values):
-        context = tls if bind.scheme == "https" else None
-        site = web.TCPSite(runner, bind.host.strip("[]"), bind.port, ssl_context=context, reuse_address=True)
-        problems.append(await _problem(f"bindAddresses {bind}", site.start()))
+    closed_doors: list[asyncio.Server] = []
+
+    async def close_door(bind: BindAddress, context: ssl.SSLContext | None) -> None:
+        loop, reason = asyncio.get_running_loop(), f"bad-config: {fault}"
+        host = bind.host.strip("[]")
+        closed_doors.append(await loop.create_server(lambda: ClosedDoor(reason), host, bind.port, ssl=context))
+
+    for bind in _sockets(values):
+        context = tls if bind.scheme in TLS_SCHEMES else None
+        if bind.scheme in WEB_SCHEMES:
+            site = web.TCPSite(runner, bind.host.strip("[]"), bind.port, ssl_context=context, reuse_address=True)
+            opening = site.start()
+        else:
+            opening = close_door(bind, context)
+        problems.append(await _problem(f"bindAddresses {bind}", opening))
     if not is_known:
         _say("holding", fault)
         for problem in filter(None, problems):
@@ -188,6 +202,8 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
         looks += 1
         if looks % PATIENCE == 0 and isinstance(fault, CannotStart) and _may_start(path, fault):
             break
+    for door in closed_doors:
+        door.close()
     await runner.cleanup()
     await status.close()
 
@@ -212,12 +228,12 @@ async def _problem(what: str, opening: Awaitable[None]) -> CannotStart | None:
 # Where a config that is no good means to be served, as far as that can be made out.
 
 
-def _web_sockets(values: dict[str, Any]) -> list[BindAddress]:
+def _sockets(values: dict[str, Any]) -> tuple[BindAddress, ...]:
     try:
-        binds = parse_bind_addresses(values["bindAddresses"])
+        return parse_bind_addresses(values["bindAddresses"])
     except (KeyError, TypeError, ValueError):
-        binds = Config.model_fields["bind_addresses"].default
-    return [bind for bind in binds if bind.scheme in WEB_SCHEMES]
+        binds: tuple[BindAddress, ...] = Config.model_fields["bind_addresses"].default
+        return binds
 
 
 def _tls(values: dict[str, Any]) -> ssl.SSLContext | None:

@@ -7,14 +7,21 @@ import socket
 from collections.abc import Awaitable
 
 from proxy.authorities import Authority, parse_authority
+from proxy.binary.server import BinaryDoor
 from proxy.config import Config
+from proxy.console.history import Cause, History
+from proxy.console.server import Console
+from proxy.console.view import Shown
 from proxy.discovery import package
 from proxy.discovery.findings import NOTHING, Conflict, Findings
 from proxy.discovery.live import Discovery, is_wanted
 from proxy.discovery.zone import in_zone
-from proxy.listeners import WEB_SCHEMES, BindAddress, ServiceUrl
+from proxy.listeners import BINARY_SCHEMES, TLS_SCHEMES, BindAddress, ServiceUrl
+from proxy.observe import tracing
 from proxy.observe.events import EventLog
+from proxy.observe.lag import Lag
 from proxy.observe.metrics import Metrics
+from proxy.observe.recent import Recent
 from proxy.routing import dial_url
 from proxy.snapshot import Snapshot, build
 from proxy.web.pool import Pool
@@ -33,8 +40,9 @@ class CannotStart(Exception):
 class Sidecar:
     """All sockets of one process, and the snapshot they share."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, source: str | None = None) -> None:
         self._config = config
+        self._source = source
         self.metrics = Metrics(config.cluster_name)
         self._not_ready: str | None = "starting"
         self._status = StatusServer(self.metrics, self._why_not_ready)
@@ -43,8 +51,21 @@ class Sidecar:
         self._pool: Pool | None = None
         self._tls: ServerTls | None = None
         self._events: EventLog | None = None
-        self.doors: list[Door] = []
+        self._lag: Lag | None = None
+        self._tracing: tracing.Tracing | None = None
+        self._console: Console | None = None
+        self.history = History()
+        self._doors: list[Door | BinaryDoor] = []
         self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def doors(self) -> list[Door]:
+        """The sockets of HTTP."""
+        return [door for door in self._doors if isinstance(door, Door)]
+
+    @property
+    def binary_doors(self) -> list[BinaryDoor]:
+        return [door for door in self._doors if isinstance(door, BinaryDoor)]
 
     @property
     def snapshot(self) -> Snapshot:
@@ -64,6 +85,11 @@ class Sidecar:
     def metrics_port(self) -> int:
         return self._status.port
 
+    @property
+    def console_port(self) -> int | None:
+        """None where there is no console."""
+        return self._console.port if self._console is not None else None
+
     async def start(self) -> None:
         """Bind everything; raises CannotStart, and leaves nothing bound, where that fails."""
         config = self._config
@@ -72,19 +98,25 @@ class Sidecar:
         try:
             self._pool = Pool(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
             self._events = self._event_log()
-            self._rim = Rim(self._picture(config, 1), self._pool, self.metrics, self._events)
+            recent = Recent() if config.console.address is not None else None
+            self._rim = Rim(self._picture(config, 1), self._pool, self.metrics, self._events, recent)
+            self._rim.tracing = self._tracing = tracing.wanted()
+            self.history.note(None, self.snapshot, "start")
             await self._discover(config, config)
             metrics = parse_authority(config.metrics.address)
             assert metrics is not None
             assert metrics.port is not None
             await bound(f"metrics.address {metrics}", self._status.open(metrics.host, metrics.port))
-            self.doors = await self._open(_web_sockets(config), self._tls)
+            self._doors = await self._open(list(config.bind_addresses), self._tls)
+            if recent is not None:
+                await self._open_console(recent)
         except CannotStart:
             await self.stop()
             raise
+        self._lag = Lag(self.metrics.loop_lag)
         self.metrics.last_reload.set(1)
         self._not_ready = None
-        log.info("serving %s; metrics on %s", ", ".join(str(door.bind) for door in self.doors), metrics)
+        log.info("serving %s; metrics on %s", ", ".join(str(door.bind) for door in self._doors), metrics)
 
     async def reload(self, config: Config) -> None:
         """Put a new config in force; raises CannotStart, and leaves the old one in force, where that cannot be.
@@ -92,8 +124,8 @@ class Sidecar:
         Requests that have begun keep the snapshot they began with; sockets that stay keep their connections.
         """
         assert self._pool is not None
-        kept = {_place(door.bind): door for door in self.doors}
-        wanted = _web_sockets(config)
+        kept = {_place(door.bind): door for door in self._doors}
+        wanted = list(config.bind_addresses)
         towards_brokers, tls = load_certificates(config)
         _refuse_missing(config)
         opened = await self._open([bind for bind in wanted if _place(bind) not in kept], self._tls or tls)
@@ -102,15 +134,15 @@ class Sidecar:
             self._tls.adopt(tls)
         else:
             self._tls = tls
-        self._install(config)
+        self._install(config, "reload")
         for bind in wanted:
             if door := kept.pop(_place(bind), None):
                 door.adopt(bind)
                 opened.append(door)
-        self.doors = opened
+        self._doors = opened
         for door in kept.values():
             self._close_later(door)
-        for key in ("metrics", "events", "cluster_name"):
+        for key in ("metrics", "console", "events", "cluster_name"):
             if getattr(config, key) != getattr(self._config, key):
                 log.warning("a change of %s takes effect with the next start", Config.model_fields[key].alias or key)
         previous, self._config = self._config, config
@@ -126,13 +158,19 @@ class Sidecar:
     async def stop(self) -> None:
         """Be not ready, stop accepting, let what runs finish, write what was recorded, and close everything."""
         self._not_ready = "shutting down"
-        await asyncio.gather(*(door.close(self._config.drain_seconds) for door in self.doors), *self._closing)
+        await asyncio.gather(*(door.close(self._config.drain_seconds) for door in self._doors), *self._closing)
         if self._discovery is not None:
             await self._discovery.stop()
         if self._pool is not None:
             self._pool.close()
         if self._events is not None:
             await asyncio.to_thread(self._events.close, 5)
+        if self._lag is not None:
+            self._lag.stop()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close, 5)
+        if self._console is not None:
+            await self._console.close()
         await self._status.close()
 
     def _why_not_ready(self) -> str | None:
@@ -151,11 +189,13 @@ class Sidecar:
 
     def _take_up(self) -> None:
         """Put what was found in force."""
-        self._install(self._config)
+        self._install(self._config, "discovery")
         log.info("generation %d is in force, by discovery", self.snapshot.generation)
 
-    def _install(self, config: Config) -> None:
-        self._rim.install(self._picture(config, self.snapshot.generation + 1))
+    def _install(self, config: Config, cause: Cause) -> None:
+        previous = self.snapshot
+        self._rim.install(self._picture(config, previous.generation + 1))
+        self.history.note(previous, self.snapshot, cause)
         conflicts = frozenset(self.snapshot.conflicts)
         for conflict in sorted(conflicts - self._said, key=str):
             log.warning("%s: %s", conflict.subject, conflict.text)
@@ -186,12 +226,27 @@ class Sidecar:
         events.start()
         return events
 
-    async def _open(self, binds: list[BindAddress], tls: ServerTls | None) -> list[Door]:
-        doors: list[Door] = []
+    async def _open_console(self, recent: Recent) -> None:
+        """The console is there for those who look: where it cannot be had, clients are served all the same."""
+        address = parse_authority(self._config.console.address or "")
+        assert address is not None
+        assert address.port is not None
+        shown = Shown(lambda: self.snapshot, self._why_not_ready, self.metrics, recent, self.history, self._source)
+        console = Console(shown, address.host)
+        try:
+            await bound(f"console.address {address}", console.open(address.port))
+        except CannotStart as problem:
+            log.warning("%s; there is no console", problem)
+            await console.close()
+        else:
+            self._console = console
+
+    async def _open(self, binds: list[BindAddress], tls: ServerTls | None) -> list[Door | BinaryDoor]:
+        doors: list[Door | BinaryDoor] = []
         try:
             for bind in binds:
-                door = Door(self._rim, bind)
-                context = tls.context if tls is not None and bind.scheme == "https" else None
+                door = BinaryDoor(self._rim, bind) if bind.scheme in BINARY_SCHEMES else Door(self._rim, bind)
+                context = tls.context if tls is not None and bind.scheme in TLS_SCHEMES else None
                 await bound(f"bindAddresses {bind}", door.open(context))
                 doors.append(door)
         except CannotStart:
@@ -200,18 +255,14 @@ class Sidecar:
             raise
         return doors
 
-    def _close_later(self, door: Door) -> None:
+    def _close_later(self, door: Door | BinaryDoor) -> None:
         task = asyncio.get_running_loop().create_task(door.close(self._config.drain_seconds))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
 
-def _web_sockets(config: Config) -> list[BindAddress]:
-    return [bind for bind in config.bind_addresses if bind.scheme in WEB_SCHEMES]
-
-
 def _server_tls(config: Config) -> ServerTls | None:
-    return ServerTls(config.tls) if any(bind.scheme == "https" for bind in config.bind_addresses) else None
+    return ServerTls(config.tls) if any(bind.scheme in TLS_SCHEMES for bind in config.bind_addresses) else None
 
 
 def _refuse_missing(config: Config) -> None:

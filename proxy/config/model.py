@@ -25,6 +25,8 @@ from pydantic.alias_generators import to_camel
 from proxy.authorities import parse_authority
 from proxy.discovery.selectors import parse_selector
 from proxy.listeners import (
+    BINARY_SCHEMES,
+    TLS_SCHEMES,
     VARIABLE,
     WEB_SCHEMES,
     BindAddress,
@@ -99,6 +101,10 @@ def _address(value: object) -> str:
     return str(authority)
 
 
+def _optional_address(value: object) -> str | None:
+    return None if value is None or value == "" else _address(value)
+
+
 def _broker_name(value: object) -> str:
     name = _text(value, "what the broker calls itself")
     if parse_authority(VARIABLE.sub("0", name)) is None:
@@ -157,6 +163,7 @@ ListenerUrls = Annotated[
 IngressHost = Annotated[str, BeforeValidator(_ingress_host)]
 TrustedNetwork = Annotated[Network, PlainValidator(_network), WithJsonSchema({"type": "string"})]
 Address = Annotated[str, BeforeValidator(_address)]
+OptionalAddress = Annotated[str | None, BeforeValidator(_optional_address)]
 WebUrls = Annotated[tuple[Annotated[str, _urls_of("http", "https")], ...], BeforeValidator(_split)]
 BinaryUrls = Annotated[tuple[Annotated[str, _urls_of("pulsar", "pulsar+ssl")], ...], BeforeValidator(_split)]
 BrokerName = Annotated[str, BeforeValidator(_broker_name)]
@@ -201,7 +208,9 @@ class Brokers(Section):
     web_service_url: WebUrls = Field(
         (), description="where HTTP goes; one or several, needed by http and https sockets"
     )
-    broker_service_url: BinaryUrls = Field((), description="where the binary protocol goes; one or several")
+    broker_service_url: BinaryUrls = Field(
+        (), description="where the binary protocol goes; one or several, needed by pulsar and pulsar+ssl sockets"
+    )
     tls: BrokerTls = Field(BrokerTls(), description="TLS towards brokers")
     trust_original_principal: bool = Field(
         False,
@@ -233,7 +242,9 @@ class IngressConfig(Section):
     )
     lookup_properties: dict[str, str] = Field({}, description="PIP-368 properties added to binary lookups")
     override_lookup_properties: bool = Field(False, description="true: ours win over the client's")
-    through_sidecar: bool = Field(False, description="binary: clients reach brokers through this socket")
+    through_sidecar: bool = Field(
+        False, description="binary: clients reach brokers through this socket, messages and all"
+    )
 
 
 class BrokerListeners(Section):
@@ -310,7 +321,9 @@ class Metrics(Section):
 class Console(Section):
     """The status page and its API."""
 
-    address: Address = Field("127.0.0.1:9091", description="host:port; for operators, not for the network")
+    address: OptionalAddress = Field(
+        "127.0.0.1:9091", description="host:port; for operators, not for the network; null: no console"
+    )
 
 
 class Timeouts(Section):
@@ -334,10 +347,12 @@ class Limits(Section):
 
     head_bytes: Count = Field(32768, description="bytes of a request's head; beyond: 431")
     headers: Count = Field(100, description="headers of a request; beyond: 431")
-    connections: Count = Field(20000, description="client connections at a time; beyond: 503")
-    in_flight: Count = Field(10000, description="requests at a time; beyond: 503")
+    connections: Count = Field(20000, description="client connections of each protocol at a time; beyond: 503")
+    in_flight: Count = Field(10000, description="requests of each protocol at a time; beyond: 503")
     replay_total_bytes: Count = Field(67108864, description="bytes kept for replays, of all requests together")
-    command_bytes: Count = Field(65536, description="bytes of a binary command")
+    command_bytes: Count = Field(
+        65536, description="bytes of a binary command that has to be read, as a lookup; beyond: the connection ends"
+    )
 
 
 class Log(Section):
@@ -352,13 +367,6 @@ _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"
 
 # Keys that are accepted because they are promised, and that nothing reads yet.
 PENDING = (
-    "brokers.brokerServiceUrl",
-    "ingresses.lookupProperties",
-    "ingresses.overrideLookupProperties",
-    "ingresses.throughSidecar",
-    "kubernetes.zoneProperty",
-    "console",
-    "limits.commandBytes",
     "ownerMemory",
     "workers",
 )
@@ -422,8 +430,9 @@ class Config(Section):
     @field_validator("tls")
     @classmethod
     def _tls_is_enough(cls, tls: ServerTls, info: ValidationInfo) -> ServerTls:
-        if any(address.scheme == "https" for address in info.data.get("bind_addresses", ())):
-            why = "bindAddresses has an https socket"
+        secure = [address.scheme for address in info.data.get("bind_addresses", ()) if address.scheme in TLS_SCHEMES]
+        if secure:
+            why = f"bindAddresses has {'an' if secure[0] == 'https' else 'a'} {secure[0]} socket"
         elif tls.client_ca is not None:
             why = "tls.clientCa is of no use without it"
         else:
@@ -436,9 +445,13 @@ class Config(Section):
     @classmethod
     def _brokers_are_enough(cls, brokers: Brokers, info: ValidationInfo) -> Brokers:
         web = any(address.scheme in WEB_SCHEMES for address in info.data.get("bind_addresses", ()))
+        binary = any(address.scheme in BINARY_SCHEMES for address in info.data.get("bind_addresses", ()))
         faults = list(_half_pair("brokers.tls", brokers.tls.certificate, brokers.tls.key))
         if web and not brokers.web_service_url:
             faults.append("brokers.webServiceUrl: is missing: say where HTTP goes, e.g. [http://pulsar-broker:8080]")
+        if binary and not brokers.broker_service_url:
+            where = "say where the binary protocol goes, e.g. [pulsar://pulsar-broker:6650]"
+            faults.append(f"brokers.brokerServiceUrl: is missing: {where}")
         _refuse(faults)
         return brokers
 
@@ -466,6 +479,10 @@ class Config(Section):
     @cached_property
     def web_pool(self) -> tuple[ServiceUrl, ...]:
         return tuple(parse_service_url(url) for url in self.brokers.web_service_url)
+
+    @cached_property
+    def binary_pool(self) -> tuple[ServiceUrl, ...]:
+        return tuple(parse_service_url(url) for url in self.brokers.broker_service_url)
 
     @cached_property
     def function_pool(self) -> tuple[ServiceUrl, ...]:

@@ -50,13 +50,12 @@ they began with. [Operations](operations.md) has the whole life, from start to d
 | `bindAddresses` | new sockets open, those no longer named are drained; those that stay keep their connections |
 | the scheme of a socket, its address staying as it is | with the next start: a reload is refused |
 | `kubernetes`, `brokers` | discovery begins anew; what was found before stays in force until it has found something |
-| `metrics`, `events`, `clusterName` | with the next start: the log says so |
+| `metrics`, `console`, `events`, `clusterName` | with the next start: the log says so |
 | the environment | with the next start |
 | everything else | at once |
 
 ## Keys without effect yet
-They are accepted, so that files need no change later, and `check` warns of each that is set. Sockets of `pulsar://`
-and `pulsar+ssl://` in `bindAddresses` are not opened either.
+They are accepted, so that files need no change later, and `check` warns of each that is set.
 
 {pending}
 

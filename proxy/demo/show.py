@@ -1,4 +1,4 @@
-"""`demo`: three simulated brokers, the sidecar, and a client that looks topics up with and without it.
+"""`demo`: three simulated brokers, the sidecar, a client that looks topics up with and without it, and the console.
 
 The demo plays the gateway and its DNS: every name on the listener `external` leads to the sidecar, with the
 name as Host and https as the scheme. Names of the cluster's inside are looked up for real, and fail as they would.
@@ -6,11 +6,12 @@ name as Host and https as the scheme. Names of the cluster's inside are looked u
 
 import asyncio
 import json
+import logging
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,14 @@ import yaml
 from yarl import URL
 
 from proxy.config import load
-from proxy.demo.brokers import SimulatedCluster
+from proxy.demo.brokers import EXTERNAL, Listener, SimulatedCluster
+from proxy.demo.load import Load
 from proxy.service import Sidecar
 
 DOOR = "pulsar.example.com"
 TOPICS = ("orders", "payments", "shipments", "returns")
-_PORT, _METRICS_PORT = 18080, 19090
+PARTNERS = "partners.example.net"
+_PORT, _METRICS_PORT, _CONSOLE_PORT = 18080, 19090, 19091
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +107,9 @@ async def _unresolvable(host: str) -> str | None:
     return None
 
 
-def _config(cluster: SimulatedCluster, port: int, metrics_port: int) -> dict[str, Any]:
+def _config(cluster: SimulatedCluster, port: int, metrics_port: int, console_port: int) -> dict[str, Any]:
     return {
+        "clusterName": "demo",
         "bindAddresses": [f"http://127.0.0.1:{port}"],
         "brokers": {"webServiceUrl": [broker.web for broker in cluster.brokers]},
         "ingresses": [{"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": "external"}],
@@ -118,24 +122,54 @@ def _config(cluster: SimulatedCluster, port: int, metrics_port: int) -> dict[str
             for number, broker in enumerate(cluster.brokers)
         ],
         "metrics": {"address": f"127.0.0.1:{metrics_port}"},
+        "console": {"address": f"127.0.0.1:{console_port}"},
         "log": {"level": "warning"},
     }
+
+
+def _add_partners(file: Path) -> None:
+    """Write a second door into the config, and that brokers are to be asked what they call themselves."""
+    first = yaml.safe_load(file.read_text())
+    partners = {
+        "name": "partners",
+        "hosts": [PARTNERS, f"*.{PARTNERS}"],
+        "listener": "partners",
+        "expose": ["lookup", "client"],
+        "allowedListeners": ["partners"],
+    }
+    lines = [
+        {**line, "listeners": f"{line['listeners']}, partners:https://broker-{number}.{PARTNERS}"}
+        for number, line in enumerate(first["advertisedListeners"])
+    ]
+    second = {
+        **first,
+        "brokers": {**first["brokers"], "discover": "admin"},
+        "ingresses": [*first["ingresses"], partners],
+        "advertisedListeners": lines,
+    }
+    _write(file, second)
 
 
 @asynccontextmanager
 async def _stage() -> AsyncIterator[tuple[SimulatedCluster, Sidecar, Path, str]]:
     """Brokers, sidecar and its config file, for as long as the demo lasts."""
     with tempfile.TemporaryDirectory(prefix="pulsar-ingress-demo-") as folder:
-        async with SimulatedCluster(brokers=3) as cluster:
+        partners = Listener(broker_service_url_tls=f"pulsar+ssl://broker-{{n}}.{PARTNERS}:{{n+6651}}")
+        listeners = {"external": EXTERNAL["4.x"], "partners": partners}
+        async with SimulatedCluster(brokers=3, listeners=listeners) as cluster:
             file = Path(folder) / "config.yaml"
-            port, metrics_port = _free(_PORT), _free(_METRICS_PORT)
-            file.write_text(yaml.safe_dump(_config(cluster, port, metrics_port), sort_keys=False, width=1000))
-            sidecar = Sidecar(load(file, {}))
+            ports = (_free(_PORT), _free(_METRICS_PORT), _free(_CONSOLE_PORT))
+            _write(file, _config(cluster, *ports))
+            sidecar = Sidecar(load(file, {}), str(file))
             await sidecar.start()
             try:
-                yield cluster, sidecar, file, f"http://127.0.0.1:{port}"
+                yield cluster, sidecar, file, f"http://127.0.0.1:{ports[0]}"
             finally:
                 await sidecar.stop()
+
+
+def _write(file: Path, config: dict[str, Any]) -> None:
+    file.write_text(yaml.safe_dump(config, sort_keys=False, width=1000))
 
 
 def _free(wanted: int) -> int:
@@ -158,9 +192,44 @@ async def run(once: bool, ended: asyncio.Event) -> bool:
         journeys = await _travel(cluster, session, gateway)
         _print_screen(paint, journeys, gateway, sidecar)
         if not once:
-            _print_next(paint, gateway, sidecar, file)
-            await ended.wait()
+            with _quiet():
+                await _change(sidecar, file)
+                load = asyncio.create_task(Load(cluster, session, gateway).run())
+                _print_next(paint, gateway, sidecar, file)
+                await _until(ended, load)
         return all(without.problem and with_it.reached for _, without, with_it in journeys)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without warnings: what does not fit together is for the console to show."""
+    log = logging.getLogger("proxy")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+async def _change(sidecar: Sidecar, file: Path) -> None:
+    """Put a second config in force, and wait until the brokers have said who they are."""
+    _add_partners(file)
+    await sidecar.reload(load(file, {}))
+    async with asyncio.timeout(10):
+        while not sidecar.findings.brokers:  # noqa: ASYNC110 - nobody is told when they have
+            await asyncio.sleep(0.05)
+
+
+async def _until(ended: asyncio.Event, load: asyncio.Task[None]) -> None:
+    """Let the load run until somebody ends the demo; where the load ends by itself, something is wrong with it."""
+    ending = asyncio.create_task(ended.wait())
+    await asyncio.wait((ending, load), return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if load.done():
+        await load
+    load.cancel()
+    await asyncio.gather(ending, load, return_exceptions=True)
 
 
 async def _travel(
@@ -220,6 +289,9 @@ def _print_screen(paint: _Paint, journeys: list[tuple[str, Journey, Journey]], g
 def _print_next(paint: _Paint, gateway: str, sidecar: Sidecar, file: Path) -> None:
     print(paint.bold("\nWhere to look next"))
     lookup = "/lookup/v2/topic/persistent/public/default/anything"
+    print(f"  the console   {paint.bold(f'http://127.0.0.1:{sidecar.console_port}/')}")
+    print(f"  the metrics   http://127.0.0.1:{sidecar.metrics_port}/metrics")
+    print("  A load runs meanwhile: hits, misses, redirects and one leak.\n")
     print(f"  curl -i -H 'Host: {DOOR}' {gateway}{lookup}")
     print(f"  curl -s http://127.0.0.1:{sidecar.metrics_port}/metrics | grep ^pulsar_ingress_listener")
     print(f"  {sys.argv[0]} explain --config {file} https://{DOOR}{lookup}")

@@ -1,0 +1,81 @@
+// The page: which view is shown, when it is asked anew, and what is said when nobody answers.
+
+import { Away, get, Refused, Stream } from "./api.js";
+import * as book from "./book.js";
+import * as changes from "./changes.js";
+import * as decisions from "./decisions.js";
+import * as doors from "./doors.js";
+import { byId } from "./dom.js";
+import * as overview from "./overview.js";
+import * as whatIf from "./what-if.js";
+
+const VIEWS = {
+  overview: { title: "Overview", load: overview.load },
+  doors: { title: "Doors", load: doors.load },
+  book: { title: "Address book", load: book.load, entered: book.entered },
+  decisions: { title: "Decisions" },
+  "what-if": { title: "What-if", load: whatIf.load },
+  changes: { title: "Changes", load: changes.load },
+};
+
+let current = null;
+let isLive = false;
+let status = null;
+
+const stream = new Stream({
+  decision: decisions.heard,
+  leftOut: decisions.leftOut,
+  beat: refresh,
+  away: () => live(false),
+});
+
+function live(is, why = "The sidecar does not answer") {
+  isLive = is;
+  document.body.classList.toggle("stale", !is);
+  const banner = byId("banner");
+  const words = is ? "" : `${why}. ${status ? "What is shown is what was known last; trying again." : "Trying again."}`;
+  if (banner.textContent !== words) banner.textContent = words;
+  if (status) overview.pills(status, is);
+}
+
+async function attempt(work) {
+  try {
+    await work();
+  } catch (fault) {
+    live(false, fault instanceof Refused ? `The sidecar refuses: ${fault.message}` : undefined);
+    if (!(fault instanceof Away || fault instanceof Refused)) throw fault;
+  }
+}
+
+function refresh() {
+  return attempt(async () => {
+    status = await get("status");
+    if (!isLive) await decisions.fill(stream);
+    live(true);
+    await VIEWS[current].load?.();
+  });
+}
+
+function route(isFirst = false) {
+  if (location.hash && !location.hash.startsWith("#/")) return;  // the link that skips to the view
+  const wanted = location.hash.slice(2) || "overview";
+  current = wanted in VIEWS ? wanted : "overview";
+  for (const name of Object.keys(VIEWS)) byId(name).hidden = name !== current;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#/${current}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.title = `${VIEWS[current].title} · pulsar-ingress-proxy`;
+  if (!isFirst) byId(`${current}-title`).focus();
+  attempt(async () => (VIEWS[current].entered ?? VIEWS[current].load)?.());
+}
+
+book.start();
+decisions.start(stream);
+whatIf.start();
+addEventListener("hashchange", () => route());
+addEventListener("pagehide", () => stream.close());
+addEventListener("pageshow", (event) => event.persisted && refresh());
+route(true);
+await refresh();
+if (!isLive) stream.open();

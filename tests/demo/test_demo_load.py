@@ -1,0 +1,47 @@
+"""The demo while it runs: it says where the console is, and that has something of everything to show."""
+
+import asyncio
+import re
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from proxy.demo import load, show
+
+
+async def test_everything_has_something_to_show(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "PAUSE", 0)
+    ended = asyncio.Event()
+    demo = asyncio.create_task(show.run(False, ended))
+    said = ""
+    async with asyncio.timeout(50), ClientSession() as session:
+        while "Running until Ctrl-C" not in said:
+            await asyncio.sleep(0.01)
+            said += capsys.readouterr().out
+        console = re.search(r"the console +(http://127\.0\.0\.1:\d+/)", said)
+        metrics = re.search(r"the metrics +(http://127\.0\.0\.1:\d+/metrics)", said)
+        assert console is not None
+        assert metrics is not None
+
+        async def api(path: str) -> Any:
+            async with session.get(f"{console[1]}api/{path}") as answer:
+                return await answer.json()
+
+        counts: dict[str, int] = {}
+        while counts.get("requests", 0) < 200:
+            counts = (await api("status"))["counts"]
+        assert counts["hits"] > 100
+        assert counts["misses"] > 1
+        assert counts["redirects"] > 1
+        assert counts["leaks"] == 1
+        assert counts["failures"] == 0
+        assert (await api("brokers"))["conflicts"]
+        assert [one["cause"] for one in (await api("generations"))["generations"]] == ["discovery", "reload", "start"]
+        assert len((await api("doors"))["doors"]) == 2
+        async with session.get(metrics[1]) as answer:
+            assert "pulsar_ingress_leaks_total{" in await answer.text()
+    ended.set()
+    assert await demo

@@ -1,0 +1,290 @@
+"""The console as an operator meets it: in a real browser, before a real sidecar."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from browsers import DESK, PHONE, Theme, opened
+from console_world import HOST, LOOKUP, World
+from playwright.async_api import Browser, Page, expect
+
+VIEWS = ("Overview", "Doors", "Address book", "Decisions", "What-if", "Changes")
+expect.set_options(timeout=20_000)
+
+PARTNER = {"name": "partner", "hosts": ["partner.example.net"], "listener": "external", "allowedListeners": ["nobodys"]}
+
+
+async def go(page: Page, view: str) -> None:
+    await page.get_by_role("link", name=view, exact=True).click()
+    await expect(page.get_by_role("heading", level=2)).to_have_text(view)
+
+
+async def faults(page: Page) -> list[str]:
+    """What axe finds."""
+    found = await Axe().run(page)
+    return [f"{one['id']}: {one['nodes'][0]['html']}" for one in found.response["violations"]]
+
+
+async def overflow(page: Page) -> int:
+    """Pixels by which the page is wider than its window."""
+    return int(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
+
+
+@pytest.mark.parametrize(("theme", "size"), [("light", DESK), ("dark", PHONE)], ids=["light desk", "dark phone"])
+async def test_every_view_shows_what_is_so_to_everybody(
+    console: World, browser: Browser, theme: Theme, size: tuple[int, int]
+) -> None:
+    async with console.running(), opened(browser, console.url, size, theme) as (page, said):
+        await console.everything()
+        console.write(ingresses=[*console.keys["ingresses"], PARTNER])
+        await expect(page.locator("#pills")).to_contain_text("generation 2")
+        background = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == ("rgb(255, 255, 255)" if theme == "light" else "rgb(18, 22, 27)")
+
+        for view in VIEWS:
+            await go(page, view)
+            match view:
+                case "Overview":
+                    await expect(page.locator("#attention")).to_contain_text("has listener 'nobodys'")
+                    await expect(page.locator("#tiles")).to_contain_text("Leaks1")
+                    await expect(page.locator("#remarkable")).to_contain_text("leak: body")
+                    await expect(page.get_by_role("img", name="Hit ratio: ")).to_be_visible()
+                case "Doors":
+                    row = page.get_by_role("row").filter(has_text=f"*.{HOST}")
+                    await expect(row).to_contain_text("external")
+                    await expect(page.locator("#doors")).to_contain_text(f"127.0.0.1:{console.port}")
+                case "Address book":
+                    await expect(page.locator("#checked")).to_contain_text("addresses reachable from here")
+                    entry = page.get_by_role("article").filter(has_text=console.cluster.brokers[0].name)
+                    await expect(entry).to_contain_text("config, advertisedListeners.0")
+                    line = entry.get_by_role("listitem").filter(has_text=console.cluster.brokers[0].web)
+                    await expect(line).to_contain_text("reachable (200)")
+                    await expect(entry).to_contain_text("does not resolve")
+                case "Decisions":
+                    await expect(page.locator("#decisions tbody tr:not(.more)")).to_have_count(4)
+                case "What-if":
+                    await page.get_by_label("URL, as the client sees it").fill(f"https://{HOST}{LOOKUP}t")
+                    await page.get_by_role("button", name="Explain").click()
+                    await expect(page.locator("#verdict")).to_contain_text("Listener external")
+                case "Changes":
+                    await expect(page.locator("#generations")).to_contain_text("ingress partner")
+                    await expect(page.locator("#findings")).to_contain_text("Questionable in the config")
+            assert await overflow(page) <= 0, view
+            assert await faults(page) == [], view
+        assert said == []
+
+
+async def test_decisions_appear_as_they_are_made(console: World, browser: Browser) -> None:
+    rows = "#decisions tbody tr:not(.more)"
+    async with console.running(), opened(browser, f"{console.url}#/decisions", DESK) as (page, said):
+        await expect(page.locator("#decisions")).to_contain_text("No lookups yet")
+        await console.hit("first")
+        await expect(page.locator(rows)).to_have_count(1)
+        await expect(page.locator(rows)).to_contain_text("public/default/first")
+        await console.everything()
+        await expect(page.locator(rows)).to_have_count(5)
+        await expect(page.locator(rows).first).to_contain_text("new/bundle/t")
+
+        for name, words in (("Misses", "miss: no-rule"), ("Leaks", "leak: body"), ("Redirects", "rewritten")):
+            await page.get_by_role("button", name=name).click()
+            await expect(page.locator(rows)).to_have_count(1)
+            await expect(page.locator(rows)).to_contain_text(words)
+        await console.hit()
+        await console.redirect()
+        await expect(page.locator(rows)).to_have_count(2)
+
+        await page.get_by_role("button", name="All").click()
+        await expect(page.locator(rows)).to_have_count(7)
+        await page.get_by_role("button", name="Pause").click()
+        await console.hit("meanwhile")
+        await expect(page.locator("#left-out")).to_have_text("1 waiting")
+        await expect(page.locator(rows)).to_have_count(7)
+        await page.get_by_role("button", name="Go on").click()
+        await expect(page.locator(rows)).to_have_count(8)
+        assert said == []
+
+
+async def test_figures_and_generations_move_by_themselves(console: World, browser: Browser) -> None:
+    async with console.running(), opened(browser, console.url, DESK) as (page, _):
+        await expect(page.locator("#tiles")).to_contain_text("no lookups yet")
+        await console.everything()
+        await expect(page.locator("#tiles")).to_contain_text("75.0%of 4 lookups")
+        await expect(page.locator("svg path.bars.miss")).not_to_have_attribute("d", "")
+        console.write(redirects={"maxHops": 2})
+        await expect(page.locator("#newest")).to_contain_text("5 is now 2")
+        await expect(page.locator("#pills")).to_contain_text("generation 2")
+        console.write(ingresses="none")
+        await expect(page.locator("#attention")).to_contain_text("The newest config is not in force")
+
+
+class TestWhatIf:
+    async def test_a_decision_is_explained_rule_by_rule(self, console: World, browser: Browser) -> None:
+        async with console.running(), opened(browser, f"{console.url}#/what-if", DESK) as (page, said):
+            sent: list[str] = []
+            page.on("request", lambda request: sent.append(request.post_data or ""))
+            await page.get_by_label("URL, as the client sees it").fill(f"https://{HOST}{LOOKUP}t")
+            await page.get_by_label("Headers").fill(
+                "X-Pulsar-ListenerName: internal\nAuthorization: Bearer tell-nobody"
+            )
+            location = f"http://{console.cluster.brokers[2].name}:8080{LOOKUP}t"
+            await page.get_by_label("And if a broker redirects to").fill(location)
+            await page.get_by_role("button", name="Explain").click()
+            verdict = page.locator("#verdict")
+            await expect(verdict).to_contain_text("Refused with 403")
+            await expect(verdict.locator("li.refused")).to_contain_text("'internal' may not be named")
+            await page.get_by_label("Headers").fill("")
+            await page.get_by_role("button", name="Explain").click()
+            await expect(verdict.locator("li.decided")).to_contain_text(f"Host {HOST} is of ingress 'public'")
+            await expect(verdict.locator("li.passed-over")).to_have_count(3)
+            await expect(verdict).to_contain_text(f"https://broker-2.{HOST}{LOOKUP}t?listenerName=external")
+            assert "tell-nobody" not in str(sent)
+            assert json.loads(next(filter(None, sent)))["headers"][1] == {"name": "Authorization", "value": "hidden"}
+            assert said == []
+
+    async def test_a_question_that_cannot_be_read(self, console: World, browser: Browser) -> None:
+        async with console.running(), opened(browser, f"{console.url}#/what-if", DESK) as (page, _):
+            for url, headers, words in (
+                ("pulsar.example.com", "", "is not a URL"),
+                ("https://a/", "no colon here", "is not a header"),
+            ):
+                await page.get_by_label("URL, as the client sees it").fill(url)
+                await page.get_by_label("Headers").fill(headers)
+                await page.get_by_role("button", name="Explain").click()
+                await expect(page.locator("#question-problem")).to_contain_text(words)
+                await expect(page.locator("#verdict")).to_be_empty()
+            assert await faults(page) == []
+
+    async def test_a_decision_that_was_made_can_be_asked_again(self, console: World, browser: Browser) -> None:
+        async with console.running(), opened(browser, f"{console.url}#/decisions", DESK) as (page, _):
+            await console.miss("again")
+            await page.locator("button.row").click()
+            await page.get_by_role("link", name="What if it came again?").click()
+            await expect(page.locator("#verdict")).to_contain_text("No listener: a miss")
+            await expect(page.get_by_label("URL, as the client sees it")).to_have_value(
+                f"https://elsewhere.example.org{LOOKUP}again"
+            )
+
+
+async def test_by_keyboard_alone(console: World, browser: Browser) -> None:
+    async with console.running(), opened(browser, console.url, DESK) as (page, _):
+        focused = page.locator(":focus")
+        await console.hit()
+        await expect(page.locator("#pills")).to_contain_text("live")
+        await page.keyboard.press("Tab")
+        await expect(focused).to_have_text("Skip to the view")
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("Tab")
+        await expect(focused).to_have_attribute("href", "#/changes")  # the first link of the view, past the navigation
+
+        async def walk(words: str) -> None:
+            """Tab on until what has the focus says this."""
+            for _ in range(40):
+                await page.keyboard.press("Tab")
+                if await focused.count() and words in (await focused.inner_text() or "") + (
+                    await focused.get_attribute("id") or ""
+                ):
+                    return
+            pytest.fail(f"Tab does not reach {words}")
+
+        await page.goto(f"{console.url}#/overview")
+        await page.reload()
+        await walk("Decisions")
+        await page.keyboard.press("Enter")
+        await expect(focused).to_have_text("Decisions")
+        assert await focused.evaluate("element => element.tagName") == "H2"
+        await walk("Misses")
+        await page.keyboard.press("Space")
+        await expect(page.locator("#decisions")).to_contain_text("No misses yet")
+        await page.keyboard.press("Shift+Tab")
+        await page.keyboard.press("Space")
+        await walk(":")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("tr.more")).to_contain_text("persistent://public/default/orders")
+        await expect(focused).to_have_attribute("aria-expanded", "true")
+
+        await page.goto(f"{console.url}#/what-if")
+        await walk("url")
+        await page.keyboard.type(f"https://{HOST}{LOOKUP}t")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("#verdict")).to_contain_text("Listener external")
+
+
+async def test_a_sidecar_that_knows_and_does_nothing_yet(console: World, browser: Browser) -> None:
+    async with (
+        console.running(ingresses=[], advertisedListeners=[]),
+        opened(browser, console.url, DESK) as (page, said),
+    ):
+        for view, where, words in (
+            ("Overview", "#remarkable", "Every lookup that is remembered was a hit"),
+            ("Overview", "#tiles", "no lookups yet"),
+            ("Doors", "#doors", "No ingress is known"),
+            ("Address book", "#book", "The address book is empty"),
+            ("Decisions", "#decisions", "No lookups yet"),
+            ("Changes", "#findings", "Discovery is off"),
+        ):
+            await go(page, view)
+            await expect(page.locator(where)).to_contain_text(words)
+            assert await faults(page) == [], view
+        assert said == []
+
+
+async def test_a_sidecar_that_dies_and_comes_again(console: World, browser: Browser) -> None:
+    rows = "#decisions tbody tr:not(.more)"
+    async with console.running() as process, opened(browser, f"{console.url}#/decisions", DESK) as (page, _):
+        await console.hit("known")
+        await expect(page.locator(rows)).to_have_count(1)
+        await process.end(signal.SIGKILL)
+        await expect(page.get_by_role("alert").first).to_contain_text("The sidecar does not answer")
+        await expect(page.locator("body")).to_have_class("stale")
+        await expect(page.locator("#pills")).to_contain_text("away")
+        await expect(page.locator(rows)).to_contain_text("public/default/known")  # what was known last stays
+        await go(page, "Overview")
+        await expect(page.locator("#tiles")).to_be_visible()
+        assert await faults(page) == []
+        async with console.running():
+            await expect(page.locator("#pills")).to_contain_text("live")
+            await expect(page.locator("#banner")).to_be_empty()
+            await go(page, "Decisions")
+            await console.hit("new")
+            await expect(page.locator(rows)).to_have_count(1)
+            await expect(page.locator(rows)).to_contain_text("public/default/new")
+
+
+async def test_names_from_outside_stay_text_and_stay_in_the_window(console: World, browser: Browser) -> None:
+    markup = "%3Cimg%20src=x%20onerror=document.title=1%3E"
+    long = "x" * 200
+    async with console.running(), opened(browser, f"{console.url}#/decisions", PHONE) as (page, said):
+        await console.ask(f"{LOOKUP}{markup}?listenerName={markup}")
+        await console.hit(long)
+        await console.ask(LOOKUP + "t", host=f"{'a' * 60}.{'b' * 60}.example.org")
+        await expect(page.locator("#decisions tbody tr:not(.more)")).to_have_count(3)
+        for row in await page.locator("button.row").all():
+            await row.click()
+        await expect(page.locator("#decisions")).to_contain_text("<img src=x onerror")
+        assert await page.locator("#decisions img").count() == 0
+        assert await overflow(page) <= 0
+        await go(page, "Overview")
+        await expect(page.locator("#remarkable")).to_contain_text("bbb")
+        assert await overflow(page) <= 0
+        assert said == []
+
+
+async def test_a_large_book_can_be_searched(console: World, browser: Browser) -> None:
+    template: list[dict[str, Any]] = [
+        {"broker": f"b-{n}.brokers.svc", "listeners": f"internal:http://127.0.0.1:1,external:https://b-{n}.example"}
+        for n in range(300)
+    ]
+    async with (
+        console.running(advertisedListeners=template),
+        opened(browser, f"{console.url}#/book", DESK) as (page, _),
+    ):
+        entries = page.get_by_role("article").filter(has_text="brokers.svc")
+        await expect(entries).to_have_count(300)
+        await page.get_by_label("Find").fill("b-299.")
+        await expect(entries).to_have_count(1)
+        await page.get_by_label("Find").fill("nowhere")
+        await expect(page.locator("#book-content")).to_contain_text("None of 300 has “nowhere”")
