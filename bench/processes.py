@@ -42,7 +42,7 @@ class Child:
     """A process that leads a session, so that its workers are found by it."""
 
     def __init__(self, pid: int) -> None:
-        self._session = pid
+        self.pid = self._session = pid
 
     def cpu_seconds(self) -> float:
         """User and system time so far, of all threads, of its workers, and of children that have ended.

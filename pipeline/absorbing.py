@@ -4,16 +4,17 @@
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import reduce
 
 from pyspark import StorageLevel
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline import batches, identity, reading
+from pipeline import batches, identity, reading, sinking
 from pipeline.commits import Commits, Draft
 from pipeline.deriving import Deriving
 from pipeline.hours import folder_of, hour_in
@@ -23,14 +24,18 @@ from pipeline.tables import DERIVED
 log = logging.getLogger("pipeline")
 
 FILES = 8
-"""An hour of `events` in more files than that is written anew, as one."""
+"""An hour of `events` with more small files than that has one in their place."""
 SMALL = 32
-"""As many files may the index and `quarantine` have: a commit that finds more makes one of them."""
+"""So many small files may the index have, and `quarantine` any files: a commit that finds more makes one of them."""
+SMALL_BYTES = 16 << 20
+"""What is larger is not written again to save a reader a file."""
 BATCH_BYTES = 2 << 30
 BATCH_FILES = 10_000
 """A commit takes no more than that, so that what a crash costs has an end."""
 
 Stage = Callable[[str], None]
+Hours = dict[str, list[File]]
+"""Files of `events` by hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ class Absorbed:
     events: int
     bad: int
     hours: tuple[str, ...]
+    newest: float | None = None
+    """The time of the newest event that was read, in seconds since the epoch."""
 
 
 def is_event_file(file: File) -> bool:
@@ -80,29 +87,23 @@ class Absorbing:
         """Work out the commit that takes these files; with a span, only events of it, whose hours are made anew."""
         draft = self._commits.draft()
         self._stage("read")
-        between = (span[0].isoformat(), span[1].isoformat()) if span is not None else None
-        to, aside = draft.stage("events"), draft.stage("quarantine")
-        batch = batches.stage(
-            self._spark, self._source, files, between, self._tables.path(to), self._tables.path(aside)
-        )
-        new = self._by_hour(to)
+        batch = batches.stage(self._spark, self._source, files, span, self._tables, draft.stage("taken"))
+        new = batch.hours()
         self._stage("ids")
-        changed = self._settle(draft, new)
-        events = self._index(draft, new)
+        changed, events = self._settle(draft, batch, new)
         hours = sorted({*(hour for hour, paths in new.items() if paths), *changed})
         if span is not None:
-            hours = sorted({*hours, *self._present(between)})
+            hours = sorted({*hours, *self._present(span)})
         else:
-            self._quarantine(draft, batch, aside)
+            self._quarantine(draft, batch)
             draft.taken = batch.files
         self._stage("events")
-        present = {hour: self._place(draft, hour, new.get(hour, []), changed.get(hour)) for hour in hours}
+        present = self._place(draft, hours, new, changed)
         if hours:
-            everything = [path for paths in present.values() for path in paths]
-            rows_of_hours = identity.read_events(self._spark, everything)
-            Deriving(self._spark, self._tables, draft, self._stage).derive(rows_of_hours, hours)
+            Deriving(self._spark, self._tables, draft, self._stage).derive(_all(present), hours)
         self._ensure_schemas(draft)
-        absorbed = Absorbed(len(batch.files), batch.lines, events, batch.bad if span is None else 0, tuple(hours))
+        bad = batch.bad if span is None else 0
+        absorbed = Absorbed(len(batch.files), batch.lines, events, bad, tuple(hours), batch.newest)
         draft.counts = {"files": absorbed.files, "lines": absorbed.lines, "events": events, "bad": absorbed.bad}
         if batch.newer:
             log.warning(
@@ -110,81 +111,84 @@ class Absorbing:
             )
         return draft, absorbed
 
-    def _by_hour(self, staged: str) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = defaultdict(list)
-        for file in self._tables.tree(staged):
-            found[hour_in(self._tables.relative(file.url))].append(file.url)
-        return found
+    def _old(self, hour: str) -> list[File]:
+        return self._tables.files(f"events/{folder_of(hour)}")
 
-    def _old(self, hour: str) -> list[str]:
-        return [file.url for file in self._tables.files(f"events/{folder_of(hour)}")]
-
-    def _present(self, between: tuple[str, str] | None) -> list[str]:
+    def _present(self, span: tuple[datetime, datetime]) -> list[str]:
         """The hours of a span that `events` has already."""
-        assert between is not None
         hours = {hour_in(self._tables.relative(file.url)) for file in self._tables.tree("events")}
-        return [hour for hour in hours if between[0] <= f"{hour}:00:00+00:00" < between[1]]
+        return [hour for hour in hours if span[0].isoformat() <= f"{hour}:00:00+00:00" < span[1].isoformat()]
 
-    def _settle(self, draft: Draft, new: dict[str, list[str]]) -> dict[str, list[str]]:
-        """Let each id count once. Changes the new hours' files; returns the old hours' that are written anew."""
+    def _settle(self, draft: Draft, batch: batches.Batch, new: Hours) -> tuple[Hours, int]:
+        """Let each id count once. Changes the new hours' files; returns the old hours' that are written anew.
+
+        Also adds the new ids to the index, and returns how many there are.
+        """
         if not new:
-            return {}
-        rows = identity.read_events(self._spark, [path for paths in new.values() for path in paths])
-        known = [file.url for file in self._tables.files("_index")]
-        hashes = identity.suspects(rows, identity.read_index(self._spark, known, self._oldest(new)))
-        hours = [hour for (hour,) in hashes.select("hour").distinct().collect()]
+            return {}, 0
+        index, known = batch.others(reading.INDEX_TABLE), self._tables.files("_index")
+        with sinking.settings_for(self._spark, sinking.size_of([*index, *known])) as sized:
+            rows = sized(identity.read_index(self._spark, index))
+            hashes = identity.suspects(rows, sized(identity.read_index(self._spark, known, self._oldest(new))))
+            hours = [hour for (hour,) in hashes.select("hour").distinct().collect()]
         if not hours:
-            return {}
-        hashes = hashes.persist(StorageLevel.MEMORY_AND_DISK)
-        old_files = {hour: self._old(hour) for hour in hours if hour is not None}
-        old = identity.read_events(self._spark, [path for paths in old_files.values() for path in paths])
-        contest = identity.contest(hashes, rows, old)
+            self._move_all(draft, index, "_index")
+            self._merge_index(draft, known)
+            return {}, batch.events
+        hashes = hashes.distinct().persist(StorageLevel.MEMORY_AND_DISK)
+        before = {hour: self._old(hour) for hour in hours if hour is not None}
+        contest = identity.contest(
+            hashes,
+            identity.read_events(self._spark, _all(new)),
+            identity.read_events(self._spark, _all(before)),
+        )
         new.update(self._rewrite(draft, contest, new, contest.lost_new, True))
-        changed = self._rewrite(draft, contest, old_files, contest.lost_old, False)
+        changed = self._rewrite(draft, contest, before, contest.lost_old, False)
         contest.close()
-        return changed
+        events = self._index_anew(draft, new)
+        self._merge_index(draft, known)
+        return changed, events
 
-    def _oldest(self, new: dict[str, list[str]]) -> str | None:
+    def _oldest(self, new: Hours) -> str | None:
         if self._horizon is None:
             return None
         return (datetime.fromisoformat(f"{min(new)}:00") - self._horizon).strftime("%Y-%m-%dT%H")
 
     def _rewrite(
-        self,
-        draft: Draft,
-        contest: identity.Contest,
-        files: dict[str, list[str]],
-        lost: frozenset[str],
-        is_new: bool,
-    ) -> dict[str, list[str]]:
+        self, draft: Draft, contest: identity.Contest, files: Hours, lost: frozenset[str], is_new: bool
+    ) -> Hours:
+        """The hours that lose rows, written without them."""
         if not lost:
             return {}
         hours = sorted(lost)
-        rows = identity.read_events(self._spark, [path for hour in hours for path in files[hour]])
-        staged = draft.stage("events-once" if is_new else "events-before")
-        kept = batches.by_hour(contest.kept(rows, hours, is_new).repartition("time"))
-        kept.write.partitionBy("date", "hour").parquet(self._tables.path(staged))
-        return {hour: [] for hour in hours} | self._by_hour(staged)
+        rows = identity.read_events(self._spark, [file for hour in hours for file in files[hour]])
+        kept = contest.kept(rows, hours, is_new).repartition(F.date_trunc("hour", "time"))
+        packed = kept.mapInArrow(sinking.pack_events, sinking.FILES)
+        staged = sinking.write(packed, self._tables, draft.stage("events-once" if is_new else "events-before"))
+        return {hour: staged.get((reading.EVENTS_TABLE, hour), []) for hour in hours}
 
-    def _index(self, draft: Draft, new: dict[str, list[str]]) -> int:
-        """Add the new rows' hashes to the index; returns how many rows there are."""
-        files = [path for paths in new.values() for path in paths]
+    def _index_anew(self, draft: Draft, new: Hours) -> int:
+        """Add what is left of the new rows to the index; returns how many there are."""
+        files, count = _all(new), Observation()
         if not files:
             return 0
-        staged = draft.stage("index")
-        count = Observation()
         rows = identity.read_events(self._spark, files).observe(count, F.count(F.lit(1)).alias("rows"))
-        index = identity.index_of(rows)
-        known = self._tables.files("_index")
-        if len(known) >= SMALL:
-            index = index.unionByName(identity.read_index(self._spark, [file.url for file in known], None))
-            for file in known:
-                draft.remove(f"_index/{file.name}")
-        index.write.parquet(self._tables.path(staged))
-        self._move_all(draft, staged, "_index")
+        staged = draft.stage("index")
+        identity.index_of(rows).write.parquet(self._tables.path(staged))
+        self._move_all(draft, self._tables.tree(staged), "_index")
         return int(count.get["rows"])
 
-    def _quarantine(self, draft: Draft, batch: batches.Batch, aside: str) -> None:
+    def _merge_index(self, draft: Draft, known: Sequence[File]) -> None:
+        small = [file for file in known if file.size < SMALL_BYTES]
+        if len(small) < SMALL:
+            return
+        staged = draft.stage("index-before")
+        identity.read_index(self._spark, small).coalesce(1).write.parquet(self._tables.path(staged))
+        for file in small:
+            draft.remove(f"_index/{file.name}")
+        self._move_all(draft, self._tables.tree(staged), "_index", "before.")
+
+    def _quarantine(self, draft: Draft, batch: batches.Batch) -> None:
         """Add what was put aside. Of a file that was taken before, with another size, what was put aside then goes."""
         before = self._tables.files("quarantine")
         again = [shown(file.url) for file in batch.files if self._commits.was_taken(file.url)]
@@ -194,40 +198,60 @@ class Absorbing:
             rows.where(~rows["file"].isin(again)).coalesce(1).write.parquet(self._tables.path(staged))
             for file in before:
                 draft.remove(f"quarantine/{file.name}")
-            self._move_all(draft, staged, "quarantine", "before.")
-        if batch.bad:
-            self._move_all(draft, aside, "quarantine")
+            self._move_all(draft, self._tables.tree(staged), "quarantine", "before.")
+        self._move_all(draft, batch.others(reading.QUARANTINE_TABLE), "quarantine")
 
-    def _place(self, draft: Draft, hour: str, new: Sequence[str], rewritten: Sequence[str] | None) -> list[str]:
-        """Add an hour's new files; returns where all its rows are now. Many files become one."""
-        folder = f"events/{folder_of(hour)}"
-        old = self._old(hour)
-        kept = old if rewritten is None else []
-        staged = [*new, *(rewritten or ())]
-        if len(kept) + len(staged) > FILES:
-            together = draft.stage(f"events-together/{hour}")
-            rows = identity.read_events(self._spark, [*kept, *staged]).coalesce(1).sortWithinPartitions(*batches.SORTED)
-            rows.write.parquet(self._tables.path(together))
-            kept, staged = [], [file.url for file in self._tables.tree(together)]
-        for url in old:
-            if url not in kept:
-                draft.remove(self._tables.relative(url))
-        for place, url in enumerate(staged):
-            draft.move(self._tables.relative(url), f"{folder}/{draft.number:09d}.{place:04d}.parquet")
-        return [*kept, *staged]
+    def _place(self, draft: Draft, hours: Sequence[str], new: Hours, changed: Hours) -> Hours:
+        """Add the hours' new files; returns where all their rows are now. Of many small files one is made."""
+        old = {hour: self._old(hour) for hour in hours}
+        present = {hour: [*(changed[hour] if hour in changed else old[hour]), *new.get(hour, [])] for hour in hours}
+        small = {hour: [file for file in files if file.size < SMALL_BYTES] for hour, files in present.items()}
+        small = {hour: files for hour, files in small.items() if len(files) > FILES}
+        merged = self._merged(draft, small)
+        for hour in hours:
+            present[hour] = [file for file in present[hour] if file not in small.get(hour, ())] + merged.get(hour, [])
+            for file in old[hour]:
+                if file not in present[hour]:
+                    draft.remove(self._tables.relative(file.url))
+            brought = [file for file in present[hour] if file not in old[hour]]
+            self._move_all(draft, brought, f"events/{folder_of(hour)}")
+        return present
 
-    def _move_all(self, draft: Draft, staged: str, folder: str, prefix: str = "") -> None:
-        for place, file in enumerate(self._tables.tree(staged)):
+    def _merged(self, draft: Draft, small: Hours) -> Hours:
+        """One file in the place of each hour's."""
+        if not small:
+            return {}
+        rows = [identity.read_events(self._spark, files).coalesce(1) for files in small.values()]
+        packed = reduce(DataFrame.union, rows).mapInArrow(sinking.pack_events, sinking.FILES)
+        with sinking.settings_for(self._spark, sinking.size_of(_all(small))):
+            staged = sinking.write(packed, self._tables, draft.stage("events-together"))
+        return {hour: files for (_, hour), files in staged.items()}
+
+    def _move_all(self, draft: Draft, files: Sequence[File], folder: str, prefix: str = "") -> None:
+        for place, file in enumerate(files):
             target = f"{folder}/{prefix}{draft.number:09d}.{place:04d}.parquet"
             draft.move(self._tables.relative(file.url), target)
 
     def _ensure_schemas(self, draft: Draft) -> None:
         """A table without a row is still one that can be read: an empty file has its columns."""
         schemas = {"quarantine": reading.QUARANTINE} | {table.name: table.schema for table in DERIVED}
-        for name, schema in schemas.items():
-            present = {f"{name}/{file.name}" for file in self._tables.files(name)}
-            if not draft.after(present, name):
-                staged = draft.stage(f"schemas/{name}")
-                self._spark.createDataFrame([], schema).coalesce(1).write.parquet(self._tables.path(staged))
-                for file in self._tables.tree(staged):
-                    draft.move(self._tables.relative(file.url), f"{name}/schema.parquet")
+        lacking = [
+            name
+            for name in schemas
+            if not draft.brings(name)
+            and not draft.after({f"{name}/{file.name}" for file in self._tables.files(name)}, name)
+        ]
+        if not lacking:
+            return
+        rows = [
+            sinking.row(name, "schema", to_arrow_schema(schemas[name], timezone="UTC").empty_table())
+            for name in lacking
+        ]
+        files = self._spark.createDataFrame(rows, sinking.FILES).coalesce(1)
+        staged = sinking.write(files, self._tables, draft.stage("schemas"))
+        for (name, _), [file] in staged.items():
+            draft.move(self._tables.relative(file.url), f"{name}/schema.parquet")
+
+
+def _all(hours: Hours) -> list[File]:
+    return [file for files in hours.values() for file in files]

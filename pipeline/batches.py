@@ -1,21 +1,26 @@
-"""One batch of event files becomes staged rows of `events` and `quarantine`, whatever is wrong with the files."""
+"""One batch of event files becomes staged files of `events`, the index and `quarantine`, whatever is wrong with it."""
 
 import logging
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import reduce
 
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline import reading
+from pipeline import reading, sinking
 from pipeline.faults import PipelineFault
-from pipeline.storage import SPARK_FAULTS, File, Storage, cause, shown
+from pipeline.storage import SPARK_FAULTS, File, Storage, cause, encoded, literal, shown
 
 log = logging.getLogger("pipeline")
 
-SORTED = ("kind", "ingress", "time")
-"""Rows of an hour stand together that are asked for together, so that readers can skip the others."""
+TASK_BYTES = 256 << 20
+"""Of lines that one task reads. Its files follow each other in time, so that few tasks have events of the same hour."""
+_PACKED = 9
+"""Lines are so many times what gzip makes of them."""
 
 
 @dataclass(slots=True)
@@ -26,84 +31,122 @@ class Batch:
     lines: int = 0
     bad: int = 0
     newer: int = 0
+    events: int = 0
+    newest: float | None = None
+    staged: sinking.Staged = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     """Files that cannot be read to their end, with the reason."""
 
-    @property
-    def urls(self) -> list[str]:
-        return [file.url for file in self.files]
+    def hours(self) -> dict[str, list[File]]:
+        """The new files of `events`."""
+        return {hour: files for (table, hour), files in self.staged.items() if table == reading.EVENTS_TABLE}
+
+    def others(self, table: str) -> list[File]:
+        return self.staged.get((table, reading.WHOLE), [])
 
 
 def stage(
-    spark: SparkSession, events: Storage, files: Sequence[File], span: tuple[str, str] | None, to: str, aside: str
+    spark: SparkSession,
+    events: Storage,
+    files: Sequence[File],
+    span: tuple[datetime, datetime] | None,
+    tables: Storage,
+    folder: str,
 ) -> Batch:
-    """Write the events of the files to one folder, by hour, and what is none to another.
+    """Write what the files have to a folder of the tables.
 
     All files are taken to be whole. Where one turns out not to be, all are looked at: one that is gone is left for
     another time, and of one that is broken what can be read is taken.
     """
     batch = Batch(list(files))
     try:
-        _write(spark, batch, span, to, aside)
+        _write(spark, batch, span, tables, folder)
     except SPARK_FAULTS as error:
         if not _look_at(spark, events, batch):
             raise PipelineFault(f"the events cannot be read: {cause(error)}") from None
-        _write(spark, batch, span, to, aside)
+        _write(spark, batch, span, tables, folder)
     return batch
 
 
-def _write(spark: SparkSession, batch: Batch, span: tuple[str, str] | None, to: str, aside: str) -> None:
+def _write(
+    spark: SparkSession, batch: Batch, span: tuple[datetime, datetime] | None, tables: Storage, folder: str
+) -> None:
     if not batch.files:
         return
     observation = Observation()
-    parsed = reading.parsed(_lines(spark, batch, batch.urls))
-    rows = reading.events(reading.watched(parsed, observation))
-    if span is not None:
-        rows = rows.where((F.col("time") >= F.lit(span[0])) & (F.col("time") < F.lit(span[1])))
-    by_hour(rows).write.mode("overwrite").partitionBy("date", "hour").parquet(to)
+    micros = (_micros(span[0]), _micros(span[1])) if span is not None else None
+    lines = reduce(DataFrame.union, [_lines(spark, files, batch) for files in tasks(batch.files)])
+    taken = reading.watched(reading.taken(lines, micros), observation).select("of_table", "of_span", "content")
+    if batch.broken:
+        taken = taken.union(_broken_off(spark, batch))
+    with sinking.settings_for(spark, sinking.size_of(batch.files)):
+        batch.staged = sinking.write(taken, tables, folder)
     seen = reading.seen(observation)
     batch.lines, batch.bad, batch.newer = seen.lines, seen.bad + len(batch.broken), seen.newer
-    if not batch.bad:
-        return
-    bad = reading.broken_off(spark, list(batch.broken), list(batch.broken.values()))
-    if suspects := reading.with_bad(spark, batch.urls, seen):
-        bad = bad.unionByName(reading.quarantined(reading.parsed(_lines(spark, batch, suspects))))
-    bad.coalesce(1).sortWithinPartitions("file").write.mode("overwrite").parquet(aside)
+    batch.events, batch.newest = seen.events, seen.newest
 
 
-def _lines(spark: SparkSession, batch: Batch, urls: Sequence[str]) -> DataFrame:
-    whole = [url for url in urls if url not in batch.broken]
-    broken = [url for url in urls if url in batch.broken]
-    if not broken:
-        return reading.lines(spark, whole)
-    torn = reading.lines(spark, broken, is_broken=True)
-    return torn.unionByName(reading.lines(spark, whole)) if whole else torn
+def tasks(files: Sequence[File]) -> list[list[File]]:
+    """Files in the order of their names, which begin with their time, as many as a task is to read."""
+    tasks: list[list[File]] = []
+    size = 0
+    for file in sorted(files, key=lambda file: (file.name, file.url)):
+        more = _lines_of(file)
+        if not tasks or size + more > TASK_BYTES:
+            tasks.append([])
+            size = 0
+        tasks[-1].append(file)
+        size += more
+    return tasks
 
 
-def by_hour(rows: DataFrame) -> DataFrame:
-    """Rows as they are written: with their partitions, and sorted within each."""
-    rows = rows.withColumn("date", F.date_format("time", "yyyy-MM-dd")).withColumn("hour", F.hour("time"))
-    return rows.sortWithinPartitions("date", "hour", *SORTED)
+def _lines_of(file: File) -> int:
+    return file.size * (_PACKED if file.name.endswith(".gz") else 1)
+
+
+def _lines(spark: SparkSession, files: Sequence[File], batch: Batch) -> DataFrame:
+    """The lines of one task, but for a file so large that Spark divides it."""
+    whole = [file.url for file in files if file.url not in batch.broken]
+    broken = [file.url for file in files if file.url in batch.broken]
+    parts = [reading.lines(spark, whole)] if whole else []
+    if broken:
+        parts.append(reading.lines(spark, broken, is_broken=True))
+    lines = reduce(DataFrame.union, parts)
+    return lines.coalesce(1) if sum(map(_lines_of, files)) <= TASK_BYTES else lines
+
+
+def _broken_off(spark: SparkSession, batch: Batch) -> DataFrame:
+    """A row of `quarantine` for what cannot be read of each broken file."""
+    rows = [(shown(file), "", reason) for file, reason in batch.broken.items()]
+    table = pa.table(list(zip(*rows, strict=True)), names=reading.QUARANTINE.names)
+    return spark.createDataFrame([sinking.row(reading.QUARANTINE_TABLE, reading.WHOLE, table)], sinking.FILES)
+
+
+def _micros(time: datetime) -> int:
+    return round(time.timestamp() * 1_000_000)
 
 
 def _look_at(spark: SparkSession, events: Storage, batch: Batch) -> bool:
     """Find the files that are gone and those that are broken; says whether there are any."""
-    present = {file.url for file in events.tree()} if not events.is_file() else set(batch.urls)
+    present = {file.url for file in events.tree()} if not events.is_file() else {file.url for file in batch.files}
     for file in batch.files:
         if file.url not in present:
             log.warning("%s: is gone; it is taken when it is back", shown(file.url))
     gone = len(batch.files)
     batch.files = [file for file in batch.files if file.url in present]
-    packed = [file for file in batch.files if file.name.endswith(".gz")]
-    if packed:
-        told = spark.sparkContext.binaryFiles(",".join(_escaped(file.url) for file in packed))
-        found = dict(told.mapValues(fault_of_gzip).collect())
-        batch.broken = {file.url: fault for file in packed if (fault := found.get(file.url))}
+    batch.broken = broken(spark, [file.url for file in batch.files])
     return bool(batch.broken) or len(batch.files) < gone
 
 
-def _escaped(url: str) -> str:
-    return "".join("\\" + character if character in "\\*?[]{}," else character for character in url)
+def broken(spark: SparkSession, files: Sequence[str]) -> dict[str, str]:
+    """The files among these that cannot be read to their end, with the reason."""
+    packed = [url for url in files if url.endswith(".gz")]
+    if not packed:
+        return {}
+    whole = spark.read.format("binaryFile").load([literal(url) for url in packed])
+    fault = F.udf(fault_of_gzip, useArrow=False)("content")
+    found: dict[str, str | None] = dict(whole.select("_metadata.file_path", fault).collect())
+    return {url: why for url in packed if (why := found.get(encoded(url)))}
 
 
 def fault_of_gzip(data: bytes) -> str | None:

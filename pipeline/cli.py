@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     def add(name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = "") -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}. {more}".rstrip())
         command.set_defaults(command=run, name=name)
-        command.add_argument("--master", metavar="URL", help="the Spark master; this machine if not given: local[*]")
+        where = command.add_mutually_exclusive_group()
+        where.add_argument("--master", metavar="URL", help="the Spark master; this machine if not given: local[*]")
+        where.add_argument("--remote", metavar="URL", help="a Spark Connect server instead: sc://HOST:15002")
         return command
 
     def add_taking(
@@ -79,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
         "take all event files into the tables",
         "Running it again changes nothing. Exits 3 where another works.",
     )
+    batch.set_defaults(once=False, metrics_address=None)
     batch.add_argument("--from", dest="start", metavar="TIME", help="make the hours from this one on anew, UTC")
     batch.add_argument("--to", dest="end", metavar="TIME", help="up to this one, which is not among them")
     streaming = add_taking(
@@ -88,6 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     streaming.add_argument(
         "--pause", type=float, default=10.0, metavar="SECONDS", help="between two looks; 10 if not given"
     )
+    streaming.add_argument("--metrics-address", metavar="HOST:PORT", help="serve /metrics there")
+    for command, when in ((batch, ""), (streaming, ", with --once")):
+        command.add_argument("--metrics-file", metavar="PATH", help=f"write metrics there at the end{when}")
     reporting = add("report", _report, "write the tables as one HTML file, with plots, to be read offline")
     reporting.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
     reporting.add_argument("--out", required=True, metavar="FILE", help="the file; one that is there is replaced")
@@ -97,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
         help="an earlier report, to say what has changed; the one that is replaced if not given",
     )
     reporting.add_argument("--days", type=int, metavar="DAYS", help="the newest days only; all if not given")
+    reporting.add_argument("--config", metavar="FILE", help="a config, to say which of its hosts nobody asks for")
     suggestion = add("suggest", _suggest, "print config to paste: what misses and unmapped redirects ask for")
     suggestion.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
     suggestion.add_argument("--config", metavar="FILE", help="the config that it is for; what it has is not suggested")
@@ -122,19 +129,26 @@ def _run(options: argparse.Namespace) -> int:
 def _stream(options: argparse.Namespace) -> int:
     from pipeline import working
 
+    if options.metrics_file is not None and not options.once:
+        raise PipelineFault("--metrics-file: is for --once; without an end it is --metrics-address")
     return _work(options, lambda work, progress: working.stream(work, progress, options.once, options.pause))
 
 
 def _work(options: argparse.Namespace, command: "Callable[[Work, Progress], None]") -> int:
+    from pipeline.metrics import PipelineMetrics, exposed
     from pipeline.progress import Progress
     from pipeline.session import session
     from pipeline.storage import SPARK_FAULTS, cause
     from pipeline.working import Work
 
-    with session(options.master) as spark:
+    metrics = PipelineMetrics("once" if options.once else options.name)
+    with (
+        exposed(metrics, options.metrics_address, options.metrics_file),
+        session(options.master, remote=options.remote) as spark,
+    ):
         try:
             with (
-                Work.on(spark, options.events, options.tables, options.name, options.id_horizon_days) as work,
+                Work.on(spark, options.events, options.tables, options.name, options.id_horizon_days, metrics) as work,
                 Progress(spark) as progress,
             ):
                 command(work, progress)
@@ -149,9 +163,10 @@ def _report(options: argparse.Namespace) -> int:
     from pipeline.session import session
     from pipeline.storage import SPARK_FAULTS, cause
 
-    with session(options.master) as spark:
+    config = load(options.config) if options.config is not None else None
+    with session(options.master, remote=options.remote) as spark:
         try:
-            written = report.write(spark, options.tables, options.out, options.since, options.days)
+            written = report.write(spark, options.tables, options.out, options.since, options.days, config=config)
         except SPARK_FAULTS as error:
             raise PipelineFault(f"Spark: {cause(error)}") from None
     print(f"{options.out}: {written.numbers.lookups if written.numbers else 0:,} lookups")
@@ -159,43 +174,45 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def _suggest(options: argparse.Namespace) -> int:
-    from pipeline import suggest
+    from pipeline import suggest, unseen
     from pipeline.session import session
     from pipeline.storage import SPARK_FAULTS, Storage, cause, shown
 
-    values = None
+    config = values = None
     if options.config is not None:
-        load(options.config)
+        config = load(options.config)
         values = yaml.safe_load(Path(options.config).read_text()) or {}
-    with session(options.master) as spark:
+    with session(options.master, remote=options.remote) as spark:
         tables = Storage(spark, options.tables)
         if not tables.exists("misses"):
             raise PipelineFault(f"--tables {shown(tables.url)}: there are no tables; make them with `run`")
         try:
             evidence = suggest.read(spark, tables)
+            quiet = unseen.read(spark, tables, config) if config is not None else []
         except SPARK_FAULTS as error:
             raise PipelineFault(f"Spark: {cause(error)}") from None
-    print(suggest.as_yaml(suggest.suggest(evidence, values, options.support), options.support), end="")
+    print(suggest.as_yaml(suggest.suggest(evidence, values, options.support), options.support, quiet), end="")
     return 0
 
 
 def _replay(options: argparse.Namespace) -> int:
-    from pipeline import reading, replay
+    from pipeline import replay
     from pipeline.absorbing import is_event_file
     from pipeline.session import session
     from pipeline.storage import SPARK_FAULTS, Storage, cause, shown
 
     config = load(options.config)
-    with session(options.master) as spark:
+    with session(options.master, remote=options.remote) as spark:
         source = Storage(spark, options.events)
         files = [file.url for file in source.tree() if is_event_file(file)]
         if not files:
             raise PipelineFault(f"--events {shown(source.url)}: there are no event files")
         try:
-            lines = reading.lines(spark, files, is_broken=True)
-            total, changes = replay.replay(reading.events(reading.parsed(lines)), config)
+            total, changes, broken = replay.replay_files(spark, files, config)
         except SPARK_FAULTS as error:
             raise PipelineFault(f"Spark: {cause(error)}") from None
+    for file, why in broken.items():
+        print(f"{shown(file)}: {why}", file=sys.stderr)
     print(replay.as_text(total, changes))
     return _LOST if any(change.loses_hit for change in changes) else 0
 

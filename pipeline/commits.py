@@ -43,6 +43,9 @@ class Draft:
     def remove(self, target: str) -> None:
         self._steps.append((target.rpartition("/")[0], "", target))
 
+    def brings(self, folder: str) -> bool:
+        return any(source and into == folder for into, source, _ in self._steps)
+
     def after(self, present: set[str], folder: str) -> set[str]:
         """The files that a folder has afterwards, where it has these now."""
         brought = {target for _, source, target in self._steps if source and target.startswith(f"{folder}/")}

@@ -1,30 +1,42 @@
 """The tables that follow from `events`, for the hours that have changed and no others.
 
 A file of a table has its span, an hour, a day or all, at the beginning of its name; a new one takes the place of those
-that have the same span. Tables without a time are merged from shares of hours and days, kept under `_partial/`, which
-are written for all such tables at once: what a small batch costs is the number of Spark's queries.
+that have the same span. Tables without a time are merged from shares of hours and days, kept under `_partial/`. Two
+queries make all tables, since what a small batch costs is the number of queries: one has all that is made of events,
+the other all that is made of shares.
 """
 
-import functools
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
+from pipeline import identity, sinking
 from pipeline.commits import Draft
-from pipeline.hours import ALL, day_of, hour_of
-from pipeline.storage import Storage, literal
+from pipeline.hours import ALL, HOUR, day_of
+from pipeline.sinking import Part
+from pipeline.storage import File, Storage, literal
 from pipeline.tables import DERIVED, Table
 from pipeline.tables.table import SPAN
 
 PARTIAL = "_partial"
-_TABLE, _KEY = "of_table", "of_span"
-_AT_ONCE = 4
+_DAY = len("2026-11-16")
 
-Shares = dict[str, list[str]]
-"""Files of shares, by table."""
+
+@dataclass(frozen=True, slots=True)
+class _Replaced:
+    """Files of a folder, before and after."""
+
+    before: list[File]
+    gone: list[File]
+    brought: list[File]
+
+    def after(self, *days: str) -> list[File]:
+        """What there is afterwards, of some days only if any are given."""
+        left = [file for file in self.before if file not in self.gone and _span(file).startswith(days or ("",))]
+        return [*self.brought, *left]
 
 
 class Deriving:
@@ -33,94 +45,103 @@ class Deriving:
     def __init__(self, spark: SparkSession, storage: Storage, draft: Draft, stage: Callable[[str], None]) -> None:
         self._spark, self._storage, self._draft, self._stage = spark, storage, draft, stage
 
-    def derive(self, events: DataFrame, hours: Sequence[str]) -> None:
-        """`events` has all rows of these hours."""
+    def derive(self, files: Sequence[File], hours: Sequence[str]) -> None:
+        """The files have all events of these hours."""
         days = sorted({day_of(hour) for hour in hours})
-        merged = [table for table in DERIVED if table.merge is not None]
         self._stage("tables: hours")
-        parts = {table.name: table.part(events) for table in merged}
-        changed = self._keep("hour", parts, hours, days)
+        shares, schemas = self._of_events(files, hours)
         self._stage("tables: days")
-        by_day = {
-            table.name: self._merged(
-                table, parts[table.name], changed[table.name], F.substring(SPAN, 1, len("2026-11-16"))
-            )
-            for table in merged
-            if changed[table.name]
+        changed = {name: share for name, share in shares.items() if share.brought or share.gone}
+        self._of_shares(changed, schemas, days)
+
+    def _of_events(
+        self, files: Sequence[File], hours: Sequence[str]
+    ) -> tuple[dict[str, _Replaced], dict[str, T.StructType]]:
+        """What tables have by hour. What several are made of is worked out once."""
+        parts: dict[str, Part] = {}
+        with sinking.settings_for(self._spark, sinking.size_of(files)) as sized:
+            events = sized(identity.read_events(self._spark, files))
+            sources = {source: source(events).persist() for source in {table.source for table in DERIVED} if source}
+            try:
+                for table in DERIVED:
+                    rows = table.of(sources[table.source] if table.source else events)
+                    if table.merge is None:
+                        parts[table.name] = Part(rows, f'date_format(window_start, "{HOUR}")', table.schema)
+                    else:
+                        parts[f"{table.name}.hour"] = Part(rows, SPAN, rows.schema)
+                staged = self._write("hours", parts)
+            finally:
+                for source in sources.values():
+                    source.unpersist()
+        replaced = {label: self._replace(label, staged.get(label, []), hours) for label in parts}
+        merged = [table.name for table in DERIVED if table.merge is not None]
+        return {name: replaced[f"{name}.hour"] for name in merged}, {
+            name: parts[f"{name}.hour"].schema for name in merged
         }
-        whole = self._keep("day", {name: by_day[name] for name in by_day if _table(name).span == "all"}, days, [""])
-        self._stage("tables: all")
-        with ThreadPoolExecutor(_AT_ONCE) as pool:  # most of the time of a small query is spent waiting
-            waiting = [
-                pool.submit(self._derive_hours, table, events, hours) for table in DERIVED if table.merge is None
-            ]
-            for name, share in by_day.items():
+
+    def _of_shares(self, shares: dict[str, _Replaced], schemas: dict[str, T.StructType], days: Sequence[str]) -> None:
+        """Tables that have no time: of the shares of hours, those of the days, and all of them together."""
+        of_days = {name: share.after(*days) for name, share in shares.items()}
+        others = {
+            name: [file for file in self._storage.files(f"{PARTIAL}/{name}/day") if _span(file) not in days]
+            for name in shares
+            if _table(name).span == "all"
+        }
+        read = [file for files in (*of_days.values(), *others.values()) for file in files]
+        parts: dict[str, Part] = {}
+        with sinking.settings_for(self._spark, sinking.size_of(read)) as sized:
+            for name, files in of_days.items():
                 table = _table(name)
+                assert table.merge is not None
+                hours = sized(self._read(files, schemas[name]))
+                by_day = table.merge(hours.withColumn(SPAN, F.substring(SPAN, 1, _DAY)))
                 if table.span == "day":
-                    waiting.append(pool.submit(self._place, name, self._finished(table, share), days))
-                else:
-                    total = self._merged(table, share, whole[name], F.lit(ALL))
-                    waiting.append(pool.submit(self._place, name, self._finished(table, total), [ALL]))
-            for done in waiting:
-                done.result()
+                    parts[name] = Part(_finished(table, by_day), SPAN, table.schema)
+                    continue
+                parts[f"{name}.day"] = Part(by_day, SPAN, by_day.schema)
+                whole = by_day.unionByName(sized(self._read(others[name], by_day.schema))) if others[name] else by_day
+                total = table.merge(whole.withColumn(SPAN, F.lit(ALL)))
+                parts[name] = Part(_finished(table, total), SPAN, table.schema)
+            staged = self._write("days", parts) if parts else {}
+        for label in parts:
+            spans = days if label.endswith(".day") or _table(label).span == "day" else [ALL]
+            self._replace(label, staged.get(label, []), spans)
 
-    def _derive_hours(self, table: Table, events: DataFrame, hours: Sequence[str]) -> None:
-        made = table.exactly(table.part(events))
-        self._place(table.name, made.withColumn(_KEY, hour_of(F.col("window_start"))), hours)
+    def _read(self, files: Sequence[File], schema: T.StructType) -> DataFrame:
+        if not files:
+            return self._spark.createDataFrame([], schema)
+        return self._spark.read.schema(schema).parquet(*(literal(file.url) for file in files))
 
-    def _merged(self, table: Table, like: DataFrame, files: Sequence[str], span: Column) -> DataFrame:
-        assert table.merge is not None
-        shares = self._spark.read.schema(like.schema).parquet(*(literal(file) for file in files))
-        return table.merge(shares.withColumn(SPAN, span))
-
-    def _finished(self, table: Table, merged: DataFrame) -> DataFrame:
-        finished = table.finish(merged) if table.finish is not None else merged
-        columns = [finished[field.name].cast(field.type).alias(field.name) for field in table.fields]
-        return finished.select(*columns, finished[SPAN].alias(_KEY))
-
-    def _keep(self, level: str, shares: dict[str, DataFrame], spans: Sequence[str], prefixes: Sequence[str]) -> Shares:
-        """Write shares of these spans; returns, for tables that they change, all files of spans that begin so.
-
-        A table that has none in these spans, and had none, is not changed.
-        """
-        if not shares:
-            return {}
-        staged = self._draft.stage(f"{PARTIAL}-{level}")
-        labelled = [made.withColumn(_TABLE, F.lit(name)).withColumn(_KEY, F.col(SPAN)) for name, made in shares.items()]
-        together = functools.reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), labelled)
-        together.write.partitionBy(_TABLE, _KEY).parquet(self._storage.path(staged))
-        new: Shares = defaultdict(list)
-        for file in self._storage.tree(staged):
-            new[_value(file.url, _TABLE)].append(file.url)
-        found: Shares = {}
-        for name in shares:
-            folder = f"{PARTIAL}/{name}/{level}"
-            before = [file for file in self._storage.files(folder) if file.name.startswith(tuple(prefixes))]
-            gone = [file for file in before if file.name.partition(".")[0] in set(spans)]
-            self._replace(folder, [file.name for file in gone], new[name])
-            is_changed = bool(gone or new[name])
-            found[name] = [*new[name], *(file.url for file in before if file not in gone)] if is_changed else []
+    def _write(self, folder: str, parts: dict[str, Part]) -> dict[str, list[tuple[str, File]]]:
+        """By label, with their spans."""
+        found: dict[str, list[tuple[str, File]]] = {}
+        for (label, span), files in sinking.write(
+            sinking.together(self._spark, parts), self._storage, self._draft.stage(folder)
+        ).items():
+            found.setdefault(label, []).extend((span, file) for file in files)
         return found
 
-    def _place(self, name: str, made: DataFrame, spans: Sequence[str]) -> None:
-        """Write a table's rows by span, to take the place of what these spans have now."""
-        staged = self._draft.stage(name)
-        made.write.partitionBy(_KEY).parquet(self._storage.path(staged))
-        gone = [file.name for file in self._storage.files(name) if file.name.partition(".")[0] in set(spans)]
-        self._replace(name, gone, [file.url for file in self._storage.tree(staged)])
-
-    def _replace(self, folder: str, gone: Sequence[str], staged: Sequence[str]) -> None:
+    def _replace(self, label: str, staged: Sequence[tuple[str, File]], spans: Sequence[str]) -> _Replaced:
+        """Let new files take the place of what these spans have now."""
+        name, _, level = label.partition(".")
+        folder = f"{PARTIAL}/{name}/{level}" if level else name
+        before = self._storage.files(folder)
+        gone = [file for file in before if _span(file) in set(spans)]
         for file in gone:
-            self._draft.remove(f"{folder}/{file}")
-        for place, url in enumerate(staged):
-            target = f"{folder}/{_value(url, _KEY)}.{self._draft.number:09d}.{place:04d}.parquet"
-            self._draft.move(self._storage.relative(url), target)
+            self._draft.remove(f"{folder}/{file.name}")
+        for place, (span, file) in enumerate(staged):
+            target = f"{folder}/{span}.{self._draft.number:09d}.{place:04d}.parquet"
+            self._draft.move(self._storage.relative(file.url), target)
+        return _Replaced(before, gone, [file for _, file in staged])
 
 
 def _table(name: str) -> Table:
     return next(table for table in DERIVED if table.name == name)
 
 
-def _value(url: str, key: str) -> str:
-    """The value of a partition in a path."""
-    return url.partition(f"/{key}=")[2].partition("/")[0]
+def _finished(table: Table, merged: DataFrame) -> DataFrame:
+    return table.finish(merged) if table.finish is not None else merged
+
+
+def _span(file: File) -> str:
+    return file.name.partition(".")[0]

@@ -14,7 +14,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from pipeline.hours import hour_of
 from pipeline.schema import EVENTS
-from pipeline.storage import literal
+from pipeline.storage import File, literal
 
 INDEX = T.StructType([T.StructField("hour", T.StringType()), T.StructField("hash", T.LongType())])
 
@@ -53,12 +53,14 @@ class Contest:
 
 
 def suspects(new: DataFrame, index: DataFrame) -> DataFrame:
-    """The hashes that are there twice: among the new (`hour` is null), or in the index, with the hour it has."""
-    hashes = new.select(hash_of_id().alias("hash"))
+    """The hashes that are there twice: among the new (`hour` is null), or in the index, with the hour it has.
+
+    Both are rows of an index.
+    """
+    hashes = new.select("hash")
     twice = hashes.groupBy("hash").count().where("count > 1").select("hash")
     known = index.join(hashes, "hash", "left_semi")
-    found = twice.withColumn("hour", F.lit(None).cast("string")).unionByName(known.select("hash", "hour"))
-    return found.distinct()
+    return twice.withColumn("hour", F.lit(None).cast("string")).unionByName(known.select("hash", "hour"))
 
 
 def contest(hashes: DataFrame, new: DataFrame, old: DataFrame) -> Contest:
@@ -78,16 +80,18 @@ def contest(hashes: DataFrame, new: DataFrame, old: DataFrame) -> Contest:
     )
 
 
-def read_events(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+def read_events(spark: SparkSession, files: Sequence[File]) -> DataFrame:
     """The rows of these files of `events`."""
-    if not files:
-        return spark.createDataFrame([], EVENTS)
-    return spark.read.schema(EVENTS).parquet(*(literal(file) for file in files))
+    return _read(spark, files, EVENTS)
 
 
-def read_index(spark: SparkSession, files: Sequence[str], oldest: str | None) -> DataFrame:
+def read_index(spark: SparkSession, files: Sequence[File], oldest: str | None = None) -> DataFrame:
     """The index, from an hour on if one is given."""
-    if not files:
-        return spark.createDataFrame([], INDEX)
-    index = spark.read.schema(INDEX).parquet(*(literal(file) for file in files))
+    index = _read(spark, files, INDEX)
     return index if oldest is None else index.where(F.col("hour") >= oldest)
+
+
+def _read(spark: SparkSession, files: Sequence[File], schema: T.StructType) -> DataFrame:
+    if not files:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).parquet(*(literal(file.url) for file in files))

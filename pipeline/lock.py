@@ -76,7 +76,8 @@ class Lock:
     def hold(self) -> None:
         """Be sure that it is still ours."""
         if not self._is_mine():
-            raise PipelineFault(f"{shown(self._storage.url)}: another command has taken over: nothing was changed")
+            fault = Busy if self._present() is not None else PipelineFault
+            raise fault(f"{shown(self._storage.url)}: another command has taken over: nothing was changed")
 
     def _is_mine(self) -> bool:
         present = self._present()

@@ -3,10 +3,10 @@
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Self, TextIO
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, Self, TextIO
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 
 _PAUSE = 0.5
 """Seconds between two looks."""
@@ -22,7 +22,7 @@ class Progress:
         self._out = out if out is not None else sys.stderr
         self._is_terminal = self._out.isatty()
         self._clock = clock
-        self._store: Any = spark.sparkContext._jsc.sc().statusStore()
+        self._watched: _Stages = _Operations(spark) if is_remote() else _StatusStore(spark)
         self._stage = "start"
         self._began = clock()
         self._rows = 0
@@ -54,14 +54,25 @@ class Progress:
 
     def _watch(self) -> None:
         while not self._ended.wait(_PAUSE):
-            done, tasks, rows = self._numbers()
+            done, tasks, rows = self._watched.numbers()
             self._rows = max(self._rows, rows)
             seconds = self._clock() - self._began
             self._out.write(f"\r\x1b[K{shown(self._stage, done, tasks, self._rows, seconds)}")
             self._out.flush()
 
-    def _numbers(self) -> tuple[int, int, int]:
+
+class _Stages(Protocol):
+    def numbers(self) -> tuple[int, int, int]:
         """Tasks done, tasks there are, and rows read, of what Spark is at."""
+
+
+class _StatusStore:
+    """What Spark's own status page shows, in a session of our own."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._store: Any = spark.sparkContext._jsc.sc().statusStore()
+
+    def numbers(self) -> tuple[int, int, int]:
         stages = self._store.activeStages()
         done = tasks = rows = 0
         for place in range(stages.size()):
@@ -69,6 +80,27 @@ class Progress:
             done, tasks = done + stage.numCompleteTasks(), tasks + stage.numTasks()
             rows += stage.inputRecords()
         return done, tasks, rows
+
+
+class _Operations:
+    """What a Connect server tells of its client's operations while they last: tasks, but no rows."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._tasks: dict[str | None, tuple[int, int]] = {}
+        session: Any = spark  # whose types want a class where a function will do
+        session.registerProgressHandler(self._told)
+
+    def _told(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        if done:
+            self._tasks.pop(operation_id, None)
+            return
+        known = list(stages or ())
+        counts = sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known)
+        self._tasks[operation_id] = counts
+
+    def numbers(self) -> tuple[int, int, int]:
+        counts = list(self._tasks.values())
+        return sum(done for done, _ in counts), sum(tasks for _, tasks in counts), 0
 
 
 def shown(stage: str, done: int, tasks: int, rows: int, seconds: float) -> str:

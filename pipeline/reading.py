@@ -1,53 +1,51 @@
-"""From event files to rows: lines are read as text and parsed by the explicit schema; what is no event is put aside.
+"""From event files to rows: lines are read as text, and Python makes of them what they are, where they are read.
 
 A line is no event where its bytes are no UTF-8, where it is no JSON object or more than one, where a value has another
 type than the schema's, or where `id` or `time` is missing. It goes to `quarantine` with the reason. A field that the
 schema does not have is dropped, and an event of a newer schema is read as far as it is known.
 """
 
-import functools
-import operator
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, Observation, SparkSession
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from pipeline.schema import JSON, snake
-from pipeline.storage import encoded, literal, shown
-from proxy.observe.schema import SCHEMA_VERSION
-
-_UNREAD = "_unread"
-_OPTIONS = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": _UNREAD,
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-}
-_BITS = 32768
-"""Of the picture of files that have bad lines: as many as one bitmap of Spark's holds."""
-
-# RFC 3339 5.6; Spark's own cast would take `2026` and `12:30` too.
-_TIME = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)$"
-_ESCAPED = r"\\."
-_STRINGS = r'"(?:[^"\\]|\\.)*+"'
+from pipeline import packing, parsing, sinking
+from pipeline.schema import EVENTS
+from pipeline.storage import literal
 
 QUARANTINE = T.StructType([T.StructField(name, T.StringType()) for name in ("file", "line_text", "reason")])
+
+EVENTS_TABLE, QUARANTINE_TABLE, INDEX_TABLE = "events", "quarantine", "index"
+WHOLE = "all"
+"""The span of what is not by hour."""
+
+_COUNTS = ("lines", "bad", "newer", "events", "newest")
+_TAKEN = ", ".join([sinking.FILES, *(f"{name} long" for name in _COUNTS)])
+_TAKEN_ARROW = pa.schema(
+    [(sinking.TABLE, pa.string()), (sinking.SPAN, pa.string()), ("content", pa.binary())]
+    + [(name, pa.int64()) for name in _COUNTS]
+)
+_PARSED = T.StructType([*EVENTS.fields, T.StructField("reason", T.StringType())])
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was seen while the events were written."""
+    """What was seen while the events were taken."""
 
     lines: int
     bad: int
     newer: int
     """Events of a schema that is newer than this pipeline's."""
-    files_with_bad: bytes | None
-
-    def has_bad(self, place: int) -> bool:
-        return self.files_with_bad is not None and bool(self.files_with_bad[place // 8] & 1 << place % 8)
+    events: int
+    newest: float | None
+    """The time of the newest event, in seconds since the epoch."""
 
 
 def lines(spark: SparkSession, files: Sequence[str], is_broken: bool = False) -> DataFrame:
@@ -57,104 +55,105 @@ def lines(spark: SparkSession, files: Sequence[str], is_broken: bool = False) ->
 
 
 def parsed(lines: DataFrame) -> DataFrame:
-    """Each line with its event, and the reason why it is none: empty for a blank line, which is nothing."""
-    schema = T.StructType([*JSON.fields, T.StructField(_UNREAD, T.StringType())])
-    read = lines.withColumn("event", F.from_json("value", schema, _OPTIONS))
-    time = F.when(F.col("event.time").rlike(_TIME), F.col("event.time").try_cast("timestamp"))
-    return read.withColumn("at", time).withColumn("reason", _reason())
-
-
-def _reason() -> Column:
-    event = F.col("event")
-    return (
-        F.when(event.isNull(), F.lit(""))
-        .when(~F.is_valid_utf8("value"), F.lit("not UTF-8"))
-        .when(event[_UNREAD].isNotNull(), _why_unread())
-        .when(_goes_on(), F.lit("more than one JSON object"))
-        .when(event["id"].isNull(), F.lit("no id"))
-        .when(event["time"].isNull(), F.lit("no time"))
-        .when(F.col("at").isNull(), F.lit("time is not RFC 3339"))
-        .when(_is_odd(), F.lit("a value of another type than the schema's"))
-    )
-
-
-def _why_unread() -> Column:
-    """Spark says only that; an object that can be read without types has a value of a wrong one."""
-    is_object = F.ltrim(F.col("value")).startswith("{") & F.try_parse_json("value").isNotNull()
-    return F.when(is_object, F.lit("a value of another type than the schema's")).otherwise(F.lit("not a JSON object"))
-
-
-def _goes_on() -> Column:
-    """Whether something follows the object, which Spark does not look at. Most lines have one brace, the last."""
-    value = F.col("value")
-    suspect = F.octet_length(F.substring_index(value, "}", 1)) < F.octet_length(value) - 1
-    return suspect & F.regexp_replace(value, _STRINGS, "").rlike(r"\}\s*[^\s,}\]]")
-
-
-def _is_odd() -> Column:
-    """Whether a text is no JSON string: Spark takes a number, a word or an object for its text.
-
-    Where the line has as many `":"` as it has texts they are strings, which is all that is looked at as a rule.
-    """
-    names = [field.name for field in JSON.fields if isinstance(field.dataType, T.StringType)]
-    value = F.col("value")
-    texts = functools.reduce(operator.add, (F.col(f"event.{name}").isNotNull().cast("int") for name in names))
-    strings = F.octet_length(value) - F.octet_length(F.replace(value, F.lit('":"'), F.lit('""')))
-    stands = rf'"(?:{"|".join(names)})"\s*:\s*[^"n\s]'
-    return (strings != texts) & F.regexp_replace(value, _ESCAPED, "").rlike(stands)
+    """A row for each line: its event, or the reason why it is none, which is empty for a blank line."""
+    return lines.select(F.col("value").cast("binary")).mapInArrow(_each_line, _PARSED)
 
 
 def events(parsed: DataFrame) -> DataFrame:
     """The rows of `events` that the lines are."""
-    columns = [
-        (F.col("at") if field.name == "time" else F.col(f"event.{field.name}")).alias(snake(field.name))
-        for field in JSON.fields
-    ]
-    return parsed.where(F.col("reason").isNull()).select(columns)
+    return parsed.where(F.col("reason").isNull()).select(EVENTS.names)
 
 
-def quarantined(parsed: DataFrame) -> DataFrame:
-    """The rows of `quarantine` that the lines are; their text is made valid, so that other engines can read it."""
-    # A plus is no space in a path.
-    file = F.regexp_replace(F.url_decode(F.replace("file", F.lit("+"), F.lit("%2B"))), "^file:/+", "/")
-    return parsed.where(F.col("reason") != "").select(
-        file.alias("file"), F.make_valid_utf8("value").alias("line_text"), "reason"
-    )
+def _each_line(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        found = parsing.parse(batch.column("value"))
+        reasons = dict(found.bad)
+        place, places = 0, []
+        for line in range(len(batch)):
+            places.append(None if line in reasons else place)
+            place += line not in reasons
+        rows = packing.plain(found.events.take(pa.array(places, pa.int32())))
+        reason = pa.array([reasons.get(line) for line in range(len(batch))], pa.string())
+        yield from rows.append_column("reason", reason).combine_chunks().to_batches()
 
 
-def broken_off(spark: SparkSession, files: Sequence[str], reasons: Sequence[str]) -> DataFrame:
-    """A row of `quarantine` for what cannot be read of each broken file."""
-    rows = [(shown(file), "", reason) for file, reason in zip(files, reasons, strict=True)]
-    return spark.createDataFrame(rows, QUARANTINE)
+def taken(lines: DataFrame, span: tuple[int, int] | None) -> DataFrame:
+    """Files of `events`, by hour, of the index and of `quarantine` that the lines are, with counts.
+
+    With a span, from and to in microseconds since the epoch, only events of it.
+    """
+    return lines.select(F.col("value").cast("binary"), "file").mapInArrow(_Taking(span), _TAKEN)
 
 
-def watched(parsed: DataFrame, observation: Observation) -> DataFrame:
-    """The same lines; what they are is counted as they go by, so that no second pass is needed where all are good."""
-    is_good, is_bad = F.col("reason").isNull(), F.col("reason") != ""
-    return parsed.observe(
-        observation,
-        F.count(F.lit(1)).alias("lines"),
-        F.count_if(is_bad).alias("bad"),
-        F.count_if(is_good & (F.col("event.schema") > SCHEMA_VERSION)).alias("newer"),
-        F.bitmap_construct_agg(F.when(is_bad, place(F.col("file")))).alias("files"),
-    )
+class _Taking:
+    """What a task makes of its lines. It holds no more of them than one file is to have."""
+
+    def __init__(self, span: tuple[int, int] | None) -> None:
+        self._span = span
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        self._hours, self._bad_bytes = packing.Hours(), 0
+        self._index: list[pa.Table] = []
+        self._bad: list[tuple[str, str, str]] = []
+        counts = dict.fromkeys(_COUNTS, 0)
+        newest = None
+        for batch in batches:
+            found = parsing.parse(batch.column("value"))
+            read = found.events
+            self._put_aside(batch, found.bad)
+            events = self._within(read)
+            counts["lines"] += len(batch)
+            counts["bad"] += sum(reason != "" for _, reason in found.bad)
+            counts["newer"] += found.newer
+            counts["events"] += len(events)
+            newest = max(filter(None, (newest, packing.newest_of(read))), default=None)
+            self._hours.add(events)
+            if self._hours.is_full or self._bad_bytes >= packing.FULL:
+                yield from self._files(is_end=False)
+        yield from self._files(is_end=True)
+        yield from sinking.as_batches([(None, None, None, *(counts | {"newest": newest}).values())], _TAKEN_ARROW)
+
+    def _put_aside(self, batch: pa.RecordBatch, bad: Sequence[tuple[int, str]]) -> None:
+        for place, reason in bad:
+            if reason:
+                text = batch.column("value")[place].as_py().decode(errors="replace")
+                self._bad.append((shown(batch.column("file")[place].as_py()), text, reason))
+                self._bad_bytes += len(text)
+
+    def _within(self, events: pa.Table) -> pa.Table:
+        if self._span is None:
+            return events
+        micros = events["time"].cast(pa.int64())
+        start, end = self._span
+        return events.filter(pc.and_(pc.greater_equal(micros, start), pc.less(micros, end)))
+
+    def _files(self, is_end: bool) -> Iterator[pa.RecordBatch]:
+        nothing = (None,) * len(_COUNTS)
+        for hour, rows in self._hours.packed():
+            self._index.append(packing.index_of(hour, rows))
+            yield from sinking.as_batches([(*sinking.row(EVENTS_TABLE, hour, rows), *nothing)], _TAKEN_ARROW)
+        if self._bad:
+            rows = pa.table(list(zip(*self._bad, strict=True)), names=QUARANTINE.names)
+            self._bad, self._bad_bytes = [], 0
+            yield from sinking.as_batches([(*sinking.row(QUARANTINE_TABLE, WHOLE, rows), *nothing)], _TAKEN_ARROW)
+        if is_end and self._index:
+            rows = pa.concat_tables(self._index)
+            yield from sinking.as_batches([(*sinking.row(INDEX_TABLE, WHOLE, rows), *nothing)], _TAKEN_ARROW)
 
 
-def place(file: Column) -> Column:
-    """The bit of a file."""
-    return F.pmod(F.xxhash64(file), F.lit(_BITS))
+def shown(file: str) -> str:
+    """A file as people write it, of what Spark calls it."""
+    return re.sub("^file:/+", "/", unquote(file))
+
+
+def watched(taken: DataFrame, observation: Observation) -> DataFrame:
+    """The same files; what they are of is counted as they go by."""
+    sums = [F.sum(name).alias(name) for name in _COUNTS if name != "newest"]
+    return taken.observe(observation, *sums, F.max("newest").alias("newest"))
 
 
 def seen(observation: Observation) -> Seen:
     found = observation.get
-    files = found["files"]
-    return Seen(int(found["lines"]), int(found["bad"]), int(found["newer"]), bytes(files) if files else None)
-
-
-def with_bad(spark: SparkSession, files: Sequence[str], seen: Seen) -> list[str]:
-    """The files that have bad lines, or share their bit with one that has."""
-    if not seen.bad:
-        return []
-    as_urls = [(file, encoded(spark, file)) for file in files]
-    places = spark.createDataFrame(as_urls, "file string, url string").select("file", place(F.col("url")))
-    return [file for file, bit in places.collect() if seen.has_bad(bit)]
+    newest = found["newest"] / 1e6 if found["newest"] is not None else None
+    lines, bad, newer, events = (int(found[name] or 0) for name in _COUNTS if name != "newest")
+    return Seen(lines, bad, newer, events, newest)

@@ -4,12 +4,14 @@ Requests that no rule could tell apart are decided once: Spark groups them, and 
 path of a request is not recorded, so what `expose` would make of an admin call is not known; a lookup's is.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from pipeline import batches, reading
+from pipeline.storage import SPARK_FAULTS
 from proxy.authorities import parse_authority
 from proxy.config import Config
 from proxy.redirects import decide
@@ -24,6 +26,7 @@ _ASKED = (
     "kind", "scheme", "bind", "host", "forwarded_host", "client_named", "client_named_by", "listener", "hit",
     "miss_reason", "redirect_action",
 )  # fmt: skip
+_DECIDED = "before string, after string, loses_hit boolean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +49,31 @@ def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
     )
     asked = events.dropDuplicates(["id"]).where(F.col("kind").isin(list(_TARGETS)) & F.col("scheme").isNotNull())
     groups = asked.groupBy(*question).agg(F.count(F.lit(1)).alias("requests"), F.min(example).alias("example"))
-    decided = groups.rdd.mapPartitions(_Deciding(config)).collect()
-    total = sum(requests for requests, _ in decided)
+    deciding = F.udf(_Deciding(config), _DECIDED, useArrow=False)
+    decided = groups.select("requests", "example", deciding(F.struct(*groups.columns)).alias("change")).collect()
+    total = sum(requests for requests, _, _ in decided)
     merged: dict[tuple[str, str, bool], Change] = {}
-    for _, change in decided:
+    for requests, example_, change in decided:
         if change is not None:
-            key = (change.before, change.after, change.loses_hit)
-            known = merged.get(key, Change(*key[:2], 0, change.example, change.loses_hit))
-            example_ = min(known.example, change.example)
-            merged[key] = Change(
-                change.before, change.after, known.requests + change.requests, example_, change.loses_hit
-            )
+            known = merged.get(tuple(change), Change(change.before, change.after, 0, example_, change.loses_hit))
+            known = replace(known, requests=known.requests + requests, example=min(known.example, example_))
+            merged[tuple(change)] = known
     return total, sorted(merged.values(), key=lambda change: (not change.loses_hit, -change.requests, change.before))
+
+
+def replay_files(spark: SparkSession, files: Sequence[str], config: Config) -> tuple[int, list[Change], dict[str, str]]:
+    """The same of the events in files; and the files that break off, with why. What is before the break counts."""
+    try:
+        return *replay(_recorded(spark, files), config), {}
+    except SPARK_FAULTS:
+        broken = batches.broken(spark, files)
+        if not broken:
+            raise
+    return *replay(_recorded(spark, files, is_broken=True), config), broken
+
+
+def _recorded(spark: SparkSession, files: Sequence[str], is_broken: bool = False) -> DataFrame:
+    return reading.events(reading.parsed(reading.lines(spark, files, is_broken)))
 
 
 def _authority(location: Column) -> Column:
@@ -66,19 +82,21 @@ def _authority(location: Column) -> Column:
 
 
 class _Deciding:
-    """Decides the groups of a partition. It travels to where they are, and makes its snapshot there."""
+    """Decides a group. It travels to where they are, and makes its snapshot there, once."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        self._snapshot: Snapshot | None = None
 
-    def __call__(self, rows: Iterable[Row]) -> Iterator[tuple[int, Change | None]]:
-        snapshot = build(self._config)
-        binds = {bind.address: bind.listener for bind in self._config.bind_addresses}
-        for row in rows:
-            yield row.requests, _change(row, _request(row, binds), snapshot)
+    def __call__(self, row: Row) -> tuple[str, str, bool] | None:
+        if self._snapshot is None:
+            self._snapshot = build(self._config)
+            self._binds = {bind.address: bind.listener for bind in self._config.bind_addresses}
+        return _change(row, _request(row, self._binds), self._snapshot)
 
 
-def _change(row: Row, request: Request, snapshot: Snapshot) -> Change | None:
+def _change(row: Row, request: Request, snapshot: Snapshot) -> tuple[str, str, bool] | None:
+    """Before, after, and whether a hit is lost; None: nothing changes."""
     verdict = judge(request, snapshot)
     selection = verdict.selection
     if row.kind == "lookup":
@@ -94,7 +112,7 @@ def _change(row: Row, request: Request, snapshot: Snapshot) -> Change | None:
         before, after = f"{before}, redirect {row.redirect_action}", f"{after}, redirect {redirect.action}"
     if before == after:
         return None
-    return Change(f"{row.kind} {before}", after, row.requests, row.example, loses_hit)
+    return f"{row.kind} {before}", after, loses_hit
 
 
 def _request(row: Row, binds: Mapping[str, str | None]) -> Request:

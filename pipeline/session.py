@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pipeline import java
+from pipeline.connecting import connected
 from pipeline.faults import PipelineFault
 
 SETTINGS = {
@@ -21,35 +22,52 @@ SETTINGS = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    # Of ten thousand files each would be a task of its own.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
 }
 """What the tables' meaning or form depends on. Algorithm 2 of the committer spares a rename: all is staged anyway."""
 
+# To compile Spark's planner to the last costs more than a small commit: what runs for each row gets there anyway.
+_JAVA = (
+    "-XX:-DontCompileHugeMethods -XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000"
+    " -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+
 _LOG = Path(__file__).parent / "log4j2.properties"
 
 
 @contextmanager
-def session(master: str | None, extra: dict[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session for one command. Without a master it is the one of spark-submit, else this machine with all cores."""
+def session(
+    master: str | None, extra: dict[str, str] | None = None, remote: str | None = None
+) -> Iterator[SparkSession]:
+    """A session for one command: of a Connect server where that is given, else our own.
+
+    Without a master it is the one of spark-submit, else this machine with all cores.
+    """
+    spark = connected(remote, SETTINGS | (extra or {})) if remote is not None else _own(master, extra or {})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _own(master: str | None, extra: dict[str, str]) -> SparkSession:
     home = java.find()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
     builder = SparkSession.builder.appName("pulsar-ingress-pipeline")
-    for key, value in (SETTINGS | _quiet() | (extra or {})).items():
+    for key, value in (SETTINGS | _quiet() | extra).items():
         builder = builder.config(key, value)
     if master is not None:
         builder = builder.master(master)
     elif "SPARK_ENV_LOADED" not in os.environ:  # spark-submit brings its own
         builder = builder.master("local[*]")
-    spark = _started(builder)
-    try:
-        yield spark
-    finally:
-        spark.stop()
+    return _started(builder)
 
 
 def _started(builder: SparkSession.Builder) -> SparkSession:
@@ -72,6 +90,6 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
 def _quiet() -> dict[str, str]:
     """Spark's own words are for its developers; ours are said once, where they belong."""
     return {
-        "spark.driver.extraJavaOptions": f"-XX:-DontCompileHugeMethods -Dlog4j2.configurationFile={_LOG.as_uri()}",
-        "spark.executor.extraJavaOptions": "-XX:-DontCompileHugeMethods",
+        "spark.driver.extraJavaOptions": f"{_JAVA} -Dlog4j2.configurationFile={_LOG.as_uri()}",
+        "spark.executor.extraJavaOptions": _JAVA,
     }

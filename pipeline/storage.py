@@ -1,28 +1,22 @@
-"""Files by URL through Hadoop's FileSystem, so that local folders, s3a, gs and hdfs are one code."""
+"""Files by URL: local folders, s3a, gs and hdfs are one code, with a session of our own and over Spark Connect."""
 
-import os
 import re
+import unicodedata
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
+from typing import Protocol
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, is_remote
 
 from pipeline.faults import PipelineFault
 
 SPARK_FAULTS = (Py4JJavaError, PySparkException)
 """What Spark raises where a job fails."""
 
-_STATUS = re.compile(
-    r"Status\{path=(?P<path>.*?); isDirectory=(?P<folder>true|false);(?: length=(?P<length>\d+);)?"
-    r".*?modification_time=(?P<modified>\d+);.*?\}(?=,\w*Status\{path=|\}$)",
-    re.DOTALL,
-)
-_OBJECT_STORES = ("s3a:", "s3:", "gs:", "abfs:", "abfss:", "wasb:", "wasbs:", "oss:", "cosn:")
 _GLOB = re.compile(r"([\\*?\[\]{}])")
+# What Java's URI leaves as it is in a path, of ASCII.
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-!.~'()*:@&=+$,;/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,41 +33,57 @@ class File:
         return self.url.rpartition("/")[2]
 
 
+class Store(Protocol):
+    """Who keeps a folder. Paths are relative to it. What it raises is a Py4JJavaError or an OSError."""
+
+    @property
+    def url(self) -> str:
+        """The folder, as Spark is to be given it; no slash at its end."""
+
+    def exists(self, relative: str) -> bool: ...
+
+    def is_file(self, relative: str) -> bool: ...
+
+    def modified(self, relative: str) -> int | None: ...
+
+    def entries(self, relative: str) -> tuple[list[File], list[str]]:
+        """The files and the names of the folders in a folder; none where it is gone."""
+
+    def read(self, relative: str) -> str: ...
+
+    def write(self, relative: str, text: str) -> None: ...
+
+    def create(self, relative: str, text: str) -> bool: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Put a file in a place, over what is there, in a folder that may not be there yet."""
+
+    def remove(self, relative: str) -> None: ...
+
+
 class Storage:
     """A folder and what is below it. Paths are relative to it, with slashes."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
-        assert spark.sparkContext._jvm is not None
-        self._jvm: Any = spark.sparkContext._jvm
-        self._gateway: Any = spark.sparkContext._gateway
-        self._Path = self._jvm.org.apache.hadoop.fs.Path
-        self._conf: Any = spark.sparkContext._jsc.hadoopConfiguration()
         with _told(url):
-            self._fs: Any = self._Path(url).getFileSystem(self._conf)
-            # Sums of their own beside each file would be litter in tables that others read.
-            self._fs.setWriteChecksum(False)
-            self._fs.setVerifyChecksum(False)
-            root = self._fs.makeQualified(self._Path(url))
-        self.url: str = root.toString().rstrip("/")
-        self.is_local = self.url.startswith("file:")
+            self._store = _store(spark, url)
+        self.url = self._store.url
 
     def path(self, relative: str) -> str:
         return f"{self.url}/{relative}" if relative else self.url
 
     def exists(self, relative: str = "") -> bool:
         with _told(self.path(relative)):
-            return bool(self._fs.exists(self._at(relative)))
+            return self._store.exists(relative)
 
     def is_file(self) -> bool:
         with _told(self.url):
-            return bool(self._fs.getFileStatus(self._at("")).isFile())
+            return self._store.is_file("")
 
     def modified(self, relative: str) -> int | None:
         """When a file was written last; None where it is gone."""
-        try:
-            return int(self._fs.getFileStatus(self._at(relative)).getModificationTime())
-        except Py4JJavaError:
-            return None
+        with _told(self.path(relative)):
+            return self._store.modified(relative)
 
     def files(self, relative: str = "") -> list[File]:
         """The files of a folder, by name; hidden ones (`.` and `_`) are not shown. A folder that is gone has none."""
@@ -92,122 +102,61 @@ class Storage:
         return sorted(found, key=lambda file: file.url)
 
     def _shown(self, relative: str) -> tuple[list[File], list[str]]:
-        files, folders = [], []
-        for path, is_folder, size, modified in self._statuses(relative):
-            name = path.rpartition("/")[2]
-            if name.startswith((".", "_")):
-                continue
-            if is_folder:
-                folders.append(name)
-            else:
-                files.append(File(path, size, modified))
-        return files, folders
-
-    def _statuses(self, relative: str) -> list[tuple[str, bool, int, int]]:
-        """One call for a whole folder: a call for each property of each file would take minutes for ten thousand."""
         with _told(self.path(relative)):
-            try:
-                told = self._jvm.org.apache.commons.lang3.ArrayUtils.toString(self._fs.listStatus(self._at(relative)))
-            except Py4JJavaError as error:
-                if "FileNotFoundException" in str(error.java_exception.getClass().getName()):
-                    return []
-                raise
-        return [
-            (match["path"], match["folder"] == "true", int(match["length"] or 0), int(match["modified"]))
-            for match in _STATUS.finditer(told)
-        ]
+            files, folders = self._store.entries(relative)
+        hidden = (".", "_")
+        return (
+            [file for file in files if not file.name.startswith(hidden)],
+            [name for name in folders if not name.startswith(hidden)],
+        )
 
     def read(self, relative: str) -> str:
         with _told(self.path(relative)):
-            stream = self._fs.open(self._at(relative))
-            try:
-                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-            finally:
-                stream.close()
+            return self._store.read(relative)
 
     def write(self, relative: str, text: str) -> None:
         """Replace a file as a whole: readers find the old one or the new one."""
-        if self.is_local:  # Hadoop's local file system would not rename over a file
-            target = self._local(relative)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-            with unfinished.open("w") as opened:
-                opened.write(text)
-                opened.flush()
-                os.fsync(opened.fileno())
-            unfinished.replace(target)
-            return
         with _told(self.path(relative)):
-            if self.url.startswith(_OBJECT_STORES):  # where a file is there when it is whole
-                self._put(relative, text)
-                return
-            folder, _, name = relative.rpartition("/")
-            unfinished_path = f"{folder}/.{name}.{os.getpid()}" if folder else f".{name}.{os.getpid()}"
-            self._put(unfinished_path, text)
-            context = self._jvm.org.apache.hadoop.fs.FileContext.getFileContext(self._fs.getUri(), self._conf)
-            rename = self._jvm.org.apache.hadoop.fs.Options.Rename
-            over = self._gateway.new_array(rename, 1)
-            over[0] = rename.OVERWRITE
-            context.rename(self._at(unfinished_path), self._at(relative), over)
-
-    def _put(self, relative: str, text: str) -> None:
-        stream = self._fs.create(self._at(relative), True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
-
-    def _local(self, relative: str) -> Path:
-        return Path(unquote(urlsplit(self._at(relative).toUri().toString()).path))
+            self._store.write(relative, text)
 
     def create(self, relative: str, text: str) -> bool:
         """Make a file that nobody has made; False where somebody has."""
-        if self.is_local:  # Hadoop's local file system looks, then makes: two may find nothing there
-            target = self._local(relative)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with target.open("x") as opened:
-                    opened.write(text)
-            except FileExistsError:
-                return False
-            return True
-        try:
-            stream = self._fs.create(self._at(relative), False)
-        except Py4JJavaError as error:
-            if "AlreadyExists" in str(error.java_exception):
-                return False
-            raise PipelineFault(f"{self.path(relative)}: cannot be written: {_words(error)}") from None
         with _told(self.path(relative)):
-            stream.write(bytearray(text.encode()))
-            stream.close()
-        return True
+            return self._store.create(relative, text)
 
     def move(self, source: str, target: str) -> None:
         """Put a file in its place; done again after it was done, nothing changes."""
         with _told(self.path(target)):
-            if self._fs.exists(self._at(source)):
-                self._fs.mkdirs(self._at(target).getParent())
-                if self._fs.exists(self._at(target)):
-                    self._fs.delete(self._at(target), False)
-                self._rename(source, target)
-            elif not self._fs.exists(self._at(target)):
+            if self._store.exists(source):
+                self._store.rename(source, target)
+            elif not self._store.exists(target):
                 raise PipelineFault(f"{self.path(source)} is gone, and {self.path(target)} is not there")
 
     def remove(self, relative: str) -> None:
         """Remove a file or a folder with all below it; what is gone is gone."""
         with _told(self.path(relative)):
-            self._fs.delete(self._at(relative), True)
-
-    def _rename(self, source: str, target: str) -> None:
-        if not self._fs.rename(self._at(source), self._at(target)):
-            raise PipelineFault(f"{self.path(source)} cannot be renamed to {self.path(target)}")
-
-    def _at(self, relative: str) -> Any:
-        return self._Path(self.path(relative))
+            self._store.remove(relative)
 
     def relative(self, url: str) -> str:
         assert url.startswith(self.url + "/"), f"{url} is not below {self.url}"
         return url[len(self.url) + 1 :]
+
+
+def _store(spark: SparkSession, url: str) -> Store:
+    """Hadoop's FileSystem of the session's JVM; over Connect, which keeps that out of reach, one of our own."""
+    if not is_remote():
+        from pipeline.hadoop_store import HadoopStore
+
+        return HadoopStore(spark, url)
+    if not re.match(r"[A-Za-z][\w+.-]*:", url) or url.startswith("file:"):
+        from pipeline.local_store import LocalStore
+
+        return LocalStore(url)
+    if re.match("(s3a?|gs)://", url) is None:
+        raise PipelineFault(f"{url}: --remote reaches local folders, s3a:// and gs://; for others use --master")
+    from pipeline.object_store import ObjectStore  # which only the extra `connect` has the packages for
+
+    return ObjectStore(url)
 
 
 def literal(url: str) -> str:
@@ -215,10 +164,19 @@ def literal(url: str) -> str:
     return _GLOB.sub(r"\\\1", url)
 
 
-def encoded(spark: SparkSession, url: str) -> str:
-    """A path as Spark names it in `_metadata`: percent-encoded."""
-    jvm: Any = spark.sparkContext._jvm
-    return str(jvm.org.apache.hadoop.fs.Path(url).toUri().toString())
+def encoded(url: str) -> str:
+    """A path as Spark names it in `_metadata`: percent-encoded by the rules of Java's URI."""
+    return "".join(character if _stays(character) else _escaped(character) for character in url)
+
+
+def _stays(character: str) -> bool:
+    if character.isascii():
+        return character in _PLAIN
+    return unicodedata.category(character) not in ("Zs", "Zl", "Zp", "Cc")
+
+
+def _escaped(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode())
 
 
 def shown(url: str) -> str:
@@ -236,16 +194,18 @@ class _told:  # noqa: N801
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Py4JJavaError):
+        if isinstance(error, Py4JJavaError | OSError):
             raise PipelineFault(f"{shown(self._url)}: {_words(error)}") from None
 
 
 def cause(error: Exception) -> str:
-    """The last of the causes that Java gives: what went wrong, not where."""
-    lines = [line.removeprefix("Caused by: ") for line in str(error).splitlines() if not line.startswith("\t")]
+    """The last of the causes that Java or Python gives: what went wrong, not where."""
+    lines = [line.removeprefix("Caused by: ") for line in str(error).splitlines() if not line.startswith(("\t", " "))]
     return next((line for line in reversed(lines) if line.strip()), str(error))
 
 
-def _words(error: Py4JJavaError) -> str:
+def _words(error: Py4JJavaError | OSError) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error).partition("\n")[0]
     java = error.java_exception
     return str(java.getMessage() or java.getClass().getSimpleName()).partition("\n")[0]

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.storage import Storage, literal
+from pipeline.unseen import Unseen
 from proxy.authorities import parse_authority
 from proxy.config import Config, ConfigFaults, load_mapping
 from proxy.redirects import decide
@@ -209,9 +210,19 @@ def _take(values: dict[str, Any], key: str, element: Mapping[str, Any], proves: 
     return is_good
 
 
-def as_yaml(suggestions: Sequence[Suggestion], support: int = SUPPORT) -> str:
-    """A mapping of lists to append to those of the config, with the evidence as comments."""
+def as_yaml(suggestions: Sequence[Suggestion], support: int = SUPPORT, quiet: Sequence[Unseen] | None = ()) -> str:
+    """A mapping of lists to append to those of the config, with the evidence as comments.
+
+    What nobody asks for may still be wanted, so it is told and nothing more; None is where that is not known.
+    """
     lines = [f"# Seen at least {support} times each. Append each list to the one that the config has."]
+    if quiet is None:
+        lines.append(
+            "# Which hosts of the config nobody asks for is not known: there is no table `hosts`; `run` makes it."
+        )
+    lines += [
+        f"# ingresses: {row.ingress} has {row.host}, which no request of these tables asked for" for row in quiet or ()
+    ]
     for key in ("ingresses", "advertisedListeners"):
         mine = [suggestion for suggestion in suggestions if suggestion.key == key]
         elements = [suggestion for suggestion in mine if suggestion.element is not None]

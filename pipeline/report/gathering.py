@@ -1,22 +1,22 @@
 """From tables to records, with Spark: what is large is counted where it lies, and only bounded results come here."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TypeVar
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, GroupedData, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
-from pipeline.report import ways
-from pipeline.report.counting import Names, first_rows, place_in, sum_of, time_of
+from pipeline.report import findings, ways
+from pipeline.report.counting import Names, place_in, sum_of, time_of
+from pipeline.report.findings import KEPT, recent, top
 from pipeline.report.records import (
     Bins,
     Counted,
     Hits,
     Latency,
     Miss,
+    Name,
     Namer,
     Namespace,
     Numbers,
@@ -29,13 +29,10 @@ from pipeline.report.scales import WINDOW, bins
 from pipeline.schema import EVENTS
 from pipeline.storage import Storage, literal, shown
 from pipeline.tables import DERIVED
+from pipeline.tables.sources import quantiles_of
 
-_KEPT = 100
-"""Rows of a ranking that come here."""
 _COLUMNS = 96
 _INGRESSES = 8
-
-Record = TypeVar("Record")
 
 _PARTITIONS = [T.StructField("date", T.DateType()), T.StructField("hour", T.IntegerType())]
 _SCHEMAS = {table.name: table.schema for table in DERIVED} | {
@@ -44,11 +41,18 @@ _SCHEMAS = {table.name: table.schema for table in DERIVED} | {
 }
 _USED = (
     "events", "quarantine", "listener_windows", "misses", "namespaces", "latency_windows", "unmapped_addresses",
-    "owner_changes", "client_named",
+    "owner_changes", "client_named", "latency_buckets", "redirect_hops", "redirect_loops", "leaks", "drift", "slo_days",
+    "generations", "anomalies",
 )  # fmt: skip
 
 
-def gather(spark: SparkSession, tables: Storage, days: int | None, made: datetime) -> Report:
+def gather(
+    spark: SparkSession,
+    tables: Storage,
+    days: int | None,
+    made: datetime,
+    unseen: tuple[tuple[str, str], ...] | None = None,
+) -> Report:
     """`days` are counted back from the newest window; None is all there is."""
     absent = tuple(name for name in _USED if not tables.exists(name))
 
@@ -65,12 +69,13 @@ def gather(spark: SparkSession, tables: Storage, days: int | None, made: datetim
     ingresses = Names.most_used(windows, "ingress", "lookups", _INGRESSES)
     since = None if days is None else start
     unmapped, owners = table("unmapped_addresses"), table("owner_changes")
-    moved = _top(owners.where(F.col("changes") > 0), "changes", Owner, ("topic", "lookups", "changes", "brokers"))
+    moved = top(owners.where(F.col("changes") > 0), "changes", Owner, ("topic", "lookups", "changes", "brokers"))
     bad = _quarantine(table("quarantine"))
     lookups, hits = _sums(windows, "lookups", "hits")
     (redirects,) = _sums(unmapped, "redirects")
     name = shown(tables.url)
     seen = ways.ways(table("events"), since)
+    latencies = (table("latency_buckets"), table("latency_windows"))
     return Report(
         tables=name,
         made=made,
@@ -80,21 +85,28 @@ def gather(spark: SparkSession, tables: Storage, days: int | None, made: datetim
         numbers=None if last is None else Numbers(name, made, last, lookups, hits, redirects, moved.total, bad.total),
         bins=columns,
         hits=() if columns is None else _hits(windows, columns, ingresses),
-        latency=() if columns is None else _latency(table("latency_windows"), columns, None),
-        latency_by_ingress=() if columns is None else _latency(table("latency_windows"), columns, ingresses),
+        latency=() if columns is None else _latency(*latencies, columns, None),
+        latency_by_ingress=() if columns is None else _latency(*latencies, columns, ingresses),
         flows=seen.flows,
-        redirects=seen.redirects,
-        leaks=seen.leaks,
+        redirects=findings.redirects(table("redirect_hops"), since),
+        leaks=findings.leaks(table("leaks"), since),
+        loops=findings.loops(table("redirect_loops"), since),
+        objectives=findings.objectives(table("slo_days")),
+        strays=findings.strays(table("drift"), since),
+        unseen=unseen,
+        generations=findings.generations(table("generations"), since),
+        anomalies=findings.anomalies(table("anomalies"), since),
         misses=_misses(table("misses"), table("events"), since),
-        unmapped=_top(
-            _seen(unmapped, since),
+        unmapped=top(
+            recent(unmapped, since),
             "redirects",
             Unmapped,
             ("listener", "address", "redirects", "first_seen", "last_seen"),
         ),
         owners=moved,
         topics=owners.count(),
-        namers=_top(table("client_named"), "lookups", Namer, ("user_agent", "tenant", "listener", "lookups")),
+        moved=findings.moved(owners),
+        namers=top(table("client_named"), "lookups", Namer, ("user_agent", "tenant", "listener", "lookups")),
         namespaces=_namespaces(table("namespaces")),
         quarantine=bad,
     )
@@ -113,15 +125,6 @@ def _sums(frame: DataFrame, *names: str) -> list[int]:
     return [int(value) for value in frame.agg(*(sum_of(name) for name in names)).collect()[0]]
 
 
-def _seen(frame: DataFrame, since: datetime | None) -> DataFrame:
-    return frame if since is None else frame.where(F.col("last_seen") >= F.lit(since))
-
-
-def _top(frame: DataFrame, measure: str, make: Callable[..., Record], columns: tuple[str, ...]) -> Top[Record]:
-    rows, count, total = first_rows(frame, columns, measure, _KEPT)
-    return Top(tuple(make(*row) for row in rows), count, total)
-
-
 def _hits(windows: DataFrame, columns: Bins, ingresses: Names) -> tuple[Hits, ...]:
     rows = (
         windows.where(F.col("window_start") >= F.lit(columns.start))
@@ -133,22 +136,32 @@ def _hits(windows: DataFrame, columns: Bins, ingresses: Names) -> tuple[Hits, ..
     return tuple(Hits(row["place"], ingresses.of(row), row["hits"], row["misses"]) for row in rows)
 
 
-def _latency(windows: DataFrame, columns: Bins, ingresses: Names | None) -> tuple[Latency, ...]:
-    is_counted: Column = (F.col("kind") == "lookup") & (F.col("requests") > 0) & F.col("p99_ms").isNotNull()
-    quantiles = [F.percentile(name, 0.5, F.col("requests")).alias(name) for name in ("p50_ms", "p95_ms", "p99_ms")]
-    rows = (
-        windows.where(is_counted & (F.col("window_start") >= F.lit(columns.start)))
-        .groupBy(place_in(columns, "window_start"), *(ingresses.keys if ingresses else ()))
-        .agg(sum_of("requests"), *quantiles, F.max("p95_ms").alias("worst"))
-        .orderBy("place")
-        .collect()
-    )
+def _latency(buckets: DataFrame, windows: DataFrame, columns: Bins, ingresses: Names | None) -> tuple[Latency, ...]:
+    """Quantiles of all lookups in a column, from the buckets; and of its worst five minutes."""
+    keys = [place_in(columns, "window_start"), *(ingresses.keys if ingresses else ())]
+
+    def name_of(row: Row) -> Name:
+        return None if ingresses is None else ingresses.of(row)
+
+    def lookups(frame: DataFrame, known: str) -> GroupedData:
+        is_counted = (F.col("kind") == "lookup") & F.col(known).isNotNull()
+        return frame.where(is_counted & (F.col("window_start") >= F.lit(columns.start))).groupBy(*keys)
+
+    worst = {
+        (row["place"], name_of(row)): row["worst"]
+        for row in lookups(windows, "p95_ms").agg(F.max("p95_ms").alias("worst")).collect()
+    }
+    quantiles = [column.alias(name) for column, name in zip(quantiles_of("bucket"), ("p50", "p95", "p99"), strict=True)]
+    rows = lookups(buckets, "bucket").agg(sum_of("requests"), *quantiles).orderBy("place").collect()
     return tuple(
         Latency(
             row["place"],
-            None if ingresses is None else ingresses.of(row),
+            name_of(row),
             row["requests"],
-            *(row[name] for name in ("p50_ms", "p95_ms", "p99_ms", "worst")),
+            row["p50"],
+            row["p95"],
+            row["p99"],
+            worst.get((row["place"], name_of(row)), row["p95"]),
         )
         for row in rows
     )
@@ -157,17 +170,17 @@ def _latency(windows: DataFrame, columns: Bins, ingresses: Names | None) -> tupl
 def _misses(misses: DataFrame, events: DataFrame, since: datetime | None) -> Top[Miss]:
     """With the names that clients asked for, where a name is why: the table has none, so the events are asked."""
     columns = ("ingress", "host", "reason", "protocol", "misses", "first_seen", "last_seen")
-    top = _top(_seen(misses, since), "misses", Miss, columns)
-    if not any(miss.reason in ways.NAMED for miss in top.rows):
-        return top
-    named = ways.names_asked(events, since, _KEPT)
-    rows = tuple(replace(miss, named=named.get((miss.ingress, miss.host, miss.reason))) for miss in top.rows)
-    return Top(rows, top.count, top.total)
+    most = top(recent(misses, since), "misses", Miss, columns)
+    if not any(miss.reason in ways.NAMED for miss in most.rows):
+        return most
+    named = ways.names_asked(events, since, KEPT)
+    rows = tuple(replace(miss, named=named.get((miss.ingress, miss.host, miss.reason))) for miss in most.rows)
+    return Top(rows, most.count, most.total)
 
 
 def _namespaces(days: DataFrame) -> Top[Namespace]:
     sums = [sum_of(name) for name in ("lookups", "hits", "misses", "redirects")]
-    return _top(
+    return top(
         days.groupBy("tenant", "namespace").agg(*sums),
         "lookups",
         Namespace,
@@ -177,4 +190,4 @@ def _namespaces(days: DataFrame) -> Top[Namespace]:
 
 def _quarantine(lines: DataFrame) -> Top[Counted]:
     counted = lines.groupBy(F.col("reason").alias("word")).agg(F.count(F.lit(1)).alias("count"))
-    return _top(counted, "count", Counted, ("word", "count"))
+    return top(counted, "count", Counted, ("word", "count"))

@@ -74,14 +74,41 @@ def to_do(report: Report) -> Markup:
                 ".",
             )
         )
-    if report.leaks:
+    if report.leaks.total:
         items.append(
             join(
-                f"{sum(leak.count for leak in report.leaks):,} answers ",
-                tag("a", "carried an address", href="#redirects"),
+                f"{report.leaks.total:,} answers ",
+                tag("a", "carried an address", href="#leaks"),
                 " that is not on the client's listener.",
             )
         )
+    if report.loops.total:
+        items.append(join(f"{report.loops.total:,} redirects led ", tag("a", "in a circle", href="#loops"), "."))
+    spent = [row for row in report.objectives if row.budget_left <= 0]
+    if spent:
+        items.append(
+            join(
+                "The error budget of ",
+                _names([shown(row.ingress, "no ingress") for row in spent]),
+                " is ",
+                tag("a", "spent", href="#objectives"),
+                ".",
+            )
+        )
+    lost = [stray for stray in report.strays.rows if stray.state == "no-longer-configured"]
+    if lost:
+        items.append(
+            join(
+                _names([shown(stray.host) for stray in lost]),
+                " had an ingress before, and ",
+                tag("a", "none any more", href="#drift"),
+                ".",
+            )
+        )
+    worse = [row for row in report.generations.rows if row.change < 0]
+    if worse:
+        what = "A new config made" if len(worse) == 1 else f"{len(worse):,} new configs made"
+        items.append(join(f"{what} ", tag("a", "the hit ratio worse", href="#generations"), "."))
     if report.quarantine.total:
         items.append(
             join(f"{report.quarantine.total:,} lines could not be read: ", tag("a", "quarantine", href="#data"), ".")

@@ -5,7 +5,7 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 
-from pipeline.report import overview, rankings, sections, since
+from pipeline.report import overview, rankings, remarks, sections, since
 from pipeline.report.figures import Column, section, sentence, table
 from pipeline.report.marks import Child, Markup, join, tag
 from pipeline.report.names import shown
@@ -17,13 +17,17 @@ _STYLE = (Path(__file__).parent / "style.css").read_text()
 _CONTENTS = {
     "flows": "Flows",
     "hits": "Hits",
+    "objectives": "Objective",
     "misses": "Misses",
+    "drift": "Hosts",
     "redirects": "Redirects",
     "unmapped": "Address book",
     "latency": "Latency",
+    "anomalies": "Unusual hours",
     "owners": "Owners",
     "namespaces": "Namespaces",
     "namers": "Clients",
+    "generations": "Configs",
     "since": "What changed",
 }
 
@@ -49,13 +53,17 @@ def page(report: Report, then: Numbers | None) -> str:
             "main",
             sections.flows(report),
             sections.hits(report, mark),
+            remarks.objectives(report),
             rankings.misses(report, known),
+            remarks.drift(report, known),
             sections.redirects(report),
             rankings.unmapped(report, known),
             sections.latency(report, mark),
+            remarks.anomalies(report),
             rankings.owners(report),
             rankings.namespaces(report),
             rankings.namers(report),
+            remarks.generations(report),
             overview.changes(report, then),
             _data(report),
         ),
@@ -104,9 +112,9 @@ def _data(report: Report) -> Markup:
     if report.days is not None:
         parts.append(
             sentence(
-                f"Charts over time, flows and redirects are of the last {report.days} days of events; misses and "
-                "unmapped addresses are those seen in them, with their numbers of all time. Numbers on top, owners, "
-                "namespaces and clients are of all time."
+                f"Charts over time, flows, redirects and unusual hours are of the last {report.days} days of events; "
+                "misses, addresses, leaks, circles, hosts and configs are those seen in them, with their numbers of "
+                "all time. Numbers on top, owners, namespaces and clients are of all time."
             )
         )
     if report.absent:

@@ -111,6 +111,13 @@ def owners(report: Report) -> Markup:
             rows,
             report.owners.count - len(rows),
         ),
+        numbers(
+            "Changes of owners by namespace",
+            [*names("namespace"), *counts("changes", "topics that moved")],
+            [[shown(row.namespace), f"{row.changes:,}", f"{row.topics:,}"] for row in report.moved],
+        )
+        if report.moved
+        else None,
     )
 
 

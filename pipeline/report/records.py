@@ -155,6 +155,92 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
+class Objective:
+    """What an ingress did in the days that its lookups are held to their objective over."""
+
+    ingress: str | None
+    lookups: int
+    good: int
+    budget_left: float
+    """As a share; below 0 where more is spent than there was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Redirects of a topic that came back."""
+
+    listener: str | None
+    topic: str | None
+    followed_by: str
+    brokers: tuple[str, ...]
+    loops: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Answers with an address that is not on the client's listener."""
+
+    ingress: str | None
+    listener: str | None
+    found_in: str | None
+    address: str | None
+    user_agent: str | None
+    leaks: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A host that is asked for and no ingress has."""
+
+    host: str | None
+    state: str
+    ingress: str | None
+    """That it had."""
+    requests: int
+    lookups: int
+    first: datetime
+    last: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A sidecar's config, and what it did to the hit ratio."""
+
+    sidecar: str | None
+    generation: int
+    first: datetime
+    lookups: int
+    hits: int
+    change: float
+
+
+@dataclass(frozen=True, slots=True)
+class Anomaly:
+    """An hour unlike the same hour of earlier days."""
+
+    start: datetime
+    ingress: str | None
+    what: str
+    value: float
+    usual: float
+    days: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A namespace and how often its topics changed hands."""
+
+    namespace: str | None
+    topics: int
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Numbers:
     """What the next report compares itself with. Counters are of all time, whatever days a report shows."""
 
@@ -185,12 +271,21 @@ class Report:
     latency_by_ingress: tuple[Latency, ...] = ()
     flows: tuple[Flow, ...] = ()
     redirects: tuple[Redirects, ...] = ()
-    leaks: tuple[Counted, ...] = ()
+    leaks: Top[Leak] = field(default_factory=Top)
+    loops: Top[Loop] = field(default_factory=Top)
+    objectives: tuple[Objective, ...] = ()
+    strays: Top[Stray] = field(default_factory=Top)
+    unseen: tuple[tuple[str, str], ...] | None = None
+    """Ingress and host that a config has and nobody asked for; None: no config was given."""
+    generations: Top[Generation] = field(default_factory=Top)
+    """Of those that changed the hit ratio, the most first; the measure is lookups."""
+    anomalies: Top[Anomaly] = field(default_factory=Top)
     misses: Top[Miss] = field(default_factory=Top)
     unmapped: Top[Unmapped] = field(default_factory=Top)
     owners: Top[Owner] = field(default_factory=Top)
     """Of those that moved; the measure is changes."""
     topics: int = 0
+    moved: tuple[Moved, ...] = ()
     namers: Top[Namer] = field(default_factory=Top)
     namespaces: Top[Namespace] = field(default_factory=Top)
     quarantine: Top[Counted] = field(default_factory=Top)

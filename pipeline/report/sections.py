@@ -3,6 +3,7 @@
 from collections import defaultdict
 
 from pipeline.report import hits as hit_charts
+from pipeline.report import remarks
 from pipeline.report.bars import Bar, bar_chart
 from pipeline.report.figures import caption, counts, figure, keys, names, nothing, numbers, section, sentence, times
 from pipeline.report.flows import NOBODY, ends, flow_chart
@@ -11,6 +12,7 @@ from pipeline.report.marks import Child, Markup, tag
 from pipeline.report.names import common_tail, shown
 from pipeline.report.records import Flow, Hits, Latency, Report
 from pipeline.report.scales import clock, compact, duration, length, percent, the
+from pipeline.tables.sources import ERROR
 
 _ROWS = 200
 """Of a folded table."""
@@ -97,7 +99,7 @@ def latency(report: Report, since: float | None) -> Markup:
     title = "How long lookups take"
     columns = report.bins
     if columns is None or not report.latency:
-        return section("latency", title, nothing(report, "latency_windows", "lookups"))
+        return section("latency", title, nothing(report, "latency_buckets", "lookups"))
     slowest = max(report.latency_by_ingress, key=lambda cell: cell.worst)
     said = (
         f"The worst five minutes were through {shown(slowest.ingress, hit_charts.NOBODY)} in {the(columns.step)} "
@@ -121,7 +123,7 @@ def latency(report: Report, since: float | None) -> Markup:
             keys([(f"h{place}", word) for place, word in enumerate(words)]),
             caption(
                 f"From a request’s head to the end of its answer. A column is {length(columns.step)}. "
-                "Lines: half of its lookups were in five minutes no worse than that. Cells: its worst five minutes.",
+                f"Lines: quantiles of all its lookups, within {percent(ERROR, 1)}. Cells: its worst five minutes.",
                 _dashes(since),
             ),
         ),
@@ -132,7 +134,7 @@ def latency(report: Report, since: float | None) -> Markup:
 def redirects(report: Report) -> Markup:
     title = "Redirects"
     if not report.redirects:
-        return section("redirects", title, nothing(report, "events", "redirects"), _leaks(report))
+        return section("redirects", title, nothing(report, "redirect_hops", "redirects"), *remarks.leaks(report))
     actions: dict[str, int] = defaultdict(int)
     hops: dict[int, int] = defaultdict(int)
     for row in report.redirects:
@@ -162,7 +164,8 @@ def redirects(report: Report) -> Markup:
             class_="two",
         ),
         numbers("Redirects", [*names("action", "kind"), *counts("followed", "requests")], rows),
-        _leaks(report),
+        *remarks.loops(report),
+        *remarks.leaks(report),
     )
 
 
@@ -181,13 +184,6 @@ def _ends(flow: Flow) -> list[str]:
 
 def _hops(count: int) -> str:
     return "none" if count == 0 else "10 or more" if count == 10 else f"{count}"
-
-
-def _leaks(report: Report) -> Markup | None:
-    if not report.leaks:
-        return None
-    words = ", ".join(f"{leak.count:,} in the {shown(leak.word)}" for leak in report.leaks)
-    return sentence("Leaks, answers with an address off the client’s listener: ", words, ".")
 
 
 def _by_ingress(cells: tuple[Hits, ...]) -> list[list[Child]]:

@@ -1,4 +1,4 @@
-"""What the report has from events themselves: the ways of lookups to brokers, and what became of redirects.
+"""What the report has from events themselves: the ways of lookups to brokers, which no table has.
 
 One scan counts all combinations; what is shown is made of those.
 """
@@ -10,34 +10,30 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.report.counting import Names, cut
-from pipeline.report.records import Counted, Flow, Redirects
-from pipeline.tables.listeners import is_hit, is_lookup
+from pipeline.report.records import Flow
+from pipeline.tables.sources import is_hit, is_lookup
 
 NAMED = ("not-allowed", "unknown-listener", "client-named")
 """Misses for the sake of a name that the client sent."""
 _INGRESSES, _LISTENERS, _BROKERS = 8, 8, 12
-_WORDS = 100
-_HOPS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
     clusters: tuple[str, ...]
     flows: tuple[Flow, ...]
-    redirects: tuple[Redirects, ...]
-    leaks: tuple[Counted, ...]
 
 
 def ways(events: DataFrame, since: datetime | None) -> Ways:
-    keys = ("cluster", "kind", "ingress", "listener", "broker", "redirect_action", "leak")
+    keys = ("cluster", "kind", "ingress", "listener", "broker")
     counted = (
         _shown(events, since)
-        .groupBy(*keys, is_hit().alias("is_hit"), F.least("hops", F.lit(_HOPS)).cast("int").alias("hops"))
+        .groupBy(*keys, is_hit().alias("is_hit"))
         .agg(F.count(F.lit(1)).alias("requests"))
         .persist()
     )
     try:
-        return Ways(_clusters(counted), _flows(counted.where(is_lookup())), _redirects(counted), _leaks(counted))
+        return Ways(_clusters(counted), _flows(counted.where(is_lookup())))
     finally:
         counted.unpersist()
 
@@ -85,21 +81,3 @@ def _flows(lookups: DataFrame) -> tuple[Flow, ...]:
     return tuple(
         Flow(names[0].of(row), names[1].of(row), names[2].of(row), row["is_hit"], row["requests"]) for row in rows
     )
-
-
-def _redirects(counted: DataFrame) -> tuple[Redirects, ...]:
-    rows = (
-        counted.where(F.col("redirect_action").isNotNull() | (F.col("hops") > 0))
-        .groupBy("kind", "redirect_action", "hops")
-        .agg(F.sum("requests").alias("requests"))
-        .orderBy(F.desc("requests"), "kind", "redirect_action", "hops")
-        .limit(_WORDS)
-        .collect()
-    )
-    return tuple(Redirects(row["kind"], cut(row["redirect_action"]), row["hops"] or 0, row["requests"]) for row in rows)
-
-
-def _leaks(counted: DataFrame) -> tuple[Counted, ...]:
-    leaking = counted.where(F.col("leak").isNotNull()).groupBy("leak").agg(F.sum("requests").alias("requests"))
-    rows = leaking.orderBy(F.desc("requests"), "leak").limit(_HOPS).collect()
-    return tuple(Counted(cut(row["leak"]), row["requests"]) for row in rows)

@@ -6,12 +6,14 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from pipeline import unseen
 from pipeline.faults import PipelineFault
 from pipeline.report.gathering import gather
 from pipeline.report.page import page
 from pipeline.report.records import Numbers, Report
 from pipeline.report.since import read
 from pipeline.storage import SPARK_FAULTS, Storage
+from proxy.config import Config
 
 _TRIES = 3
 _MOST = 16 * 1024 * 1024
@@ -25,28 +27,38 @@ def write(
     since: str | None = None,
     days: int | None = None,
     made: datetime | None = None,
+    config: Config | None = None,
 ) -> Report:
-    """`since` is the report to compare with: the one that `out` replaces, if not given."""
+    """`since` is the report to compare with: the one that `out` replaces, if not given.
+
+    With a config, the hosts of it that nobody asks for are told.
+    """
     if days is not None and days < 1:
         raise PipelineFault("--days must be 1 or more")
     folder = Storage(spark, tables)
     if not folder.exists():
         raise PipelineFault(f"{tables}: there are no tables here: `pulsar-ingress-pipeline run` makes them")
     then = _then(spark, since if since is not None else out, must_be=since is not None)
-    report = _gathered(spark, folder, days, made or datetime.now(UTC))
+    report = _gathered(spark, folder, days, made or datetime.now(UTC), config)
     _put(spark, out, page(report, then))
     return report
 
 
-def _gathered(spark: SparkSession, tables: Storage, days: int | None, made: datetime) -> Report:
+def _gathered(spark: SparkSession, tables: Storage, days: int | None, made: datetime, config: Config | None) -> Report:
     """Again, where a file was replaced between listing and reading it: `stream` may be at work on the tables."""
+
+    def gathered() -> Report:
+        found = None if config is None else unseen.read(spark, tables, config)
+        hosts = None if found is None else tuple((row.ingress, row.host) for row in found)
+        return gather(spark, tables, days, made, hosts)
+
     for _ in range(_TRIES - 1):
         try:
-            return gather(spark, tables, days, made)
+            return gathered()
         except SPARK_FAULTS as error:
             if "FILE_NOT_EXIST" not in str(error):
                 raise
-    return gather(spark, tables, days, made)
+    return gathered()
 
 
 def _then(spark: SparkSession, report: str, must_be: bool) -> Numbers | None:

@@ -1,21 +1,22 @@
-"""Addresses that the address book lacks, and clients that name listeners themselves."""
+"""Addresses that the address book lacks, answers that leak them, and clients that name listeners themselves."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.hours import hour_of
-from pipeline.tables.listeners import FIRST, LAST, is_lookup
+from pipeline.tables.listeners import FIRST, INGRESS, LAST, seen
+from pipeline.tables.sources import is_lookup
 from pipeline.tables.table import COUNT, SPAN, STRING, Field, Table
 
 # As proxy.authorities reads a Location; only what it can be told apart by is looked at.
 _URL = r"^(?i:(https?))://([^/?#]*)"
-_AUTHORITY = r"^(\[[0-9A-Fa-f:.]+\]|[^:@\[\]]+?)\.?(?::([0-9]*))?$"
+AUTHORITY = r"^(\[[0-9A-Fa-f:.]+\]|[^:@\[\]]+?)\.?(?::([0-9]*))?$"
 
 
 def address_of(url: Column) -> Column:
     """`host:port` of a URL, lower case, the port of its scheme filled in; null where it is no http URL."""
     scheme, authority = F.lower(F.regexp_extract(url, _URL, 1)), F.regexp_extract(url, _URL, 2)
-    host, port = F.lower(F.regexp_extract(authority, _AUTHORITY, 1)), F.regexp_extract(authority, _AUTHORITY, 2)
+    host, port = F.lower(F.regexp_extract(authority, AUTHORITY, 1)), F.regexp_extract(authority, AUTHORITY, 2)
     usual = F.when(scheme == "https", F.lit("443")).otherwise(F.lit("80"))
     whole = F.concat(host, F.lit(":"), F.when(port == "", usual).otherwise(F.regexp_replace(port, "^0+(?=.)", "")))
     return F.when(host != "", whole)
@@ -31,11 +32,25 @@ def unmapped_addresses(events: DataFrame) -> DataFrame:
 
 
 def merge_unmapped(parts: DataFrame) -> DataFrame:
-    return parts.groupBy(SPAN, "listener", "address").agg(
-        F.sum("redirects").alias("redirects"),
-        F.min("first_seen").alias("first_seen"),
-        F.max("last_seen").alias("last_seen"),
+    return parts.groupBy(SPAN, "listener", "address").agg(F.sum("redirects").alias("redirects"), *seen())
+
+
+def leaks(events: DataFrame) -> DataFrame:
+    """Each hour's answers that carried an address off the listener. A body's address is not in the event."""
+    address = F.when(F.col("leak") == "location", address_of(F.col("redirect_from")))
+    found_in = F.col("leak").alias("found_in")
+    return (
+        events.where(F.col("leak").isNotNull())
+        .groupBy(
+            hour_of(F.col("time")).alias(SPAN), "ingress", "listener", found_in, address.alias("address"), "user_agent"
+        )
+        .agg(F.count(F.lit(1)).alias("leaks"), F.min("time").alias("first_seen"), F.max("time").alias("last_seen"))
     )
+
+
+def merge_leaks(parts: DataFrame) -> DataFrame:
+    keys = ("ingress", "listener", "found_in", "address", "user_agent")
+    return parts.groupBy(SPAN, *keys).agg(F.sum("leaks").alias("leaks"), *seen())
 
 
 def client_named(events: DataFrame) -> DataFrame:
@@ -65,6 +80,24 @@ TABLES = (
         ),
         unmapped_addresses,
         merge_unmapped,
+        span="all",
+    ),
+    Table(
+        "leaks",
+        "Answers that told clients an address which is not on their listener.",
+        "ingress, listener, place, address and user agent of leaks, of all kinds of requests",
+        (
+            INGRESS,
+            Field("listener", STRING, "the listener that the client was on"),
+            Field("found_in", STRING, "where the address stood: location, body or binary"),
+            Field("address", STRING, "host:port, of a location; null: not known"),
+            Field("user_agent", STRING, "the first 256 characters"),
+            Field("leaks", COUNT, "answers with such an address"),
+            FIRST,
+            LAST,
+        ),
+        leaks,
+        merge_leaks,
         span="all",
     ),
     Table(

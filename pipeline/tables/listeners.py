@@ -1,48 +1,50 @@
-"""Hits and misses: by window, by host, by namespace."""
+"""Hits and misses: by window, by sidecar, by host, by namespace."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.hours import hour_of
+from pipeline.tables.sources import counted, is_hit, is_lookup, span_of
 from pipeline.tables.table import COUNT, DAY, SPAN, STRING, TIME, Field, Table
 
 
-def is_lookup() -> Column:
-    return F.col("kind") == "lookup"
+def sum_where(condition: Column, name: str = "requests") -> Column:
+    return F.sum(F.when(condition, F.col(name)).otherwise(F.lit(0)))
 
 
-def is_hit() -> Column:
-    return F.coalesce(F.col("hit"), F.lit(False))
+def listener_windows(counts: DataFrame) -> DataFrame:
+    return _windows(counts)
 
 
-def window_of(time: str) -> Column:
-    """The five minutes that a time is in."""
-    return F.timestamp_micros(F.unix_micros(time) - F.pmod(F.unix_micros(time), F.lit(300_000_000)))
+def sidecar_windows(counts: DataFrame) -> DataFrame:
+    return _windows(counts, "sidecar")
 
 
-def listener_windows(events: DataFrame) -> DataFrame:
+def _windows(counts: DataFrame, *more: str) -> DataFrame:
     return (
-        events.where(is_lookup())
-        .groupBy(window_of("time").alias("window_start"), "ingress", "listener", "rule", "protocol")
-        .agg(F.count_if(is_hit()).alias("hits"), F.count_if(~is_hit()).alias("misses"))
+        counts.where(is_lookup())
+        .groupBy("window_start", *more, "ingress", "listener", "rule", "protocol")
+        .agg(sum_where(F.col("hit")).alias("hits"), sum_where(~F.col("hit")).alias("misses"))
     )
 
 
-def misses(events: DataFrame) -> DataFrame:
+def misses(counts: DataFrame) -> DataFrame:
     """Each hour's misses."""
-    return (
-        events.where(is_lookup() & ~is_hit())
-        .groupBy(
-            hour_of(F.col("time")).alias(SPAN), "ingress", "host", F.col("miss_reason").alias("reason"), "protocol"
-        )
-        .agg(F.count(F.lit(1)).alias("misses"), F.min("time").alias("first_seen"), F.max("time").alias("last_seen"))
-    )
+    missed = counts.where(is_lookup() & ~F.col("hit"))
+    return _misses(missed, span_of("window_start"), F.col("miss_reason").alias("reason"), "requests")
 
 
 def merge_misses(parts: DataFrame) -> DataFrame:
-    return parts.groupBy(SPAN, "ingress", "host", "reason", "protocol").agg(
-        F.sum("misses").alias("misses"), F.min("first_seen").alias("first_seen"), F.max("last_seen").alias("last_seen")
-    )
+    return _misses(parts, F.col(SPAN), F.col("reason"), "misses")
+
+
+def _misses(rows: DataFrame, span: Column, reason: Column, measure: str) -> DataFrame:
+    return rows.groupBy(span, "ingress", "host", reason, "protocol").agg(F.sum(measure).alias("misses"), *seen())
+
+
+def seen() -> list[Column]:
+    """First and last, of rows that have both."""
+    return [F.min("first_seen").alias("first_seen"), F.max("last_seen").alias("last_seen")]
 
 
 def namespaces(events: DataFrame) -> DataFrame:
@@ -70,28 +72,33 @@ def finish_namespaces(merged: DataFrame) -> DataFrame:
 
 WINDOW = Field("window_start", TIME, "start of the five minutes, UTC")
 INGRESS = Field("ingress", STRING, "the ingress it came through; null: none")
+LISTENER = Field("listener", STRING, "the listener selected; null: none")
+RULE = Field("rule", STRING, "rule that decided: query, header, bind, ingress, default or none")
 PROTOCOL = Field("protocol", STRING, "http or binary")
+KIND = Field("kind", STRING, "lookup, admin or other")
 HITS = Field("hits", COUNT, "lookups that had a listener and were served by it")
 MISSES = Field("misses", COUNT, "lookups that were not")
 FIRST = Field("first_seen", TIME, "time of the first")
 LAST = Field("last_seen", TIME, "time of the last")
 LOOKUPS = Field("lookups", COUNT, "lookups, hits and misses together")
+SIDECAR = Field("sidecar", STRING, "the sidecar that decided")
 
 TABLES = (
     Table(
         "listener_windows",
         "Listener hits and misses over time: the hit ratio of a door, and which rule decided.",
         "five minutes, ingress, listener, rule and protocol of lookups",
-        (
-            WINDOW,
-            INGRESS,
-            Field("listener", STRING, "the listener selected; null: none"),
-            Field("rule", STRING, "rule that decided: query, header, bind, ingress, default or none"),
-            PROTOCOL,
-            HITS,
-            MISSES,
-        ),
+        (WINDOW, INGRESS, LISTENER, RULE, PROTOCOL, HITS, MISSES),
         listener_windows,
+        source=counted,
+    ),
+    Table(
+        "sidecar_windows",
+        "The same by sidecar: one that decides otherwise than its neighbours has another config, or an old one.",
+        "five minutes, sidecar, ingress, listener, rule and protocol of lookups",
+        (WINDOW, SIDECAR, INGRESS, LISTENER, RULE, PROTOCOL, HITS, MISSES),
+        sidecar_windows,
+        source=counted,
     ),
     Table(
         "misses",
@@ -109,6 +116,7 @@ TABLES = (
         misses,
         merge_misses,
         span="all",
+        source=counted,
     ),
     Table(
         "namespaces",

@@ -8,7 +8,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline.hours import hour_of
-from pipeline.tables.listeners import LOOKUPS, is_lookup
+from pipeline.tables.listeners import LOOKUPS
+from pipeline.tables.sources import is_lookup
 from pipeline.tables.table import COUNT, SPAN, STRING, Field, Table
 
 
@@ -90,7 +91,8 @@ def _none() -> Column:
 TABLES = (
     Table(
         "owner_changes",
-        "How often topics change hands: what moves without need costs every client a lookup.",
+        "How often topics change hands: what moves without need costs every client a lookup. Brokers move bundles, "
+        "which events do not name; the next best is the namespace, by the sum of its topics' changes.",
         "topic looked up",
         (
             Field("topic", STRING, "the full name, as in persistent://tenant/namespace/topic"),

@@ -16,18 +16,25 @@ from pipeline.report import Report, page
 from pipeline.report.cures import cure
 from pipeline.report.marks import Markup, tag, text
 from pipeline.report.records import (
+    Anomaly,
     Bins,
     Counted,
     Flow,
+    Generation,
     Hits,
     Latency,
+    Leak,
+    Loop,
     Miss,
+    Moved,
     Namer,
     Namespace,
     Numbers,
+    Objective,
     Others,
     Owner,
     Redirects,
+    Stray,
     Top,
     Unmapped,
 )  # fmt: skip
@@ -56,11 +63,18 @@ def named(name: str, times: int = 1) -> Report:
         latency_by_ingress=tuple(Latency(place, names[0], 80, 1.5, 4.0, 9.0, 6.0 * place) for place in range(12)),
         flows=tuple(Flow(name, name, name, place % 2 == 0, 10 + place) for place, name in enumerate(names[:12])),
         redirects=(Redirects(name, name, 2, 5), Redirects("lookup", "rewritten", 0, 50)),
-        leaks=(Counted(name, 2),),
+        leaks=Top(tuple(Leak(n, n, n, n, n, 2, START, late) for n in names[:100]), times, 2 * times),
+        loops=Top(tuple(Loop(n, n, "client", (n, n), 3, START, late) for n in names[:100]), times, 3 * times),
+        objectives=tuple(Objective(n, 1000, 980 + place, 1 - 0.1 * place) for place, n in enumerate(names[:20])),
+        strays=Top(tuple(Stray(n, "seen-not-configured", n, 9, 7, START, late) for n in names[:100]), times, 9 * times),
+        unseen=tuple((n, n) for n in names[:100]),
+        generations=Top(tuple(Generation(n, 3, START, 100, 90, -0.1) for n in names[:100]), times, 10 * times),
+        anomalies=Top(tuple(Anomaly(START, n, "lookups", 9.0, 900.0, 5, -8.0) for n in names[:100]), times, 8 * times),
         misses=Top(tuple(Miss(n, n, "not-allowed", n, 9, START, late, n) for n in names[:100]), times, 9 * times),
         unmapped=Top(tuple(Unmapped(n, n, 7, START, late) for n in names[:100]), times, 7 * times),
         owners=Top(tuple(Owner(n, 30, 12, 3) for n in names[:100]), times, 12 * times),
         topics=50,
+        moved=tuple(Moved(n, 2, 12) for n in names[:100]),
         namers=Top(tuple(Namer(n, n, n, 4) for n in names[:100]), times, 4 * times),
         namespaces=Top(tuple(Namespace(n, n, 90, 1, 5) for n in names[:100]), times, 91 * times),
         quarantine=Top((Counted(name, 3),), 1, 3),
@@ -133,7 +147,7 @@ def test_nothing_is_loaded_and_nothing_runs() -> None:
     assert len(found.ids) == len(set(found.ids))
 
 
-@pytest.mark.parametrize(("name", "most"), [("x" * 256, 400_000), ("<&>" * 85, 1_200_000)])
+@pytest.mark.parametrize(("name", "most"), [("x" * 256, 500_000), ("<&>" * 85, 1_500_000)])
 def test_its_size_is_bounded(name: str, most: int) -> None:
     assert len(page(named(name, times=5000), NUMBERS)) < most
     assert len(page(named("pulsar.example.com"), NUMBERS)) < 60_000
@@ -150,6 +164,8 @@ def test_a_report_of_nothing_says_so() -> None:
     assert "The table listener_windows is not there." in words
     assert "No client names a listener itself." in words
     assert "There is no report to compare with" in words
+    assert "No host is asked for that no ingress has." in words
+    assert "Given a --config, the report tells" in words
     assert read(page(Report("/tables", MADE), None)) is None
 
 
@@ -158,7 +174,33 @@ def test_every_chart_has_words_and_its_numbers() -> None:
     charts = re.findall(r'<svg class="(?:wide|narrow)"[^>]*>', html)
     assert len(charts) == 14
     assert all('role="img"' in chart and 'aria-label="' in chart for chart in charts)
-    assert len(re.findall("<summary>The numbers: ", html)) == 7
+    assert len(re.findall("<summary>The numbers: ", html)) == 8
+
+
+def test_what_is_judged_is_told() -> None:
+    loop = Loop("external", "persistent://acme/orders/paid", "client", ("a:443", "b:443"), 3, START, MADE)
+    report = replace(
+        named("public"),
+        loops=Top((loop, replace(loop, followed_by="sidecar", brokers=("c:443",))), 2, 6),
+        objectives=(Objective("public", 1000, 985, -0.5), Objective(None, 400, 400, 1.0)),
+        strays=Top((Stray("lost.example.com", "no-longer-configured", "public", 9, 7, START, MADE),), 1, 9),
+        unseen=(("partners", "pulsar.partner.example"),),
+        generations=Top((Generation("gateway-0", 8, START, 200, 100, -0.25),), 1, 50),
+        anomalies=Top((Anomaly(START, "public", "p95_ms", 90.0, 20.0, 7, 35.0),), 1, 35),
+    )
+    words = re.sub(r"\s+", " ", Elements(page(report, None).replace("<", " <")).text)
+    for said in (
+        "a:443 → b:443 → a:443",
+        "the sidecar gave up at c:443",
+        "public 1,000 15 98.5 % none: spent 1.5 times",
+        "The error budget of public is spent .",
+        "lost.example.com had an ingress before, and none any more .",
+        "lost.example.com was of public 9 7",
+        "pulsar.partner.example of partners",
+        "gateway-0 8 2026-11-16 09:00 200 50 % -25.00 points",
+        "2026-11-16 09:00 public p95 90 ms 20 ms 7 +35.0",
+    ):
+        assert said in words, said
 
 
 def test_a_report_keeps_its_numbers_for_the_next() -> None:

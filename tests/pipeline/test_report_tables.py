@@ -13,19 +13,25 @@ from pyspark.sql import SparkSession
 from pipeline.faults import PipelineFault
 from pipeline.report import Report, page, write
 from pipeline.report.records import (
-    Counted,
+    Anomaly,
     Flow,
+    Generation,
     Hits,
-    Latency,
+    Leak,
+    Loop,
     Miss,
+    Moved,
     Namespace,
     Numbers,
+    Objective,
     Others,
     Owner,
     Redirects,
+    Stray,
     Unmapped,
 )  # fmt: skip
 from pipeline.report.since import read
+from proxy.config import load_mapping
 
 START = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
 LATER = START + timedelta(days=1)
@@ -33,7 +39,7 @@ TIME = pa.timestamp("us", tz="UTC")
 EVENT = {
     "time": TIME, "kind": pa.string(), "cluster": pa.string(), "ingress": pa.string(), "listener": pa.string(),
     "broker": pa.string(), "host": pa.string(), "hit": pa.bool_(), "miss_reason": pa.string(),
-    "client_named": pa.string(), "redirect_action": pa.string(), "leak": pa.string(), "hops": pa.int64(),
+    "client_named": pa.string(),
 }  # fmt: skip
 
 
@@ -47,22 +53,66 @@ def put(folder: Path, columns: dict[str, Any], rows: Iterable[tuple[Any, ...]]) 
 def event(time: datetime, **changes: Any) -> tuple[Any, ...]:
     usual = {
         "time": time, "kind": "lookup", "cluster": "pulsar", "ingress": "public", "listener": "external",
-        "broker": "b-0", "host": "pulsar.example.com", "hit": True, "hops": 0,
+        "broker": "b-0", "host": "pulsar.example.com", "hit": True,
     }  # fmt: skip
     return tuple((usual | changes).get(name) for name in EVENT)
 
 
+CONFIG = {
+    "brokers": {"webServiceUrl": ["http://broker:8080"]},
+    "ingresses": [
+        {"name": "partners", "hosts": ["pulsar.partner.example"], "listener": "partner"},
+        {
+            "name": "public",
+            "hosts": ["Pulsar.example.com", "*.wild.example.com", "*.calm.example.com"],
+            "listener": "external",
+        },
+    ],
+}
 REFUSED = {"hit": False, "listener": None, "broker": None, "miss_reason": "not-allowed"}
+
+
+def put_judged(root: Path) -> None:
+    """Tables that judge what others count."""
+    text, count, number, seen = pa.string(), pa.int64(), pa.float64(), {"first_seen": TIME, "last_seen": TIME}
+    hops = {"window_start": TIME, "kind": text, "action": text, "hops": count, "requests": count}
+    put(root / "redirect_hops", hops, [(START, "lookup", "followed", 30, 1), (START, "lookup", "followed", 12, 2)])
+    keys = dict.fromkeys(("ingress", "listener", "found_in", "address", "user_agent"), text)
+    put(root / "leaks", keys | {"leaks": count} | seen, [("public", "external", "body", None, "x", 1, START, START)])
+    loop = {"listener": text, "topic": text, "followed_by": text, "brokers": pa.list_(text), "loops": count}
+    put(root / "redirect_loops", loop | seen, [("external", "t", "client", ["a:443", "b:443"], 4, START, LATER)])
+    days = {"date": pa.date32(), "ingress": text, "period_lookups": count, "period_good": count, "budget_left": number}
+    old = START.date() - timedelta(days=40)
+    put(
+        root / "slo_days",
+        days,
+        [
+            (START.date(), "public", 100, 100, 1.0),
+            (LATER.date(), "public", 200, 199, 0.5),
+            (START.date(), None, 9, 8, -10.1),
+            (old, "gone", 999, 999, 1.0),
+        ],
+    )
+    drift = {"host": text, "state": text, "ingress": text, "requests": count, "lookups": count}
+    put(root / "drift", drift | seen, [("x.example.com", "seen-not-configured", None, 7, 6, START, LATER)])
+    put(root / "hosts", {"host": text}, [("pulsar.example.com",), ("a.wild.example.com",), ("x.example.com",)])
+    of = {"sidecar": text, "generation": count, "lookups": count, "hits": count, "hit_ratio_change": number}
+    rows = [
+        ("s", 2, 100, 50, -0.5, LATER, LATER), ("s", 3, 1000, 600, 0.1, START, LATER),
+        ("s", 4, 9, 0, -0.6, START, START),
+        ("s", 1, 900, 900, None, START, START), ("s", 5, 900, 540, 0.0, START, START),
+    ]  # fmt: skip
+    put(root / "generations", of | seen, rows)
+    odd = {"window_start": TIME, "ingress": text, "what": text, "value": number, "usual": number, "days": count}
+    rows_ = [(START, "public", "lookups", 0.0, 500.0, 3, -10.0), (LATER, None, "p95_ms", 90.0, 9.0, 4, 40.0)]
+    put(root / "anomalies", odd | {"score": number}, rows_)
 
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tables")
     lookups = [event(START, broker=f"b-{place}") for place in range(20)]
-    lookups += [
-        event(START, redirect_action="followed", hops=30, leak="body"),
-        event(START, **REFUSED, client_named="internal"),
-    ]
+    lookups += [event(START), event(START, **REFUSED, client_named="internal")]
     put(root / "events/date=2026-11-16/hour=9", EVENT, lookups)
     put(root / "events/date=2026-11-17/hour=9", EVENT, [event(LATER), event(LATER, kind="admin")])
     hits = {"window_start": TIME, "ingress": pa.string(), "hits": pa.int64(), "misses": pa.int64()}
@@ -80,6 +130,13 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (LATER, "public", "admin", 5, 7.0, 7.0, 7.0), (LATER, None, "lookup", 5, 4.0, 5.0, 6.0),
     ]  # fmt: skip
     put(root / "latency_windows", windows, rows)
+    buckets = {"window_start": TIME, "ingress": pa.string(), "kind": pa.string(), "bucket": pa.float64()}
+    timed = [
+        (START, "public", "lookup", 100.0, 90), (START + timedelta(minutes=5), "public", "lookup", 900.0, 10),
+        (LATER, "public", "admin", 7000.0, 5), (LATER, None, "lookup", 500.0, 5), (LATER, None, "lookup", None, 1),
+    ]  # fmt: skip
+    put(root / "latency_buckets", buckets | {"requests": pa.int64()}, timed)
+    put_judged(root)
     seen = {"first_seen": TIME, "last_seen": TIME}
     words = ("ingress", "host", "reason", "protocol")
     put(
@@ -108,7 +165,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_report_counts_what_the_tables_hold(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
     out = tmp_path / "new folder" / "report.html"
-    made = write(spark, str(tables), str(out))
+    made = write(spark, str(tables), str(out), config=load_mapping(CONFIG))
     assert made.absent == ("client_named",)
     assert made.clusters == ("pulsar",)
     assert made.bins is not None
@@ -117,14 +174,27 @@ def test_a_report_counts_what_the_tables_hold(spark: SparkSession, tables: Path,
         Hits(0, "public", 20, 1), Hits(48, "public", 1, 0), Hits(48, None, 0, 4), Hits(0, Others(2), 2, 0),
         *(Hits(0, f"door-{place}", 1, 0) for place in range(7)),
     }  # fmt: skip
-    assert made.latency == (Latency(0, None, 100, 1.0, 2.0, 3.0, 9.0), Latency(48, None, 5, 4.0, 5.0, 6.0, 5.0))
+    assert [(cell.place, cell.requests, cell.worst) for cell in made.latency] == [(0, 100, 9.0), (48, 5, 5.0)]
+    quantiles = [value for cell in made.latency for value in (cell.p50, cell.p95, cell.p99)]
+    assert quantiles == pytest.approx([99.0, 891.0, 891.0, 495.0, 495.0, 495.0])
     assert [cell.ingress for cell in made.latency_by_ingress] == ["public", None]
     assert sum(flow.lookups for flow in made.flows) == 23
     assert Flow("public", "external", "b-0", True, 3) in made.flows
     assert Flow("public", "external", Others(8), True, 8) in made.flows
     assert Flow("public", None, None, False, 1) in made.flows
-    assert made.redirects == (Redirects("lookup", "followed", 10, 1),)
-    assert made.leaks == (Counted("body", 1),)
+    assert made.redirects == (Redirects("lookup", "followed", 10, 3),)
+    assert made.leaks.rows == (Leak("public", "external", "body", None, "x", 1, START, START),)
+    assert made.loops.rows == (Loop("external", "t", "client", ("a:443", "b:443"), 4, START, LATER),)
+    assert made.objectives == (Objective("public", 200, 199, 0.5), Objective(None, 9, 8, -10.1))
+    assert made.strays.rows == (Stray("x.example.com", "seen-not-configured", None, 7, 6, START, LATER),)
+    assert made.unseen == (("partners", "pulsar.partner.example"), ("public", "*.calm.example.com"))
+    assert made.generations.rows == (
+        Generation("s", 3, START, 1000, 600, 0.1),
+        Generation("s", 2, LATER, 100, 50, -0.5),
+    )
+    assert [row.score for row in made.anomalies.rows] == [40.0, -10.0]
+    assert made.anomalies.rows[0] == Anomaly(LATER, None, "p95_ms", 90.0, 9.0, 4, 40.0)
+    assert made.moved == (Moved("a/b", 1, 3),)
     assert made.misses.rows == (
         Miss(None, "<script>", "no-rule", "http", 4, LATER, LATER),
         Miss("public", "pulsar.example.com", "not-allowed", "http", 1, START, START, "internal"),
@@ -148,6 +218,14 @@ def test_the_last_days_are_of_the_newest_events(spark: SparkSession, tables: Pat
     made = write(spark, str(tables), (tmp_path / "report.html").as_uri(), str(tmp_path / "older.html"), days=1)
     assert sum(flow.lookups for flow in made.flows) == 1
     assert {miss.host for miss in made.misses.rows} == {"<script>"}
+    assert [len(rows) for rows in (made.redirects, made.leaks.rows, made.loops.rows, made.anomalies.rows)] == [
+        0,
+        0,
+        1,
+        1,
+    ]
+    assert [row.generation for row in made.generations.rows] == [3, 2]
+    assert made.unseen is None
     assert made.bins is not None
     assert made.bins.start == START
     assert made.numbers is not None

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.storage import Storage
 from pipeline.suggest import Evidence, Seen, as_yaml, read, suggest
+from pipeline.unseen import Unseen, unseen
 from proxy.authorities import parse_authority
 from proxy.cli import main
 from proxy.config import load_mapping
@@ -136,3 +137,26 @@ def test_names_do_not_collide() -> None:
         "new-example-com-2",
         "new-example-com-3",
     ]
+
+
+def test_hosts_that_nobody_asks_for_are_a_comment_and_no_config() -> None:
+    config = load_mapping(
+        CONFIG
+        | {
+            "ingresses": [
+                {"name": "public", "hosts": ["Pulsar.example.com", "*.example.com"], "listener": "external"},
+                {"name": "wide", "hosts": ["*.eu.example.com", "old.example.org"], "listener": "external"},
+            ]
+        }
+    )
+    # The longer wildcard takes what both would, and an exact host takes its own.
+    assert unseen(config, ["a.eu.example.com", "bad host!", "", "10.0.0.1"]) == [
+        Unseen("public", "pulsar.example.com"),
+        Unseen("public", "*.example.com"),
+        Unseen("wide", "old.example.org"),
+    ]
+    quiet = unseen(config, ["pulsar.example.com", "b.example.com", "c.eu.example.com"])
+    text = as_yaml([], quiet=quiet)
+    assert "# ingresses: wide has old.example.org, which no request of these tables asked for\n" in text
+    assert yaml.safe_load(text) == {}
+    assert "there is no table `hosts`" in as_yaml([], quiet=None)

@@ -1,0 +1,80 @@
+"""The pipeline's own `run`, folder by folder in one process, that says what each stage costs.
+
+    python -m bench.absorb TABLES INBOX FOLDER…
+
+Started by bench.pipeline, in a session of its own: CPU time is that of all its processes, Java's and Python's.
+"""
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Self
+
+from bench.processes import Child
+from pipeline.progress import Progress
+from pipeline.session import session
+from pipeline.working import Work
+
+
+@dataclass(slots=True)
+class Cost:
+    """Of a stage, or of several."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+
+    def __add__(self, other: Self) -> "Cost":
+        return Cost(self.cpu + other.cpu, self.wall + other.wall)
+
+
+@dataclass(slots=True)
+class Taken:
+    """What it cost to take the files of a folder, by stage."""
+
+    events: int = 0
+    stages: dict[str, Cost] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, line: str) -> Self:
+        told = json.loads(line)
+        return cls(told["events"], {name: Cost(**cost) for name, cost in told["stages"].items()})
+
+    def cost(self, *prefixes: str) -> Cost:
+        return sum((cost for name, cost in self.stages.items() if name.startswith(prefixes or "")), Cost())
+
+
+class Watching(Progress):
+    """Progress that looks at the clocks whenever a stage begins."""
+
+    def watch(self) -> None:
+        self._child, self.taken, self._name = Child(os.getsid(0)), Taken(), "look"
+        self._then = self._now()
+
+    def stage(self, name: str) -> None:
+        now = self._now()
+        spent = Cost(now.cpu - self._then.cpu, now.wall - self._then.wall)
+        self.taken.stages[self._name] = self.taken.stages.get(self._name, Cost()) + spent
+        self._name, self._then = name, now
+
+    def _now(self) -> Cost:
+        return Cost(self._child.cpu_seconds(), time.monotonic())
+
+
+def main(tables: str, inbox: str, *folders: str) -> None:
+    Path(inbox).mkdir(parents=True)
+    with session(f"local[{len(os.sched_getaffinity(0))}]") as spark, Work.on(spark, inbox, tables, "run", None) as work:
+        for folder in folders:
+            os.symlink(folder, Path(inbox) / Path(folder).name)
+            progress, before = Watching(spark), work.total.events
+            progress.watch()
+            work.take_new(progress)
+            progress.stage("done")
+            progress.taken.events = work.total.events - before
+            print(json.dumps(asdict(progress.taken)), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

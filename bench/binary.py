@@ -1,0 +1,176 @@
+"""What the binary protocol costs: our sidecar beside HAProxy in tcp mode, which looks at nothing.
+
+    python -m bench.binary [--rounds N] [--seconds N] [--quick] [--json FILE]
+
+CPU time of the proxy process per lookup, and per gigabyte of messages both ways, in turns, in one run; and the memory
+that a connection takes which says nothing.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import uvloop
+import yaml
+
+from bench import binary_ends as ends
+from bench.job import DOOR, LISTENER, inside, outside
+from bench.places import Place
+from bench.processes import CannotMeasure, Child, Cores, free_ports, program, started
+
+OURS, HAPROXY = "pulsar-ingress-proxy", "HAProxy, tcp"
+CONNECTIONS, IDLE = 32, 1000
+KIB = 1024
+
+
+def sidecar(place: Place) -> list[str]:
+    """As an operator would have it, with an address book, metrics and events."""
+    metrics, console = free_ports(2)
+    (place.folder / "events").mkdir()
+    config = {
+        "bindAddresses": [f"{LISTENER}:pulsar://127.0.0.1:{place.port}"],
+        "brokers": {"brokerServiceUrl": [f"pulsar://127.0.0.1:{place.broker}"]},
+        "ingresses": [{"name": "public", "hosts": [DOOR], "listener": LISTENER}],
+        "advertisedListeners": [
+            {"broker": inside("{n}"), "listeners": f"{LISTENER}:pulsar://{outside('{n}')}:6650"},
+        ],
+        "events": {"path": str(place.folder / "events")},
+        "metrics": {"address": f"127.0.0.1:{metrics}"},
+        "console": {"address": f"127.0.0.1:{console}"},
+        "drainSeconds": 0,
+        "log": {"level": "error"},
+    }
+    return [sys.executable, "-m", "proxy", "run", "--config", place.write("config.yaml", yaml.safe_dump(config))]
+
+
+def haproxy(place: Place) -> list[str]:
+    config = f"""\
+global
+  nbthread 1
+  maxconn 4000
+defaults
+  mode tcp
+  timeout connect 5s
+  timeout client 600s
+  timeout server 600s
+listen door
+  bind 127.0.0.1:{place.port}
+  server broker 127.0.0.1:{place.broker}
+"""
+    return [program("haproxy"), "-db", "-q", "-f", place.write("haproxy.cfg", config)]
+
+
+Work = Callable[[int, float], Awaitable[int]]
+
+
+def _stream(how: Callable[[int, int, float], Awaitable[int]], size: int) -> Work:
+    return lambda port, seconds: how(port, size, seconds)
+
+
+WORKLOADS: dict[str, tuple[Work, float, str]] = {
+    "lookups": (lambda port, seconds: ends.look_up(port, CONNECTIONS, seconds), 1e-6, "µs each"),
+    "produce, 64 KiB": (_stream(ends.produce, 64 * KIB), 1e-9, "s per GB"),
+    "produce, 1 KiB": (_stream(ends.produce, KIB), 1e-9, "s per GB"),
+    "consume, 64 KiB": (_stream(ends.consume, 64 * KIB), 1e-9, "s per GB"),
+    "consume, 1 KiB": (_stream(ends.consume, KIB), 1e-9, "s per GB"),
+}
+"""What is done, and the CPU time of one of it: a microsecond a lookup, a second a gigabyte."""
+
+
+def main() -> None:
+    options = _options()
+    cores, busy = Cores.of_this_machine(), os.getloadavg()[0]
+    cores.stay_on_load()
+    try:
+        figures, memory = uvloop.run(compare(options.rounds, options.seconds, cores))
+    except CannotMeasure as fault:
+        sys.exit(f"bench: {fault}")
+    print(f"{'':<18} {OURS:>22} {HAPROXY:>16} {'ratio':>7} {'spread':>14}")
+    for workload, rounds in figures.items():
+        ratios = [ours / theirs for ours, theirs in rounds]
+        ours, theirs = (statistics.median(column) for column in zip(*rounds, strict=True))
+        unit = WORKLOADS[workload][2]
+        spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
+        print(f"{workload:<18} {ours:>12.2f} {unit:>9} {theirs:>16.2f} {statistics.median(ratios):>7.2f} {spread:>14}")
+    for name, kilobytes in memory.items():
+        print(f"{IDLE} idle connections: {kilobytes:.1f} KB each ({name})")
+    if busy > 0.5:
+        print(f"The machine was busy before this began (load average {busy:.1f}): look at the spread.")
+    if options.json:
+        Path(options.json).write_text(json.dumps({"cpu": figures, "kilobytes_per_connection": memory}, indent=2))
+
+
+async def compare(
+    rounds: int, seconds: float, cores: Cores
+) -> tuple[dict[str, list[tuple[float, float]]], dict[str, float]]:
+    """By workload, ours and theirs for each round; and kilobytes for each connection."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder, (broker, *ports) = Path(name), free_ports(3)
+        command = [sys.executable, "-m", "bench.binary_ends", str(broker)]
+        stack.enter_context(started(command, broker, cores.load, folder / "broker.log"))
+        proxies: dict[str, tuple[Child, int]] = {}
+        for (peer, make), port in zip({OURS: sidecar, HAPROXY: haproxy}.items(), ports, strict=True):
+            (own := folder / peer.partition(",")[0]).mkdir()
+            child = stack.enter_context(started(make(Place(own, port, broker)), port, cores.proxy, own / "log"))
+            proxies[peer] = child, port
+        if (told := await ends.told(ports[0])) != ends.EXPECTED:
+            raise CannotMeasure(f"the sidecar answers {told} and not {ends.EXPECTED}")
+        memory = {peer: await _idle(port, child.pid) for peer, (child, port) in proxies.items()}
+        figures: dict[str, list[tuple[float, float]]] = {name: [] for name in WORKLOADS}
+        for place in range(rounds + 1):
+            for workload, (work, unit, _) in WORKLOADS.items():
+                taken = {}
+                for peer in list(proxies)[:: 1 if place % 2 else -1]:
+                    child, port = proxies[peer]
+                    before = child.cpu_seconds()
+                    done = await work(port, seconds)
+                    spent = child.cpu_seconds() - before
+                    if not done:
+                        raise CannotMeasure(f"{peer} passes nothing on: {workload}")
+                    taken[peer] = spent / done / unit
+                if place:  # the first round warms up
+                    figures[workload].append((taken[OURS], taken[HAPROXY]))
+                    print(f"{workload}: {taken}", file=sys.stderr)
+    return figures, memory
+
+
+async def _idle(port: int, pid: int) -> float:
+    """Kilobytes that each of so many connections takes which has said CONNECT and nothing more."""
+    before = _resident(pid)
+    clients = [await ends.client(port) for _ in range(IDLE)]
+    await asyncio.sleep(0.5)
+    taken = _resident(pid) - before
+    for one in clients:
+        one.transport.abort()
+    return taken / IDLE
+
+
+def _resident(pid: int) -> float:
+    """Kilobytes in memory."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return float(line.split()[1])
+    raise CannotMeasure(f"process {pid} has ended")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="CPU time and memory of the binary protocol.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--quick", action="store_const", const=(1, 1.0), help="one round of a second")
+    parser.add_argument("--json", metavar="FILE")
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.seconds = options.quick
+    return options
+
+
+if __name__ == "__main__":
+    main()

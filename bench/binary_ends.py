@@ -1,0 +1,202 @@
+"""Both ends of the binary comparison: a broker that answers lookups, sends or swallows messages, and clients of it.
+
+python -m bench.binary_ends PORT     the broker
+"""
+
+import asyncio
+import sys
+from struct import Struct
+from time import perf_counter
+from typing import cast
+
+import uvloop
+
+from bench.job import LISTENER, inside, outside
+from proxy.binary.commands_pb2 import Command, Connect, Connected, Lookup, LookupResponse
+from proxy.binary.frames import write
+
+_SIZE = Struct("!I")
+_TYPE = 9
+"""Where a frame has its type."""
+CONNECT, CONNECTED, PRODUCER, SEND, MESSAGE, FLOW, LOOKUP, LOOKUP_RESPONSE = 2, 3, 5, 6, 9, 11, 23, 24
+BLOB = 1 << 20
+"""Bytes of messages written at a stretch."""
+
+
+def connect() -> bytes:
+    return write(Command(type=CONNECT, connect=Connect(client_version=b"bench", protocol_version=21)))
+
+
+def lookup(number: int) -> bytes:
+    topic = f"persistent://public/default/orders-{number % 1000}".encode()
+    return write(Command(type=LOOKUP, lookup=Lookup(topic=topic, request_id=number, authoritative=False)))
+
+
+def messages(kind: int, size: int) -> bytes:
+    """Frames of messages of that size, a megabyte of them."""
+    command = bytes((8, kind, kind << 3 | 2, 4, 8, 1, 16, 7))
+    frame = _SIZE.pack(len(command) + 4 + size) + _SIZE.pack(len(command)) + command + bytes(size)
+    return frame * (BLOB // len(frame))
+
+
+class Frames(asyncio.Protocol):
+    """Hears frames that are small, one by one."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= 4 and len(self._buffer) >= (end := 4 + _SIZE.unpack_from(self._buffer)[0]):
+            frame, self._buffer = self._buffer[:end], self._buffer[end:]
+            self.heard(frame)
+
+    def heard(self, frame: bytes) -> None:
+        raise NotImplementedError
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    async def pour(self, blob: bytes, seconds: float) -> tuple[int, float]:
+        """Write for so long, no faster than it is taken; the bytes, and the time."""
+        began, sent = perf_counter(), 0
+        while perf_counter() - began < seconds and not self.transport.is_closing():
+            self.transport.write(blob)
+            sent += len(blob)
+            await self._writable.wait()
+        return sent, perf_counter() - began
+
+
+class Swallow(asyncio.BufferedProtocol):
+    """Takes all, and keeps nothing of it."""
+
+    room = memoryview(bytearray(1 << 18))
+    taken = 0
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.taken += nbytes
+
+
+class Broker(Frames):
+    """CONNECT is welcomed, a lookup answered, messages after PRODUCER swallowed, and FLOW answered with a stream."""
+
+    _pouring: asyncio.Task[object] | None = None
+
+    def heard(self, frame: bytes) -> None:
+        kind = frame[_TYPE]
+        if kind == CONNECT:
+            self.transport.write(write(Command(type=CONNECTED, connected=Connected(server_version=b"bench"))))
+        elif kind == LOOKUP:
+            asked = Command.FromString(frame[8:]).lookup
+            if asked.advertised_listener_name not in (b"", LISTENER.encode()):
+                raise ValueError(f"tagged with {asked.advertised_listener_name!r}")
+            url = f"pulsar://{inside(str(asked.request_id % 10))}:6650".encode()
+            answer = LookupResponse(url=url, response=1, request_id=asked.request_id, authoritative=True)
+            self.transport.write(write(Command(type=LOOKUP_RESPONSE, lookup_response=answer)))
+        elif kind == PRODUCER:
+            self.transport.set_protocol(Swallow())
+        elif kind == FLOW:
+            size = int.from_bytes(frame[-4:], "big")
+            self._pouring = asyncio.ensure_future(self.pour(messages(MESSAGE, size), 3600))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._pouring is not None:
+            self._pouring.cancel()
+
+
+class Client(Frames):
+    """One connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connected = asyncio.get_running_loop().create_future()
+        self._number = 0
+        self.answers = 0
+        self.first: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.is_asking = False
+
+    def heard(self, frame: bytes) -> None:
+        if not self.connected.done():
+            self.connected.set_result(None)
+            return
+        self.answers += 1
+        if not self.first.done():
+            self.first.set_result(frame)
+        if self.is_asking:
+            self.ask()
+
+    def ask(self) -> None:
+        self._number += 1
+        self.transport.write(lookup(self._number))
+
+
+async def client(port: int) -> Client:
+    _, made = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", port)
+    made.transport.write(connect())
+    await made.connected
+    return made
+
+
+async def look_up(port: int, connections: int, seconds: float) -> int:
+    """Lookups one after the other on each of so many connections; how many were answered."""
+    clients = [await client(port) for _ in range(connections)]
+    for one in clients:
+        one.is_asking = True
+        one.ask()
+    await asyncio.sleep(seconds)
+    for one in clients:
+        one.is_asking = False
+        one.transport.abort()
+    return sum(one.answers for one in clients)
+
+
+async def produce(port: int, size: int, seconds: float) -> int:
+    """Messages of that size; their bytes."""
+    one = await client(port)
+    one.transport.write(write(Command(type=PRODUCER)))
+    sent, _ = await one.pour(messages(SEND, size), seconds)
+    one.transport.abort()
+    return sent
+
+
+async def consume(port: int, size: int, seconds: float) -> int:
+    one = await client(port)
+    flow = bytes((8, FLOW)) + bytes((0x5A, 4)) + size.to_bytes(4, "big")
+    one.transport.write(_SIZE.pack(len(flow) + 4) + _SIZE.pack(len(flow)) + flow)
+    swallow = Swallow()
+    one.transport.set_protocol(swallow)
+    await asyncio.sleep(seconds)
+    one.transport.abort()
+    return swallow.taken
+
+
+async def told(port: int) -> str:
+    """The address that one lookup is answered with."""
+    one = await client(port)
+    one.ask()
+    answer = await one.first
+    one.transport.abort()
+    return Command.FromString(answer[8:]).lookup_response.url.decode()
+
+
+EXPECTED = f"pulsar://{outside('1')}:6650"
+
+
+async def _serve(port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(Broker, "127.0.0.1", port, backlog=1024)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve(int(sys.argv[1])))

@@ -1,0 +1,54 @@
+"""`run` on a terminal: a line that changes while it works, and what stays when it is done."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from spark_commands import SECONDS, Folder, arguments, environment
+
+pytestmark = pytest.mark.timeout(1800)
+
+CHANGED = "\r\x1b[K"
+BAR = re.compile(r"[a-z: ]+\[#*-*\] \d+ of \d+(   [\d,]+ rows   [\d,]+/s)?")
+
+
+def on_terminal(command: list[str]) -> tuple[int, str]:
+    """Its exit code, and all that a terminal was given."""
+    ours, theirs = pty.openpty()
+    said = b""
+    deadline = time.monotonic() + SECONDS
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment()) as process:
+        os.close(theirs)
+        while select.select([ours], [], [], deadline - time.monotonic())[0]:
+            try:
+                said += os.read(ours, 65536)
+            except OSError:  # all who had the other side have closed it
+                break
+        code = process.wait(SECONDS)
+    os.close(ours)
+    return code, said.decode()
+
+
+def test_progress_is_a_line_that_changes(tmp_path: Path) -> None:
+    events = Folder(tmp_path / "events", 2000)
+    events.add()
+    code, said = on_terminal([sys.executable, "-m", "pipeline", *arguments("run", events, tmp_path / "tables")])
+    assert code == 0, said
+    *drawn, last = said.split(CHANGED)
+    bars = [text for text in drawn if BAR.fullmatch(text)]
+    assert bars, said
+    stages = [bar.partition("[")[0].strip() for bar in bars]
+    assert "read" in stages
+    assert len(set(stages)) > 1
+    # What is no bar is a line that stays, each after the bar before it was wiped away.
+    kept = [text.strip() for text in (*drawn, last) if text.strip() and not BAR.fullmatch(text)]
+    assert [re.sub(r", [\d.]+ s .*", "", text) for text in kept] == [
+        "commit 1: 1 files, 2,001 lines, 2,000 new events, 1 in quarantine, hours 2026-11-16T09 to 2026-11-16T11",
+        f"{tmp_path / 'tables'}: 1 files, 2,000 events, 1 lines in quarantine",
+    ]

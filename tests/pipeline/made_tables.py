@@ -1,0 +1,30 @@
+"""Tables made of a few events, by way of shares of hours and days."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from made_events import Event, frame
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.testing import assertDataFrameEqual
+
+from pipeline.tables import DERIVED, Table
+from pipeline.tables.table import SPAN
+
+TABLES = {table.name: table for table in DERIVED}
+
+
+def made(table: Table, events: DataFrame) -> DataFrame:
+    """The table of these events; what is merged is merged from hours by way of days."""
+    part = table.part(events)
+    if table.merge is None:
+        return table.exactly(part)
+    share = table.merge(part.withColumn(SPAN, F.substring(SPAN, 1, 10)))
+    if table.span == "all":
+        share = table.merge(share.withColumn(SPAN, F.lit("all")))
+    return table.exactly(table.finish(share) if table.finish is not None else share)
+
+
+def expect(spark: SparkSession, name: str, events: Sequence[Event], rows: list[tuple[Any, ...]]) -> None:
+    table = TABLES[name]
+    assertDataFrameEqual(made(table, frame(spark, events)), spark.createDataFrame(rows, table.schema))

@@ -1,0 +1,87 @@
+"""From committed events, with the real commands, to the tables, the report's words and the config that are committed.
+
+`python tests/pipeline/golden_files.py` writes what is expected anew.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from golden_files import CONFIG, EVENTS, GOLDEN, NAMES, OTHER, TABLES, one_session, printed, rows, words
+from made_events import event, write
+from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True, scope="module")
+def ours(spark: SparkSession) -> Iterator[None]:
+    with one_session(spark):
+        yield
+
+
+@pytest.fixture(scope="module")
+def tables(ours: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("golden") / "tables"
+    code, out, _ = printed("run", "--events", EVENTS, "--tables", folder)
+    assert code == 0
+    assert "3 files, " in out
+    return folder
+
+
+def test_the_tables_are_those_that_are_committed(tables: Path) -> None:
+    assert {path.stem for path in TABLES.iterdir()} == set(NAMES)
+    for name in NAMES:
+        expected = (TABLES / f"{name}.jsonl").read_text()
+        assert rows(tables, name, EVENTS).splitlines() == expected.splitlines(), name
+        assert expected, f"{name}: the events have nothing for it"
+
+
+def test_the_report_says_what_is_committed(tables: Path, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    code, said, _ = printed("report", "--tables", tables, "--out", out, "--config", CONFIG)
+    assert code == 0
+    assert said.startswith(f"{out}: ")
+    assert words(out.read_text(), tables).splitlines() == (GOLDEN / "report.txt").read_text().splitlines()
+
+
+def test_suggest_prints_what_is_committed(tables: Path, tmp_path: Path) -> None:
+    assert printed("suggest", "--tables", tables, "--config", CONFIG)[:2] == (0, (GOLDEN / "suggest.yaml").read_text())
+    assert printed("suggest", "--tables", tables, "--support", "1000")[1].splitlines()[-1] == "{}"
+    code, _, err = printed("suggest", "--tables", tmp_path)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "there are no tables; make them with `run`" in err
+    (tmp_path / "bad.yaml").write_text("ingreses: []\n")
+    assert printed("suggest", "--tables", tables, "--config", tmp_path / "bad.yaml")[0] == 2
+
+
+def test_replay_exits_1_where_a_hit_is_lost_and_says_what_could_not_be_read(tmp_path: Path) -> None:
+    code, out, err = printed("replay", "--events", EVENTS, "--config", OTHER)
+    assert (code, out) == (1, (GOLDEN / "replay.txt").read_text())
+    assert err == f"{EVENTS}/torn.jsonl.gz: gzip breaks off: the rest of the file is lost\n"
+    assert "hits would become misses" in out
+
+    write(tmp_path, "calm.jsonl", [event(1), event(2, kind="admin")])
+    code, out, err = printed("replay", "--events", tmp_path, "--config", CONFIG)
+    assert (code, out, err) == (0, "2 requests, 2 decided as they were, 0 differently\n", "")
+    (tmp_path / "calm.jsonl").unlink()
+    code, out, err = printed("replay", "--events", tmp_path, "--config", CONFIG)
+    assert (code, out) == (2, "")
+    assert "there are no event files" in err
+
+
+def test_hours_are_made_anew_and_no_others(tmp_path: Path) -> None:
+    """`--from` and `--to`: files that were not taken give their events of these hours, and stay to be taken."""
+    events, tables = tmp_path / "events", tmp_path / "tables"
+    take = ("run", "--events", events, "--tables", tables)
+    write(events, "a.jsonl", [event(1, 0), event(2, 3600)])
+    assert printed(*take)[:2] == (0, f"{tables}: 1 files, 2 events, 0 lines in quarantine\n")
+    kept = {path.name: path.stat().st_ino for path in (tables / "latency_windows").glob("2026-11-16T10*")}
+    write(events, "late.jsonl", [event(3, 30, host="late.example.com"), event(4, 3700, host="later.example.com")])
+    code, out, _ = printed(*take, "--from", "2026-11-16T09:30Z", "--to", "2026-11-16T10:00Z")
+    assert (code, out) == (0, f"{tables}: 2 files, 1 events, 0 lines in quarantine\n")
+    hosts = rows(tables, "hosts", events)
+    assert ('"late.example.com"' in hosts, '"later.example.com"' in hosts) == (True, False)
+    assert kept
+    assert {path.name: path.stat().st_ino for path in (tables / "latency_windows").glob("2026-11-16T10*")} == kept
+    assert printed(*take)[:2] == (0, f"{tables}: 1 files, 1 events, 0 lines in quarantine\n")
+    assert '"later.example.com"' in rows(tables, "hosts", events)
+    assert printed(*take)[:2] == (0, f"{tables}: nothing new\n")

@@ -1,0 +1,147 @@
+"""Metrics of the pipeline: served while it works, or written when it ends, whatever end that is."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from made_events import Tables, event, write
+from prometheus_client.parser import text_string_to_metric_families
+from pyspark.sql import SparkSession
+
+from pipeline.cli import main
+from pipeline.faults import Busy, PipelineFault
+from pipeline.metrics import PipelineMetrics, exposed
+from pipeline.progress import Progress
+from pipeline.storage import Storage
+from pipeline.working import Work, stream
+from proxy.observe.catalogue import PIPELINE, Pipeline
+
+
+def samples(text: str) -> dict[str, float]:
+    """Our samples without labels, by their names without the prefix."""
+    return {
+        sample.name.removeprefix(PIPELINE): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name.startswith(PIPELINE) and not sample.labels
+    }
+
+
+def test_a_file_has_all_of_the_catalogue_that_is_known(tmp_path: Path) -> None:
+    metrics, file = PipelineMetrics("run"), tmp_path / "pipeline.prom"
+    with exposed(metrics, None, str(file)):
+        assert not file.exists()
+        metrics.looked([10, 20])
+        metrics.committed({"files": 2, "lines": 9, "events": 7, "bad": 1})
+        metrics.commit_duration.observe(2.5)
+        metrics.know(1000.0, 900.0)
+        metrics.wait([])
+        metrics.succeeded(is_all=True)
+    families = {family.name for family in text_string_to_metric_families(file.read_text())}
+    assert families == {metric.name.removesuffix("_total") for metric in Pipeline.every()}
+    seen = samples(file.read_text())
+    assert seen["caught_up_timestamp_seconds"] == seen["last_look_timestamp_seconds"] > 1e9
+    assert {name: seen[name] for name in ("files_total", "lines_total", "events_total", "quarantined_lines_total")} == {
+        "files_total": 2, "lines_total": 9, "events_total": 7, "quarantined_lines_total": 1,
+    }  # fmt: skip
+    assert (seen["waiting_files"], seen["waiting_bytes"]) == (0, 0)
+    assert (seen["last_attempt_successful"], seen["failures_total"]) == (1, 0)
+    assert os.listdir(tmp_path) == ["pipeline.prom"]
+
+
+def test_a_failure_is_written_too_and_a_refusal_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.prom"
+    with pytest.raises(Busy), exposed(PipelineMetrics("run"), None, str(file)):
+        raise Busy("another works")
+    assert not file.exists()
+    with pytest.raises(PipelineFault, match="no Java"), exposed(PipelineMetrics("run"), None, str(file)):
+        raise PipelineFault("no Java")
+    seen = samples(file.read_text())
+    assert (seen["failures_total"], seen["last_attempt_successful"], seen["commits_total"]) == (1, 0, 0)
+    assert "last_commit_timestamp_seconds" not in seen
+
+
+def test_they_are_served_meanwhile_and_no_longer(unused_tcp_port: int) -> None:
+    metrics, address = PipelineMetrics("stream"), f"127.0.0.1:{unused_tcp_port}"
+    with exposed(metrics, address, None):
+        with urlopen(f"http://{address}/metrics") as answer:
+            text = answer.read().decode()
+        assert samples(text)["commits_total"] == 0
+        assert "process_start_time_seconds" in text
+        with (
+            pytest.raises(PipelineFault, match=f"--metrics-address {address}: cannot be bound: Address already in use"),
+            exposed(metrics, address, None),
+        ):
+            raise AssertionError("two at one address")
+    with pytest.raises(OSError, match="refused"):
+        urlopen(f"http://{address}/metrics")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        (["stream", "--metrics-address", "9091"], "--metrics-address 9091: is not HOST:PORT"),
+        (["stream", "--metrics-file", "x"], "--metrics-file: is for --once; without an end it is --metrics-address"),
+        (["run", "--metrics-file", "/nowhere/x.prom"], "--metrics-file /nowhere/x.prom: there is no such folder"),
+    ],
+)
+def test_what_cannot_be_is_said_before_spark_starts(
+    arguments: list[str], fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*arguments, "--events", "e", "--tables", "t"]) == 2
+    assert capsys.readouterr().err == f"{fault}\n"
+
+
+class Ending(PipelineMetrics):
+    """Ends the stream when there is nothing more to take."""
+
+    def looked(self, sizes: Any) -> None:
+        super().looked(sizes)
+        if not sizes:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_stream_tries_again_and_counts_what_a_failure_had_begun(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
+    write(tables.events, "1.jsonl", [event(number, number) for number in range(9)] + [b"bad\n"])
+    move, left = Storage.move, [3]
+
+    def moved(storage: Storage, source: str, target: str) -> None:
+        left[0] -= 1
+        if not left[0]:  # the commit is decided, and half of its steps are done
+            raise PipelineFault("the store is away")
+        move(storage, source, target)
+
+    monkeypatch.setattr(Storage, "move", moved)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    metrics = Ending("stream")
+    try:
+        with Work.on(spark, str(tables.events), str(tables.folder), "stream", None, metrics) as work:
+            stream(work, Progress(spark), is_once=False, pause=0.01)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert "the store is away; trying again in 0 s" in capsys.readouterr().err
+    assert tables.read("events").count() == 9
+    counted = [number.values[()] for number in (metrics.failures, metrics.commits, metrics.events, metrics.quarantined)]
+    assert counted == [1, 1, 9, 1]
+    assert metrics.last_attempt.values[()] == 1
+    assert metrics.newest_event.values[()] == 1794819600 + 8
+
+
+def test_times_are_those_of_the_tables_whoever_made_them(spark: SparkSession, tmp_path: Path) -> None:
+    tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
+    write(tables.events, "1.jsonl", [event(1, 5)])
+    with Work.on(spark, str(tables.events), str(tables.folder), "run", None) as work:
+        work.take_new(Progress(spark))
+        made = work.metrics
+    later = PipelineMetrics("run")
+    with Work.on(spark, str(tables.events), str(tables.folder), "run", None, later):
+        assert later.newest_event.values == made.newest_event.values
+        assert later.last_commit.values[()] == pytest.approx(made.last_commit.values[()], abs=60)
+        assert later.commits.values[()] == 0

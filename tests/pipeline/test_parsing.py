@@ -1,0 +1,137 @@
+"""Blocks are read as their lines are, one by one; ids are hashed as Spark does it; hours are packed sorted."""
+
+import json
+import sys
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from made_events import Event, event, line
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from pipeline import packing, parsing
+from pipeline.hashing import xxhash64
+from pipeline.parsing import CODED, EVENTS, Parsed, parse, read_line
+from pipeline.schema import snake
+from proxy.observe.schema import FIELDS
+
+GOOD = line(event()).strip()
+
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**64), 2**64),
+    st.floats(allow_nan=False),
+    st.text(max_size=8),
+    st.sampled_from(["2026-11-16T09:00:00.123456Z", "2026-11-16T09:00:00+02:00", "1969-12-31T23:59:59.000000Z"]),
+    st.sampled_from(["2026-02-30T09:00:00.000000Z", "2026-11-16 09:00:00.000000Z", "\ud800", "ünï\U0001f600"]),
+    st.recursive(st.none(), lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=2), inner), max_leaves=4),
+)
+
+
+@st.composite
+def changed(draw: st.DrawFn) -> bytes:
+    """An event with a few fields changed, dropped or added, written in one of several ways."""
+    made: Event = event(draw(st.integers(0, 99)))
+    names = st.sampled_from([*made, "newField"])
+    made |= draw(st.dictionaries(names, values, max_size=2))
+    for name in draw(st.lists(names, max_size=1)):
+        made.pop(name, None)
+    separators = draw(st.sampled_from([(",", ":"), (", ", ": ")]))
+    return json.dumps(made, separators=separators, ensure_ascii=draw(st.booleans())).encode(errors="surrogatepass")
+
+
+odd = st.sampled_from(
+    [
+        b"", b"  ", b"{}", b"[]", b"null", b"{", b"}", b"{}{}", b'{"id":1}', b"\xff", GOOD + b"\r", b" " + GOOD,
+        GOOD + GOOD, GOOD[:-1], GOOD[1:], GOOD[:40], b"}" + GOOD, GOOD + b"{", GOOD.replace(b"1.5", b"1e999"),
+        GOOD.replace(b"1.5", b"-0"), GOOD.replace(b"1.5", b"01"), GOOD.replace(b"1.5", b"NaN"),
+        GOOD.replace(b'"status":200', b'"status":2e2'), GOOD.replace(b'"status":200', b'"status":-0'),
+        GOOD.replace(b'"status"', b'"id":"b","status"'), GOOD.replace(b'"id"', b'"\\u0069d"'),
+        GOOD.replace(b"acme", b"a\\udc00e"), GOOD.replace(b"acme", b"a\\ud83d\\ude00e"), GOOD.replace(b"acme", b"a\te"),
+        GOOD.replace(b"acme", b"a\\u0000e"), GOOD.replace(b"}", b',"deep":' + b"[" * 300 + b"]" * 300 + b"}"),
+        GOOD.replace(b"}", b',"deep":' + b"[" * 99_999), GOOD.replace(b":200", b":" + b"9" * 5000),
+        GOOD.replace(b"}", b',"newer":[-Infinity]}'), b"\xef\xbb\xbf" + GOOD,
+    ]
+)  # fmt: skip
+
+
+def rows(parsed: Parsed) -> list[dict[str, object]]:
+    columns = parsed.events
+    micros = columns.set_column(1, "time", columns["time"].cast(pa.int64()))
+    found: list[dict[str, object]] = micros.to_pylist()
+    return found
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.one_of(st.just(GOOD), changed(), odd), min_size=1, max_size=60))
+@example([GOOD] * 100)
+@example([GOOD.replace(b"acme", b"\xc3\x28")])
+def test_a_block_is_read_as_its_lines_are(lines: list[bytes]) -> None:
+    parsed = parse(pa.array(lines, pa.binary()))
+    alone = [read_line(line) for line in lines]
+    assert parsed.bad == [(place, read) for place, read in enumerate(alone) if isinstance(read, str)]
+    nothing = {snake(field.name): None for field in FIELDS}
+    expected = [
+        nothing | {snake(key): value for key, value in read.items()} for read in alone if isinstance(read, dict)
+    ]
+    assert rows(parsed) == expected
+    for piece in parsed.pieces:
+        piece.validate(full=True)
+
+
+def test_what_is_usual_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand lines with a few bad ones: nearly all of them without the slow parser."""
+    lines = [line(event(number)).strip() for number in range(1000)]
+    lines[100], lines[500] = b"rubbish", GOOD.replace(b"acme", b"\xff")
+    slowly: list[bytes] = []
+
+    def counted(line: bytes) -> object:
+        slowly.append(line)
+        return read_line(line)
+
+    monkeypatch.setattr(parsing, "read_line", counted)
+    parsed = parse(pa.array(lines, pa.binary()))
+    assert [place for place, _ in parsed.bad] == [100, 500]
+    assert len(parsed.events) == 998
+    assert len(slowly) <= 32
+
+
+def test_deep_nesting_is_no_event_in_any_block() -> None:
+    deep = GOOD.replace(b"}", b',"deep":' + b"[" * 150 + b"]" * 150 + b"}")
+    assert parse(pa.array([deep] * 40, pa.binary())).bad == []
+    deeper = GOOD.replace(b"}", b',"deep":' + b"[" * sys.getrecursionlimit() + b"]" * sys.getrecursionlimit() + b"}")
+    assert parse(pa.array([GOOD, deeper], pa.binary())).bad == [(1, parsing.NOT_OBJECT)]
+
+
+@settings(deadline=None, max_examples=1)
+@given(st.lists(st.one_of(st.text(max_size=80), st.text("0123456789abcdef", min_size=30, max_size=70)), min_size=300))
+def test_hashes_are_sparks(spark: SparkSession, texts: list[str]) -> None:
+    texts = [text.encode("utf-8", "replace").decode() for text in texts] + ["x" * length for length in range(100)]
+    theirs = spark.createDataFrame([(text,) for text in texts], "text string").select(F.xxhash64("text"))
+    padded = pa.array(["before", *texts])[1:]
+    assert xxhash64(padded).tolist() == [found for (found,) in theirs.collect()]
+
+
+def test_rows_are_packed_by_hour_and_sorted() -> None:
+    made = [
+        event(number, seconds, kind=kind, ingress=ingress)
+        for number, (seconds, kind, ingress) in enumerate(
+            [
+                (3600, "lookup", "b"), (2, "lookup", "b"), (1, "lookup", "b"), (3, "lookup", None), (4, "admin", "z"),
+                (3599.999999, "lookup", "a"), (-1, "lookup", "a"),
+            ]
+        )
+    ]  # fmt: skip
+    hours = packing.Hours()
+    for place in range(0, len(made), 2):
+        hours.add(parse(pa.array([line(one) for one in made[place : place + 2]], pa.binary())).events)
+    files = {hour: pq.read_table(pa.BufferReader(packing.as_parquet(rows))) for hour, rows in hours.packed()}
+    ids = {hour: [int(id_, 16) for id_ in rows["id"].to_pylist()] for hour, rows in files.items()}
+    assert ids == {"2026-11-16T08": [6], "2026-11-16T09": [4, 3, 5, 2, 1], "2026-11-16T10": [0]}
+    assert list(hours.packed()) == []
+    plain = pa.schema([(field.name, pa.string() if field.type == CODED else field.type) for field in EVENTS])
+    assert all(rows.schema.equals(plain) for rows in files.values())

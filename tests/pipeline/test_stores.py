@@ -1,0 +1,64 @@
+"""A folder through Hadoop and without it is the same folder."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.hadoop_store import HadoopStore
+from pipeline.local_store import LocalStore
+from pipeline.storage import Storage, Store, encoded
+
+ODD = ["a b", "a+b", "a%20b", "a=b", "a'b", "ä é", "a[1]", "a{b}", "a;b,c", "a&b", "a#b", "a?b", "a\u2003b", "日本"]
+
+Make = Callable[[str], Store]
+
+
+@pytest.fixture(params=["hadoop", "local"])
+def make(request: pytest.FixtureRequest, spark: SparkSession) -> Make:
+    return (lambda url: HadoopStore(spark, url)) if request.param == "hadoop" else LocalStore
+
+
+@pytest.mark.parametrize("form", ["{}", "{}/", "file://{}", "file:{}"])
+def test_a_folder_has_one_name(make: Make, tmp_path: Path, form: str) -> None:
+    assert make(form.format(tmp_path)).url == f"file:{tmp_path}"
+
+
+def test_what_is_in_a_folder(make: Make, tmp_path: Path) -> None:
+    for name in ODD:
+        (tmp_path / name).write_text("12345")
+        (tmp_path / f"in {name}").mkdir()
+    files, folders = make(str(tmp_path)).entries("")
+    assert {(file.url, file.size) for file in files} == {(f"file:{tmp_path}/{name}", 5) for name in ODD}
+    assert {file.modified for file in files} == {(tmp_path / name).stat().st_mtime_ns // 1_000_000 for name in ODD}
+    assert {*folders} == {f"in {name}" for name in ODD}
+    assert make(str(tmp_path)).entries("gone") == ([], [])
+
+
+def test_a_file_is_made_once_replaced_moved_and_removed(make: Make, tmp_path: Path) -> None:
+    store = make(str(tmp_path))
+    assert store.create("a/lock", "one")
+    assert not store.create("a/lock", "two")
+    assert (store.read("a/lock"), store.is_file("a/lock"), store.is_file("a")) == ("one", True, False)
+    store.write("a/lock", "twö")
+    assert (tmp_path / "a/lock").read_text() == "twö"
+    store.write("over", "old")
+    store.rename("a/lock", "over")
+    store.rename("over", "b/c/d")
+    assert store.read("b/c/d") == "twö"
+    assert store.modified("b/c/d") == (tmp_path / "b/c/d").stat().st_mtime_ns // 1_000_000
+    assert not store.exists("over")
+    assert store.modified("over") is None
+    store.remove("b")
+    store.remove("b")
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_names_are_encoded_as_spark_does(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("one\n")
+    (file,) = Storage(spark, str(tmp_path)).tree()
+    jvm: Any = spark.sparkContext._jvm
+    assert encoded(file.url) == jvm.org.apache.hadoop.fs.Path(file.url).toUri().toString()
