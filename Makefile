@@ -27,11 +27,13 @@ format: .venv/.dev ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: .venv/.dev ## Write anew what follows from code: docs/configuration.md, dashboards and rules, the chart's values
+docs: .venv/.dev ## Write anew what follows from code: configuration, tables, metrics, dashboards and rules, the chart's values
 	$(BIN)/python -m proxy.config.reference > docs/.configuration.md
 	mv docs/.configuration.md docs/configuration.md
 	$(BIN)/python -m pipeline.tables.reference > docs/.tables.md
 	mv docs/.tables.md docs/tables.md
+	$(BIN)/python -m proxy.observe.reference > docs/.metrics.md
+	mv docs/.metrics.md docs/metrics.md
 	$(BIN)/python -m dashboards
 	$(BIN)/python helm/chart_values.py
 
@@ -39,6 +41,7 @@ e2e: .venv/.e2e ## With real processes: Envoy, Pulsar, a Kubernetes API (needs G
 	$(BIN)/python tests/e2e/go_modules.py
 	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py
 	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
+	sh tests/e2e/console/chromium.sh
 	sh deploy/image/setup.sh
 	$(BIN)/python -m pytest tests/e2e -m "not full" $(ARGS)
 
@@ -46,7 +49,9 @@ e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and ri
 	sh bench/setup.sh
 	$(BIN)/python tests/e2e/go_modules.py
 	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py 4.0 4.2 5.0
+	$(BIN)/python tests/e2e/pipeline/store_jars.py
 	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
+	sh tests/e2e/console/chromium.sh
 	sh deploy/image/setup.sh
 	$(BIN)/python -m pytest tests/e2e $(ARGS); tested=$$?; \
 		$(BIN)/python tests/e2e/pulsar_cluster/compatibility.py && \
@@ -60,9 +65,10 @@ image-pipeline: .venv/.core ## Build the pipeline's image, and take events into 
 	sh deploy/image/setup.sh
 	$(BIN)/python -m deploy.image.pipeline $(ARGS)
 
-bench: .venv/.e2e ## CPU time per lookup beside nginx, HAProxy and Envoy, in one run of three minutes
+bench: .venv/.e2e ## CPU time per lookup beside nginx, HAProxy and Envoy, and of the binary protocol, in five minutes
 	sh bench/setup.sh
 	$(BIN)/python -m bench.lookups $(ARGS)
+	$(BIN)/python -m bench.binary
 
 profile: .venv/.dev ## The functions that a lookup spends its time in
 	sh bench/setup.sh
@@ -70,7 +76,7 @@ profile: .venv/.dev ## The functions that a lookup spends its time in
 
 lock: .venv/bin/uv ## Resolve the dependencies anew, with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o $(LOCKS)/core.txt $(ARGS)
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev --extra kubernetes --extra pipeline pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev --extra kubernetes --extra otel --extra pipeline pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --extra kubernetes pyproject.toml -o $(LOCKS)/image.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/pipeline.in -o $(LOCKS)/pipeline.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt deploy/image/tools.in -o deploy/image/tools.txt $(ARGS)

@@ -198,6 +198,7 @@ class TestRun:
                 "bindAddresses": ["http://127.0.0.1:0"],
                 "brokers": {"webServiceUrl": [cluster.brokers[0].web]},
                 "metrics": {"address": "127.0.0.1:0"},
+                "console": {"address": None},
                 "workers": 2,
             }
             path.write_text(yaml.safe_dump(values))

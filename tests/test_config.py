@@ -428,7 +428,17 @@ def test_peer_identities(tmp_path: Path, identity: str) -> None:
             id="a host of two ingresses",
         ),
         pytest.param(
-            "bindAddresses: pulsar://0.0.0.0:6650\nadvertisedListeners: [{broker: b0, listeners: 'a:pulsar://e:1'}]",
+            "bindAddresses: pulsar://0.0.0.0:6650",
+            ": brokers.brokerServiceUrl: is missing: say where the binary protocol goes, e.g. [pulsar://pulsar-broker:6650]",
+            id="no brokers for binary clients",
+        ),
+        pytest.param(
+            "bindAddresses: pulsar+ssl://0.0.0.0:6651\nbrokers: {brokerServiceUrl: pulsar://b}\ntls: {key: tls.key}",
+            ":3: tls.certificate: is missing: bindAddresses has a pulsar+ssl socket",
+            id="no certificate for binary clients",
+        ),
+        pytest.param(
+            "bindAddresses: []\nadvertisedListeners: [{broker: b0, listeners: 'a:pulsar://e:1'}]",
             ":2: advertisedListeners.0.listeners: has no 'internal' listener, "
             "and no brokers URL says how to reach the broker without it",
             id="no way to the broker",

@@ -64,7 +64,7 @@ def test_configs_are_good(place: str, tmp_path: Path, capsys: pytest.CaptureFixt
     path.write_text(CONFIGS[place])
     assert main(["check", "--config", str(path)]) == 0, capsys.readouterr().err
     doubts = {doubt.partition(":")[0] for doubt in review(build(config(place)))}
-    assert doubts <= {"brokers.tls.certificate", "console"}
+    assert doubts <= {"brokers.tls.certificate"}
 
 
 @every_config

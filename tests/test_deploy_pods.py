@@ -45,7 +45,7 @@ def test_the_container_cannot_harm_the_gateway(path: str) -> None:
     assert "/livez" in json.dumps(container["startupProbe"])
     if path.startswith("istio"):  # its webhook leads probes over HTTP through a container that starts after this one
         assert container["startupProbe"].keys().isdisjoint({"httpGet", "tcpSocket", "grpc"})
-    ports = [metrics, int(read.console.address.rpartition(":")[2]), *(bind.port for bind in read.bind_addresses)]
+    ports = [metrics, int(str(read.console.address).rpartition(":")[2]), *(bind.port for bind in read.bind_addresses)]
     assert len(ports) == len(set(ports))
     assert TAKEN.isdisjoint(ports)
     assert {bind.host for bind in read.bind_addresses} == {"127.0.0.1"}

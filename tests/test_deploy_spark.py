@@ -3,12 +3,14 @@
 import re
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 from deployed import DEPLOY, Object, documents, one
 
 from pipeline.cli import _parser
+from pipeline.connecting import PORT
 from proxy import __version__
 
 FILES = sorted(path.name for path in (DEPLOY / "spark").glob("*.yaml"))
@@ -53,6 +55,16 @@ def stream() -> Object:
     return made
 
 
+def server() -> Object:
+    made: Object = one("spark/connect.yaml", "Deployment")["spec"]
+    return made
+
+
+def client() -> Object:
+    made: Object = one("spark/connect-cronjob.yaml", "CronJob")["spec"]["jobTemplate"]["spec"]
+    return made
+
+
 def container(pod: Object) -> Object:
     (found,) = pod["spec"]["containers"]
     return dict(found)
@@ -64,6 +76,8 @@ PODS: dict[str, Object] = {
     "stream": stream()["template"],
     "driver of the SparkApplication": application()["driver"]["template"],
     "executor of the SparkApplication": application()["executor"]["template"],
+    "driver of the Connect server": server()["template"],
+    "client of the Connect server": client()["template"],
 }
 every_pod = pytest.mark.parametrize("whose", PODS)
 
@@ -74,12 +88,14 @@ def commands() -> Iterator[tuple[str, list[str]]]:
     yield "run", words[words.index(MAIN) + 1 :]
     yield "stream", container(stream()["template"])["args"]
     yield "stream", application()["arguments"]
+    yield "run", container(client()["template"])["args"]
 
 
 @pytest.mark.parametrize("path", FILES)
 def test_every_object_is_named_alike(path: str) -> None:
     for document in documents(f"spark/{path}"):
-        assert {key: document["metadata"][key] for key in NAME} == NAME
+        name = NAME["name"] + "-connect" if path == "connect.yaml" else NAME["name"]
+        assert {key: document["metadata"][key] for key in NAME} == NAME | {"name": name}
 
 
 @pytest.mark.parametrize(("name", "words"), [*commands()])
@@ -125,6 +141,8 @@ def test_who_works_has_the_rights() -> None:
         settings()["spark.kubernetes.authenticate.executor.serviceAccountName"],
         application()["driver"]["serviceAccount"],
         application()["executor"]["serviceAccount"],
+        server()["template"]["spec"]["serviceAccountName"],
+        client()["template"]["spec"]["serviceAccountName"],
     ]
     assert {*accounts} == {one("spark/rbac.yaml", "ServiceAccount")["metadata"]["name"]}
     (rule,) = one("spark/rbac.yaml", "Role")["rules"]
@@ -135,28 +153,55 @@ def test_who_works_has_the_rights() -> None:
 def test_everybody_runs_the_same_image() -> None:
     images = [container(job()["template"])["image"], container(stream()["template"])["image"]]
     images += [application()["image"], settings()["spark.kubernetes.container.image"]]
+    images += [container(server()["template"])["image"], container(client()["template"])["image"]]
     assert {*images} == {IMAGE}
     lock = (DEPLOY / "requirements/pipeline.txt").read_text()
     assert f"\npyspark=={application()['sparkVersion']} " in lock
 
 
-def test_the_driver_finds_its_settings_and_its_executors_find_it() -> None:
-    driver = container(job()["template"])
+@pytest.mark.parametrize("whose", ["driver of the CronJob", "driver of the Connect server"])
+def test_the_driver_finds_its_settings_and_its_executors_find_it(whose: str) -> None:
+    driver = container(PODS[whose])
     assert driver["command"] == ["spark-submit"]
     words = driver["args"]
     assert words[words.index("--master") + 1] == "k8s://https://kubernetes.default.svc"
     given = {words[index + 1] for index, word in enumerate(words) if word == "--conf"}
-    assert given == {"spark.driver.host=$(POD_IP)", "spark.kubernetes.driver.pod.name=$(POD_NAME)"}
+    assert given >= {"spark.driver.host=$(POD_IP)", "spark.kubernetes.driver.pod.name=$(POD_NAME)"}
     assert {variable["name"] for variable in driver["env"]} == {"POD_IP", "POD_NAME"}
     (place,) = [mount["mountPath"] for mount in driver["volumeMounts"] if mount["name"] == "settings"]
     assert settings()["spark.kubernetes.executor.podTemplateFile"] == f"{place}/executor.yaml"
     assert settings()["spark.kubernetes.namespace"] == NAME["namespace"]
-    (volume,) = [volume for volume in job()["template"]["spec"]["volumes"] if volume["name"] == "settings"]
+    (volume,) = [volume for volume in PODS[whose]["spec"]["volumes"] if volume["name"] == "settings"]
     assert volume["configMap"] == {"name": one("spark/settings.yaml", "ConfigMap")["metadata"]["name"]}
 
 
+def test_the_client_finds_its_server_and_nobody_else_does() -> None:
+    service = one("spark/connect.yaml", "Service")
+    remote = urlsplit(_parser().parse_args(container(client()["template"])["args"]).remote)
+    assert remote.scheme == "sc"
+    assert remote.hostname == f"{service['metadata']['name']}.{NAME['namespace']}.svc"
+    (port,), (opened,) = service["spec"]["ports"], container(server()["template"])["ports"]
+    assert (port["targetPort"], remote.port) == (opened["name"], port["port"])
+    assert opened["containerPort"] == PORT
+    labels = server()["template"]["metadata"]["labels"]
+    policy = one("spark/connect.yaml", "NetworkPolicy")["spec"]
+    for selector in (
+        service["spec"]["selector"],
+        server()["selector"]["matchLabels"],
+        policy["podSelector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels.items()
+    clients, executors = policy["ingress"]
+    (allowed,) = clients["from"]
+    assert allowed["podSelector"]["matchLabels"].items() <= client()["template"]["metadata"]["labels"].items()
+    assert clients["ports"] == [{"port": opened["name"]}]
+    ports = {str(each["port"]) for each in executors["ports"]}
+    assert ports == {settings()["spark.driver.port"], settings()["spark.blockManager.port"]}
+
+
 def test_two_never_write_at_once() -> None:
-    assert one("spark/cronjob.yaml", "CronJob")["spec"]["concurrencyPolicy"] == "Forbid"
+    for file in ("cronjob", "connect-cronjob"):
+        assert one(f"spark/{file}.yaml", "CronJob")["spec"]["concurrencyPolicy"] == "Forbid"
     assert (stream()["replicas"], stream()["strategy"]) == (1, {"type": "Recreate"})
     labels = stream()["template"]["metadata"]["labels"]
     assert stream()["selector"]["matchLabels"] == labels
@@ -169,6 +214,7 @@ def test_memory_holds_what_java_takes() -> None:
 
     heaps: list[tuple[dict[str, Any], str]] = [
         (container(job()["template"]), settings()["spark.driver.memory"]),
+        (container(server()["template"]), settings()["spark.driver.memory"]),
         (container(stream()["template"]), container(stream()["template"])["env"][0]["value"].split()[1]),
     ]
     for each, heap in heaps:

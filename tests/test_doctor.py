@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 import trustme
 
+from proxy.binary.commands_pb2 import Command, Connected, LookupResponse
+from proxy.binary.frames import write
 from proxy.config import load_mapping
 from proxy.demo.brokers import SimulatedCluster
 from proxy.doctor import Finding, examine
@@ -100,6 +102,41 @@ async def test_a_binary_port_answers_connect(answer: bytes, said: str) -> None:
     async with answering(answer) as port:
         [finding] = await diagnose(book(("b", f"external:pulsar://127.0.0.1:{port}")), "external")
     assert (finding.answers, finding.reachable) == (said, True)
+
+
+@pytest.mark.parametrize(
+    ("told", "is_warned"), [("pulsar://b.svc:6650", True), ("pulsar://127.0.0.1:{port}", False), (None, False)]
+)
+async def test_a_port_that_does_not_know_its_listener(told: str | None, is_warned: bool) -> None:
+    """Whoever is there is told addresses of the inside when topics move: reachable, but not right."""
+    connected = write(Command(type=3, connected=Connected(server_version=b"b")))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if await reader.read(1000):
+            writer.write(connected)
+            if await reader.read(1000) and told is not None:
+                answer = LookupResponse(url=told.format(port=port).encode(), response=1, request_id=1)
+                writer.write(write(Command(type=24, lookup_response=answer)))
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        snapshot = book(("b.svc", f"internal:pulsar://b.svc:6650,external:pulsar://127.0.0.1:{port}"))
+        [finding] = await diagnose(snapshot, "external")
+    assert (finding.reachable, finding.answers) == (True, "CONNECTED")
+    assert bool(finding.warning) == is_warned
+    if is_warned:
+        assert finding.warning is not None
+        assert "told pulsar://b.svc:6650, which is not on 'external'" in finding.warning
+
+
+async def test_binary_pools_are_tried_too() -> None:
+    async with answering(bytes.fromhex("0000000a 00000006 0803 1a02 0a00")) as port:
+        url = f"pulsar://127.0.0.1:{port}"
+        config = load_mapping({"bindAddresses": ["pulsar://127.0.0.1:0"], "brokers": {"brokerServiceUrl": [url]}})
+        [finding] = await diagnose(build(config), None)
+    assert (finding.listener, finding.broker, finding.answers) == ("(pool)", "brokers.brokerServiceUrl", "CONNECTED")
 
 
 async def test_a_binary_port_that_speaks_something_else() -> None:

@@ -111,7 +111,8 @@ def test_hosts_of_brokers_that_no_ingress_covers(more: str, said: list[str]) -> 
 
 
 def test_two_sockets_at_one_address_cannot_both_be_bound() -> None:
-    found = doubts("bindAddresses: [a:pulsar://0.0.0.0:8081, a:http://0.0.0.0:8081]")
+    both = "brokers: {webServiceUrl: [http://b], brokerServiceUrl: [pulsar://b]}"
+    found = doubts(f"bindAddresses: [a:pulsar://0.0.0.0:8081, a:http://0.0.0.0:8081]\n{both}")
     assert any("are one socket" in line for line in found)
 
 
@@ -131,7 +132,6 @@ def test_keys_without_effect_are_named(key: str) -> None:
         "brokers.brokerServiceUrl": "{brokers: {webServiceUrl: [http://b], brokerServiceUrl: [pulsar://b]}}",
         "brokers.discover": "{brokers: {webServiceUrl: [http://b], discover: admin}}",
         "kubernetes.zoneProperty": "{kubernetes: {zoneProperty: rack}}",
-        "console": "{console: {address: '127.0.0.1:1'}}",
         "limits.commandBytes": "{limits: {commandBytes: 1}}",
         "ownerMemory": "{ownerMemory: 0}",
         "workers": "{workers: 2}",
@@ -144,14 +144,34 @@ def test_keys_without_effect_are_named(key: str) -> None:
     assert f"{key}: has no effect yet" in doubts(values[key])
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "'[::1]:1'", "localhost:1", "null"])
+def test_a_console_on_loopback_is_no_doubt(address: str) -> None:
+    assert doubts(f"console: {{address: {address}}}") == []
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:1", "10.1.2.3:1", "'[::]:1'", "console.example.com:1"])
+def test_a_console_for_everybody_is_one(address: str) -> None:
+    (line,) = doubts(f"console: {{address: {address}}}")
+    assert line.startswith(f"console.address: {address.strip(chr(39))}: whoever can connect there sees")
+
+
 def test_discovery_wants_to_know_its_gateways() -> None:
     (line,) = doubts("kubernetes: {enabled: true}")
     assert line.startswith("kubernetes.gateways: is empty, so every annotated object counts")
     assert doubts("kubernetes: {enabled: true, gateways: [nginx]}") == []
 
 
-def test_binary_sockets_have_no_effect_yet() -> None:
-    found = doubts("bindAddresses: [http://0.0.0.0:8080, external:pulsar://0.0.0.0:6650]")
-    assert found == [
-        "bindAddresses: external:pulsar://0.0.0.0:6650: has no effect yet: only http and https sockets are served"
-    ]
+BINARY = (
+    "bindAddresses: [external:pulsar://0.0.0.0:6650]\nbrokers: {brokerServiceUrl: [pulsar://b]}\n"
+    "ingresses: [{name: p, hosts: ['*.pulsar.example.com'], listener: external, throughSidecar: %s}]"
+)
+
+
+def test_a_binary_client_that_is_redirected_goes_past_the_sidecar() -> None:
+    (line,) = doubts(BINARY % "false")
+    assert line.startswith("redirects.lookup: is rewrite, and over the binary protocol clients follow a redirect")
+
+
+@pytest.mark.parametrize("more", [BINARY % "true", BINARY % "false" + "\nredirects: {lookup: follow}"])
+def test_unless_it_is_followed(more: str) -> None:
+    assert doubts(more) == []

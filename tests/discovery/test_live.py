@@ -60,6 +60,7 @@ class Place:
         self._keys: dict[str, Any] = {
             "bindAddresses": ["http://127.0.0.1:0"],
             "metrics": {"address": "127.0.0.1:0"},
+            "console": {"address": None},
             "brokers": {"webServiceUrl": [brokers.brokers[0].web]},
             "drainSeconds": 0,
         }

@@ -298,6 +298,7 @@ async def serving(*brokers: str, **settings: Any) -> AsyncIterator[Served]:
     config: dict[str, Any] = {
         "bindAddresses": ["http://127.0.0.1:0"],
         "metrics": {"address": "127.0.0.1:0"},
+        "console": {"address": None},
         "brokers": {"webServiceUrl": list(brokers)},
         "drainSeconds": 0.05,
     }

@@ -48,6 +48,7 @@ class Place:
         self.values: dict[str, Any] = {
             "bindAddresses": [f"http://127.0.0.1:{self.port}"],
             "metrics": {"address": f"127.0.0.1:{self.metrics_port}"},
+            "console": {"address": None},
             "brokers": {"webServiceUrl": [broker]},
             "lookupListenerName": "first",
             "drainSeconds": 5,

@@ -201,6 +201,7 @@ async def serving(
         {
             "bindAddresses": ["http://127.0.0.1:0"],
             "metrics": {"address": "127.0.0.1:0"},
+            "console": {"address": None},
             "brokers": {"webServiceUrl": [cluster.brokers[n].web for n in pool]},
             "ingresses": [PUBLIC],
             "advertisedListeners": book(cluster, *EXTERNAL),

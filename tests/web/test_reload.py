@@ -137,13 +137,14 @@ async def test_limits_and_timeouts_are_taken_up(start: Start, broker: RawBroker)
     assert (await client.message()).status == 504
 
 
-@pytest.mark.parametrize("key", ["metrics", "events", "clusterName"])
+@pytest.mark.parametrize("key", ["metrics", "console", "events", "clusterName"])
 async def test_what_needs_a_new_start_is_said(
     start: Start, broker: RawBroker, caplog: pytest.LogCaptureFixture, key: str, tmp_path: Path
 ) -> None:
     served = await start(broker.url)
     values: dict[str, Any] = {
         "metrics": {"address": "127.0.0.1:1"},
+        "console": {"address": "127.0.0.1:1"},
         "events": {"path": str(tmp_path)},
         "clusterName": "other",
     }

@@ -527,7 +527,7 @@ async def test_files_are_read_at_first_use_where_no_broker_had_https(
     with pytest.raises(Unreachable, match=r"brokers\.tls\.ca: .* cannot be read: No such file"):
         await pool.connection(parse_service_url("https://127.0.0.1:1"), reuse=False)
     ca_file(tmp_path, ca)
-    assert tls.context is tls.context
+    assert tls.context("https") is tls.context("https")
     pool.close()
 
 

@@ -39,7 +39,9 @@
 {{- range $key := list "metrics" "console" -}}
 {{- $address := get (get $config $key) "address" -}}
 {{- $name := printf "config.%s.address: %v" $key $address -}}
-{{- if regexMatch "^.+:[0-9]+$" (toString $address) -}}
+{{- if and (eq $key "console") (not $address) -}}
+{{- /* no console */ -}}
+{{- else if regexMatch "^.+:[0-9]+$" (toString $address) -}}
 {{- $port := regexReplaceAll "^.*:" $address "" | int -}}
 {{- $host := regexReplaceAll ":[0-9]+$" $address "" -}}
 {{- $faults = concat $faults (include "pip.faults.port" (dict "root" $ "ports" $ports "host" $host "port" $port "name" $name) | fromJsonArray) -}}
