@@ -49,7 +49,6 @@ e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and ri
 	sh bench/setup.sh
 	$(BIN)/python tests/e2e/go_modules.py
 	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py 4.0 4.2 5.0
-	$(BIN)/python tests/e2e/pipeline/store_jars.py
 	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
 	sh tests/e2e/console/chromium.sh
 	sh deploy/image/setup.sh
@@ -76,7 +75,7 @@ profile: .venv/.dev ## The functions that a lookup spends its time in
 
 lock: .venv/bin/uv ## Resolve the dependencies anew, with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o $(LOCKS)/core.txt $(ARGS)
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev --extra kubernetes --extra otel --extra pipeline pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev --extra connect --extra kubernetes --extra otel --extra pipeline pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --extra kubernetes pyproject.toml -o $(LOCKS)/image.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/pipeline.in -o $(LOCKS)/pipeline.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt deploy/image/tools.in -o deploy/image/tools.txt $(ARGS)

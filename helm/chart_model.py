@@ -110,7 +110,7 @@ class PodDisruptionBudget(Section):
 
 
 class Service(Section):
-    """Mode gateway: one port for each web socket of config.bindAddresses, by the socket's number."""
+    """Mode gateway: one port for each socket of config.bindAddresses, by the socket's number."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
         "ClusterIP", description="an ingress stands before it"

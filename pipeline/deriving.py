@@ -69,7 +69,7 @@ class Deriving:
                         parts[table.name] = Part(rows, f'date_format(window_start, "{HOUR}")', table.schema)
                     else:
                         parts[f"{table.name}.hour"] = Part(rows, SPAN, rows.schema)
-                staged = self._write("hours", parts)
+                staged = self._write("hours", parts, sinking.size_of(files) < sinking.SMALL)
             finally:
                 for source in sources.values():
                     source.unpersist()
@@ -102,7 +102,7 @@ class Deriving:
                 whole = by_day.unionByName(sized(self._read(others[name], by_day.schema))) if others[name] else by_day
                 total = table.merge(whole.withColumn(SPAN, F.lit(ALL)))
                 parts[name] = Part(_finished(table, total), SPAN, table.schema)
-            staged = self._write("days", parts) if parts else {}
+            staged = self._write("days", parts, sinking.size_of(read) < sinking.SMALL) if parts else {}
         for label in parts:
             spans = days if label.endswith(".day") or _table(label).span == "day" else [ALL]
             self._replace(label, staged.get(label, []), spans)
@@ -112,11 +112,11 @@ class Deriving:
             return self._spark.createDataFrame([], schema)
         return self._spark.read.schema(schema).parquet(*(literal(file.url) for file in files))
 
-    def _write(self, folder: str, parts: dict[str, Part]) -> dict[str, list[tuple[str, File]]]:
+    def _write(self, folder: str, parts: dict[str, Part], is_small: bool) -> dict[str, list[tuple[str, File]]]:
         """By label, with their spans."""
         found: dict[str, list[tuple[str, File]]] = {}
         for (label, span), files in sinking.write(
-            sinking.together(self._spark, parts), self._storage, self._draft.stage(folder)
+            sinking.together(self._spark, parts, is_small), self._storage, self._draft.stage(folder)
         ).items():
             found.setdefault(label, []).extend((span, file) for file in files)
         return found

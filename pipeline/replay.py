@@ -1,7 +1,8 @@
 """Recorded requests decided anew, by the proxy's own functions under another config, and what would change.
 
 Requests that no rule could tell apart are decided once: Spark groups them, and decides the groups wherever it runs. The
-path of a request is not recorded, so what `expose` would make of an admin call is not known; a lookup's is.
+path of a request is not recorded, so what `expose` would make of an admin call is not known; a lookup's is. Redirects are
+decided anew for HTTP alone.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,7 @@ _TARGETS = {"lookup": Target("lookup", "lookup"), "admin": Target("admin", "admi
 _BY_BROKERS = frozenset({"broker-lacks-listener"})
 """Reasons that are an answer of a broker's, not a decision."""
 _ASKED = (
-    "kind", "scheme", "bind", "host", "forwarded_host", "client_named", "client_named_by", "listener", "hit",
+    "kind", "scheme", "bind", "forwarded_host", "client_named", "client_named_by", "listener", "hit",
     "miss_reason", "redirect_action",
 )  # fmt: skip
 _DECIDED = "before string, after string, loses_hit boolean"
@@ -43,9 +44,10 @@ class Change:
 def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
     """How many requests there are, and the changes, the worst and most frequent first."""
     # Of a Location only the authority is looked at, so that redirects of many topics are one question.
-    question = [*(F.col(name) for name in _ASKED), _authority(F.col("redirect_from")).alias("location")]
+    location = F.when(F.col("protocol") == "http", _authority(F.col("redirect_from")))
+    question = [*(F.col(name) for name in _ASKED), _host().alias("host"), location.alias("location")]
     example = F.concat_ws(
-        " ", F.concat(F.lit("host="), "host"), F.concat(F.lit("topic="), "topic"), F.concat(F.lit("id="), "id")
+        " ", F.concat(F.lit("host="), _host()), F.concat(F.lit("topic="), "topic"), F.concat(F.lit("id="), "id")
     )
     asked = events.dropDuplicates(["id"]).where(F.col("kind").isin(list(_TARGETS)) & F.col("scheme").isNotNull())
     groups = asked.groupBy(*question).agg(F.count(F.lit(1)).alias("requests"), F.min(example).alias("example"))
@@ -74,6 +76,11 @@ def replay_files(spark: SparkSession, files: Sequence[str], config: Config) -> t
 
 def _recorded(spark: SparkSession, files: Sequence[str], is_broken: bool = False) -> DataFrame:
     return reading.events(reading.parsed(reading.lines(spark, files, is_broken)))
+
+
+def _host() -> Column:
+    """What a door is known by: over the binary protocol the TLS server name."""
+    return F.when(F.col("protocol") == "binary", F.col("server_name")).otherwise(F.col("host"))
 
 
 def _authority(location: Column) -> Column:

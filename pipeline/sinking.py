@@ -29,8 +29,9 @@ PARTITION = 8 << 20
 """Bytes of Parquet for each partition of a shuffle; each of its tasks has a file for each."""
 PARTITIONS = 1000
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
+# Spark would plan all of a query anew whenever a part of it is done, and ours are large.
+_ALWAYS = {"spark.sql.adaptive.enabled": "false"}
 _FOR_SMALL = {
-    "spark.sql.adaptive.enabled": "false",
     # Compiling a query costs more than running it on a few rows,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -101,7 +102,7 @@ class Part:
     """What a file has of them."""
 
 
-def together(spark: SparkSession, parts: Mapping[str, Part]) -> DataFrame:
+def together(spark: SparkSession, parts: Mapping[str, Part], is_small: bool) -> DataFrame:
     """Parts of several tables, by a name of each, as rows of FILES.
 
     One query makes all of them, put as one statement: Spark would look at all that is there for each that is added. A
@@ -126,6 +127,7 @@ def together(spark: SparkSession, parts: Mapping[str, Part]) -> DataFrame:
     )
     frames: dict[str, Any] = {place: parts[name].rows for place, name in names.items()}
     rows = spark.sql(selected, **frames)
+    rows = rows.coalesce(1) if is_small else rows.repartition(TABLE, SPAN)  # so that a span is one file
     return rows.mapInArrow(_Packing(columns), FILES)
 
 
@@ -179,7 +181,7 @@ def settings_for(spark: SparkSession, size: int) -> Iterator[Callable[[DataFrame
     """
     is_small = size < SMALL
     partitions = {"spark.sql.shuffle.partitions": str(min(max(size // PARTITION, 1), PARTITIONS))}
-    settings = partitions | (_FOR_SMALL if is_small else {})
+    settings = partitions | _ALWAYS | (_FOR_SMALL if is_small else {})
     before = {key: spark.conf.get(key, None) for key in settings}
     for key, value in settings.items():
         spark.conf.set(key, value)

@@ -19,6 +19,8 @@ from words import (
     pong,
 )
 
+from proxy.discovery.zone import in_zone
+
 
 async def test_a_lookup_is_tagged_and_its_answer_put_on_the_listener(start: Start, broker: ScriptedBroker) -> None:
     stage = await start()
@@ -212,6 +214,16 @@ async def test_lookup_properties(
         *HELLO,
         CLIENT.says(lookup(1, properties=theirs)),
         BROKER.hears(lookup(1, "external", properties=expected)),
+    )
+
+
+@pytest.mark.parametrize(("own", "expected"), [({}, "eu-1a"), ({"rack": "written"}, "written")])
+async def test_the_gateways_zone_is_a_property(start: Start, own: dict[str, str], expected: str) -> None:
+    door = {"name": "public", "listener": "external", "lookupProperties": own}
+    stage = await start(ingresses=[door], kubernetes={"zoneProperty": "rack"})
+    stage.sidecar._rim.install(in_zone(stage.sidecar.snapshot, "eu-1a"))  # as discovery finds it
+    await stage.play(
+        *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external", properties=[("rack", expected)]))
     )
 
 

@@ -31,6 +31,10 @@ EVENTS = [
     event(7, bind="0.0.0.0:9443", listener="partner", rule="bind", host=None),
     event(8, kind="admin"),
     event(9, hit=False, missReason="broker-lacks-listener"),
+    event(
+        11, protocol="binary", scheme="pulsar+ssl", host=None, serverName="pulsar.example.com", bind="0.0.0.0:6651",
+        redirectFrom="pulsar://broker-7:6650", redirectAction="rewritten", redirectTo="pulsar+ssl://b7.example.com:6651",
+    ),
     event(10, scheme=None, host=None, **MISS | {"ingress": None}),
 ]  # fmt: skip
 
@@ -42,7 +46,7 @@ EVENTS = [
         (
             {"ingresses": []},
             [
-                ("lookup hit on external", "miss (no-rule)", 5, True),
+                ("lookup hit on external", "miss (no-rule)", 6, True),
                 ("admin on external", "on none", 1, False),
             ],
         ),
@@ -64,10 +68,10 @@ def test_what_would_change(
     spark: SparkSession, changes: dict[str, Any], expected: list[tuple[str, str, int, bool]]
 ) -> None:
     total, found = replay(frame(spark, EVENTS), load_mapping(CONFIG | changes))
-    assert total == 9
+    assert total == 10
     assert [(change.before, change.after, change.requests, change.loses_hit) for change in found] == expected
     text = as_text(total, found)
-    assert text.startswith(f"9 requests, {9 - sum(change.requests for change in found)} decided as they were")
+    assert text.startswith(f"10 requests, {10 - sum(change.requests for change in found)} decided as they were")
     assert ("hits would become misses" in text) is any(change.loses_hit for change in found)
     if found:
         assert "e.g. host=" in text

@@ -27,7 +27,7 @@
 {{- kindIs "string" $addresses | ternary $addresses ($addresses | join ",") -}}
 {{- end }}
 
-{{/* The sockets as a JSON list of scheme, host, port, and a port's name; PIP-95: [listener:]scheme://host:port. */}}
+{{/* The sockets as a JSON list of scheme, host, port, a port's name and its appProtocol; PIP-95: [listener:]scheme://host:port. */}}
 {{- define "pip.sockets" -}}
 {{- $pattern := "^(?:[^:/]+:)?(https?|pulsar(?:\\+ssl)?)://(.+):([0-9]+)/?$" -}}
 {{- $sockets := list -}}
@@ -38,25 +38,38 @@
 {{- $scheme := regexReplaceAll $pattern $text "${1}" -}}
 {{- $count := add1 (get $seen $scheme | default 0) -}}
 {{- $_ := set $seen $scheme $count -}}
+{{- $short := $scheme | replace "+ssl" "s" -}}
 {{- $sockets = append $sockets (dict
   "text" $text
   "scheme" $scheme
   "host" (regexReplaceAll $pattern $text "${2}")
   "port" (regexReplaceAll $pattern $text "${3}" | int)
-  "name" (eq $count 1 | ternary $scheme (printf "%s-%d" $scheme $count))) -}}
+  "name" (eq $count 1 | ternary $short (printf "%s-%d" $short $count))
+  "protocol" (get (dict "pulsar" "tcp" "pulsar+ssl" "tls") $scheme | default $scheme)) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $sockets -}}
 {{- end }}
 
-{{/* Those that are served, one a port: the proxy does not open pulsar:// sockets yet. */}}
-{{- define "pip.webSockets" -}}
-{{- $web := list -}}
+{{/* One of each port. */}}
+{{- define "pip.ports" -}}
+{{- $sockets := list -}}
 {{- $ports := dict -}}
 {{- range include "pip.sockets" . | fromJsonArray -}}
 {{- $key := toString .port -}}
-{{- if and (hasPrefix "http" .scheme) (not (hasKey $ports $key)) -}}
+{{- if not (hasKey $ports $key) -}}
 {{- $_ := set $ports $key true -}}
+{{- $sockets = append $sockets . -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $sockets -}}
+{{- end }}
+
+{{/* Those of them that speak HTTP. */}}
+{{- define "pip.webSockets" -}}
+{{- $web := list -}}
+{{- range include "pip.ports" . | fromJsonArray -}}
+{{- if hasPrefix "http" .scheme -}}
 {{- $web = append $web . -}}
 {{- end -}}
 {{- end -}}

@@ -43,7 +43,7 @@ args: [run, --config, {{ include "pip.configFile" . }}{{ if eq .Values.mode "sid
 env:
   {{- include "pip.env" . | nindent 2 }}
 ports:
-  {{- range include "pip.webSockets" . | fromJsonArray }}
+  {{- range include "pip.ports" . | fromJsonArray }}
   - {name: pip-{{ .name }}, containerPort: {{ .port }}, protocol: TCP}
   {{- end }}
   - {name: pip-metrics, containerPort: {{ include "pip.metricsPort" . }}, protocol: TCP}

@@ -8,7 +8,9 @@
 {{- range include "pip.webSockets" . | fromJsonArray | reverse -}}
 {{- if or (eq .scheme "http") (not $socket) -}}{{- $socket = . -}}{{- end -}}
 {{- end -}}
+{{- if $socket -}}
 {{- $base = printf "%s://%s.%s.svc:%v" $socket.scheme (include "pip.fullname" .) .Release.Namespace $socket.port -}}
+{{- end -}}
 {{- end -}}
 {{- with $base -}}
 {{ trimSuffix "/" . }}/lookup/v2/topic/{{ $.Values.test.topic | replace "://" "/" }}

@@ -18,8 +18,6 @@
 {{- $web := include "pip.webSockets" . | fromJsonArray -}}
 {{- if ne (include "pip.bindAddresses" . | splitList "," | compact | len) (len $sockets) -}}
 {{- $faults = append $faults (printf "config.bindAddresses: %s: each should be [listener:]scheme://host:port, with http, https, pulsar or pulsar+ssl" (include "pip.bindAddresses" .)) -}}
-{{- else if not $web -}}
-{{- $faults = append $faults "config.bindAddresses: has no http or https socket, and others are not served yet" -}}
 {{- end -}}
 {{- $ports := dict -}}
 {{- range $sockets -}}
@@ -55,6 +53,9 @@
 {{- else if .Values.podMonitor.enabled -}}
 {{- $faults = append $faults (printf "config.metrics.address: %s: Prometheus cannot reach loopback: bind 0.0.0.0, or leave podMonitor out" $config.metrics.address) -}}
 {{- end -}}
+{{- end -}}
+{{- if and (lt (len $web) (len (include "pip.ports" . | fromJsonArray))) (not ($config.brokers | default dict).brokerServiceUrl) -}}
+{{- $faults = append $faults "config.brokers.brokerServiceUrl: is missing: say where the binary protocol goes, e.g. [pulsar://pulsar-broker.pulsar.svc:6650]" -}}
 {{- end -}}
 {{- if and $web (not ($config.brokers | default dict).webServiceUrl) -}}
 {{- $faults = append $faults "config.brokers.webServiceUrl: is missing: say where HTTP goes, e.g. [http://pulsar-broker.pulsar.svc:8080]" -}}

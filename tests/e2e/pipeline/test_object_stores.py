@@ -1,17 +1,13 @@
-"""Tables in a bucket: the client's side over Spark Connect, and all of it by s3a://, before rclone's S3."""
+"""Tables in a bucket, as a client of Spark Connect sees them: before a store that speaks S3."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from s3_store import KEY, SECRET, S3Store, s3_store
-from spark_commands import Folder, contents, done
-from store_jars import jars
+from s3_store import S3Store, s3_store
 
 from pipeline.object_store import ObjectStore
-
-pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
@@ -53,37 +49,3 @@ async def test_a_bucket_as_a_client_of_connect_sees_it(store: S3Store, monkeypat
         assert not bucket.exists("c/d.json")
 
     await asyncio.to_thread(use)
-
-
-@pytest.mark.full
-@pytest.mark.timeout(3600)  # a first run fetches 690 MB
-async def test_run_and_stream_in_a_bucket(store: S3Store, tmp_path: Path) -> None:
-    events = Folder(store.folder / "bucket/events")
-    settings = {
-        "endpoint": store.url,
-        "endpoint.region": "us-east-1",
-        "path.style.access": "true",
-        "access.key": KEY,
-        "secret.key": SECRET,
-    }
-    conf = " ".join(f"--conf spark.hadoop.fs.s3a.{name}={value}" for name, value in settings.items())
-    there = {"PYSPARK_SUBMIT_ARGS": f"--jars {','.join(map(str, jars()))} {conf} pyspark-shell"}
-    places = ("--events", "s3a://bucket/events", "--tables", "s3a://bucket/tables", "--master", "local[2]")
-
-    async def does(*words: str) -> str:
-        return await asyncio.to_thread(lambda: done(*words, *places, **there))
-
-    events.add()
-    assert "1 files, 40 events" in await does("run")
-    for _ in range(2):
-        events.add()
-        assert "1 files, 40 events" in await does("stream", "--once")
-    assert await does("run") == "s3a://bucket/tables: nothing new\n"
-    assert not (store.folder / "bucket/tables/_lock").exists()
-    alone = tmp_path / "alone"
-    await asyncio.to_thread(
-        lambda: done("run", "--events", str(events.path), "--tables", str(alone), "--master", "local[2]")
-    )
-    in_bucket = contents(store.folder / "bucket/tables")
-    in_bucket["quarantine"] = [row.replace("s3a://bucket", str(events.path.parent)) for row in in_bucket["quarantine"]]
-    assert in_bucket == contents(alone)
