@@ -79,7 +79,7 @@ def _write(
     taken = reading.watched(reading.taken(lines, micros), observation).select("of_table", "of_span", "content")
     if batch.broken:
         taken = taken.union(_broken_off(spark, batch))
-    with sinking.settings_for(spark, sinking.size_of(batch.files)):
+    with sinking.settings_for(spark, sinking.size_of(batch.files), are_lines=True):
         batch.staged = sinking.write(taken, tables, folder)
     seen = reading.seen(observation)
     batch.lines, batch.bad, batch.newer = seen.lines, seen.bad + len(batch.broken), seen.newer

@@ -116,7 +116,7 @@ class Deriving:
         """By label, with their spans."""
         found: dict[str, list[tuple[str, File]]] = {}
         for (label, span), files in sinking.write(
-            sinking.together(self._spark, parts, is_small), self._storage, self._draft.stage(folder)
+            sinking.together(parts, is_small), self._storage, self._draft.stage(folder)
         ).items():
             found.setdefault(label, []).extend((span, file) for file in files)
         return found

@@ -1,8 +1,8 @@
 """Recorded requests decided anew, by the proxy's own functions under another config, and what would change.
 
 Requests that no rule could tell apart are decided once: Spark groups them, and decides the groups wherever it runs. The
-path of a request is not recorded, so what `expose` would make of an admin call is not known; a lookup's is. Redirects are
-decided anew for HTTP alone.
+path of a request is not recorded, so what `expose` would make of an admin call is not known; a lookup's is. Of
+redirects only those over HTTP are decided anew.
 """
 
 from collections.abc import Mapping, Sequence

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
@@ -23,14 +22,16 @@ TABLE, SPAN = "of_table", "of_span"
 FILES = f"{TABLE} string, {SPAN} string, content binary"
 _END = b"1"
 
-SMALL = 8 << 20
-"""Bytes of Parquet that one task reads sooner than Spark makes a plan for many."""
+SMALL = 1 << 20
+"""Bytes of Parquet, some ten thousand rows, that are sooner worked on than a query for many is compiled."""
 PARTITION = 8 << 20
 """Bytes of Parquet for each partition of a shuffle; each of its tasks has a file for each."""
 PARTITIONS = 1000
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
 # Spark would plan all of a query anew whenever a part of it is done, and ours are large.
 _ALWAYS = {"spark.sql.adaptive.enabled": "false"}
+# It would ask after each row how large all columns are by now: half of what all tables cost.
+_UNBOUNDED = {"spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1)}
 _FOR_SMALL = {
     # Compiling a query costs more than running it on a few rows,
     "spark.sql.codegen.wholeStage": "false",
@@ -102,11 +103,10 @@ class Part:
     """What a file has of them."""
 
 
-def together(spark: SparkSession, parts: Mapping[str, Part], is_small: bool) -> DataFrame:
+def together(parts: Mapping[str, Part], is_small: bool) -> DataFrame:
     """Parts of several tables, by a name of each, as rows of FILES.
 
-    One query makes all of them, put as one statement: Spark would look at all that is there for each that is added. A
-    column is passed on in the first place that is free for its type.
+    One query makes all of them. A column is passed on in the first place that is free for its type.
     """
     places: dict[str, list[str]] = defaultdict(list)
     columns: dict[str, list[tuple[str, str]]] = {}
@@ -119,23 +119,29 @@ def together(spark: SparkSession, parts: Mapping[str, Part], is_small: bool) -> 
                 places[kind].append(f"c{sum(map(len, places.values()))}")
             columns[name].append((field.name, places[kind][taken[kind]]))
             taken[kind] += 1
-    names = {f"part{number}": name for number, name in enumerate(parts)}
-    selected = " union all ".join(
-        f"select '{name}' as {TABLE}, {parts[name].span} as {SPAN}, {_placed(places, columns[name])} "  # noqa: S608
-        f"from {{{place}}}"
-        for place, name in names.items()
-    )
-    frames: dict[str, Any] = {place: parts[name].rows for place, name in names.items()}
-    rows = spark.sql(selected, **frames)
+    selected = [
+        part.rows.selectExpr(f"'{name}' as {TABLE}", f"{part.span} as {SPAN}", *_placed(places, columns[name]))
+        for name, part in parts.items()
+    ]
+    rows = _union(selected)
     rows = rows.coalesce(1) if is_small else rows.repartition(TABLE, SPAN)  # so that a span is one file
     return rows.mapInArrow(_Packing(columns), FILES)
 
 
-def _placed(places: Mapping[str, Sequence[str]], columns: Sequence[tuple[str, str]]) -> str:
+def _placed(places: Mapping[str, Sequence[str]], columns: Sequence[tuple[str, str]]) -> list[str]:
+    """As SQL, which is one call of the JVM for all columns instead of four for each."""
     of_place = {place: f"`{name}`" for name, place in columns}
-    return ", ".join(
+    return [
         f"cast({of_place.get(place, 'null')} as {kind}) as {place}" for kind, names in places.items() for place in names
-    )
+    ]
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    """By halves: Spark looks at all that is there for each that is added."""
+    if len(frames) == 1:
+        return frames[0]
+    half = len(frames) // 2
+    return _union(frames[:half]).union(_union(frames[half:]))
 
 
 class _Packing:
@@ -174,14 +180,15 @@ def size_of(files: Sequence[File]) -> int:
 
 
 @contextmanager
-def settings_for(spark: SparkSession, size: int) -> Iterator[Callable[[DataFrame], DataFrame]]:
+def settings_for(spark: SparkSession, size: int, are_lines: bool = False) -> Iterator[Callable[[DataFrame], DataFrame]]:
     """Plans for so many bytes of Parquet; gives what is to be done to each input: little is read by one task.
 
-    Of one partition Spark can group, sort and join without a shuffle.
+    Of one partition Spark can group, sort and join without a shuffle. Lines may be of any length, so that many of them
+    go to Python only as far as there is room; our own rows are not.
     """
     is_small = size < SMALL
     partitions = {"spark.sql.shuffle.partitions": str(min(max(size // PARTITION, 1), PARTITIONS))}
-    settings = partitions | _ALWAYS | (_FOR_SMALL if is_small else {})
+    settings = partitions | _ALWAYS | ({} if are_lines else _UNBOUNDED) | (_FOR_SMALL if is_small else {})
     before = {key: spark.conf.get(key, None) for key in settings}
     for key, value in settings.items():
         spark.conf.set(key, value)

@@ -9,6 +9,7 @@ import json
 import logging
 import resource
 import signal
+import socket
 import ssl
 from collections.abc import Awaitable
 from pathlib import Path
@@ -178,6 +179,7 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
     tls = _tls(values)
     await runner.setup()
     problems = [await _problem(f"metrics.address {address}", status.open(address.host, address.port))]
+    places = [(address.host, address.port)]
     closed_doors: list[asyncio.Server] = []
 
     async def close_door(bind: BindAddress, context: ssl.SSLContext | None) -> None:
@@ -193,6 +195,8 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
         else:
             opening = close_door(bind, context)
         problems.append(await _problem(f"bindAddresses {bind}", opening))
+        places.append((bind.host, bind.port))
+    taken = [place for place, problem in zip(places, problems, strict=True) if problem is not None]
     if not is_known:
         _say("holding", fault)
         for problem in filter(None, problems):
@@ -200,12 +204,24 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
     looks = 0
     while not await signals.pause() and await _text(path) == text:
         looks += 1
-        if looks % PATIENCE == 0 and isinstance(fault, CannotStart) and _may_start(path, fault):
+        if looks % PATIENCE or not isinstance(fault, CannotStart):
+            continue
+        if all(_is_free(host, port) for host, port in taken) and _may_start(path, fault):
             break
     for door in closed_doors:
         door.close()
     await runner.cleanup()
     await status.close()
+
+
+def _is_free(host: str, port: int) -> bool:
+    """Whether a socket that somebody else had can be had now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host.strip("[]"), port), family=family).close()
+    except OSError:
+        return False
+    return True
 
 
 def _may_start(path: Path, fault: CannotStart) -> bool:

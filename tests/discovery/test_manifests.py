@@ -126,7 +126,6 @@ def test_check_shows_doors_and_brokers_with_their_sources(
                 f"http://pulsar-broker-{n}.{DOMAIN}:8080 (derived, pod/pulsar/pulsar-broker-{n})",
             )
         ),
-        "warning   brokers.brokerServiceUrl: has no effect yet",
     ]
 
 
