@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(fault, file=sys.stderr)
         return _FAULT
     except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.partition(".")[0] not in ("pyspark", "py4j"):
+        if missing.name is None or missing.name.partition(".")[0] not in ("pyspark", "py4j", "pyarrow", "numpy"):
             raise
         print("Spark is not installed: pip install 'pulsar-ingress-proxy[pipeline]'", file=sys.stderr)
         return _FAULT
