@@ -12,6 +12,8 @@ from pipeline.progress import Progress
 from pipeline.storage import File
 from pipeline.working import Work, run
 
+pytestmark = pytest.mark.usefixtures("few_tables")
+
 
 @pytest.fixture
 def tables(spark: SparkSession, tmp_path: Path) -> Tables:

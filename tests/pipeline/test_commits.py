@@ -18,6 +18,8 @@ from pipeline.faults import Busy, PipelineFault
 from pipeline.lock import Lock
 from pipeline.storage import Storage
 
+pytestmark = pytest.mark.usefixtures("few_tables")
+
 
 class Killed(BaseException):
     """As if the process had ended here."""

@@ -19,6 +19,8 @@ from pipeline.storage import Storage
 from pipeline.working import Work, stream
 from proxy.observe.catalogue import PIPELINE, Pipeline
 
+pytestmark = pytest.mark.usefixtures("few_tables")
+
 
 def samples(text: str) -> dict[str, float]:
     """Our samples without labels, by their names without the prefix."""

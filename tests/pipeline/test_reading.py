@@ -14,6 +14,8 @@ from pipeline import reading
 from pipeline.batches import fault_of_gzip
 from pipeline.storage import Storage
 
+pytestmark = pytest.mark.usefixtures("few_tables")
+
 GOOD = line(event()).strip()
 
 
