@@ -68,20 +68,25 @@ def test_replay_exits_1_where_a_hit_is_lost_and_says_what_could_not_be_read(tmp_
     assert "there are no event files" in err
 
 
+@pytest.mark.usefixtures("few_tables")
 def test_hours_are_made_anew_and_no_others(tmp_path: Path) -> None:
     """`--from` and `--to`: files that were not taken give their events of these hours, and stay to be taken."""
     events, tables = tmp_path / "events", tmp_path / "tables"
     take = ("run", "--events", events, "--tables", tables)
     write(events, "a.jsonl", [event(1, 0), event(2, 3600)])
     assert printed(*take)[:2] == (0, f"{tables}: 1 files, 2 events, 0 lines in quarantine\n")
-    kept = {path.name: path.stat().st_ino for path in (tables / "latency_windows").glob("2026-11-16T10*")}
-    write(events, "late.jsonl", [event(3, 30, host="late.example.com"), event(4, 3700, host="later.example.com")])
+    kept = {path.name: path.stat().st_ino for path in (tables / "listener_windows").glob("2026-11-16T10*")}
+    write(
+        events,
+        "late.jsonl",
+        [event(3, 30, topic="persistent://t/n/late"), event(4, 3700, topic="persistent://t/n/later")],
+    )
     code, out, _ = printed(*take, "--from", "2026-11-16T09:30Z", "--to", "2026-11-16T10:00Z")
     assert (code, out) == (0, f"{tables}: 2 files, 1 events, 0 lines in quarantine\n")
-    hosts = rows(tables, "hosts", events)
-    assert ('"late.example.com"' in hosts, '"later.example.com"' in hosts) == (True, False)
+    topics = rows(tables, "owner_changes", events)
+    assert ('n/late"' in topics, 'n/later"' in topics) == (True, False)
     assert kept
-    assert {path.name: path.stat().st_ino for path in (tables / "latency_windows").glob("2026-11-16T10*")} == kept
+    assert {path.name: path.stat().st_ino for path in (tables / "listener_windows").glob("2026-11-16T10*")} == kept
     assert printed(*take)[:2] == (0, f"{tables}: 1 files, 1 events, 0 lines in quarantine\n")
-    assert '"later.example.com"' in rows(tables, "hosts", events)
+    assert 'n/later"' in rows(tables, "owner_changes", events)
     assert printed(*take)[:2] == (0, f"{tables}: nothing new\n")
