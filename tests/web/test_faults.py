@@ -172,7 +172,7 @@ async def test_a_client_that_leaves_just_as_the_broker_begins_to_answer(start: S
     assert (await client.message()).status == 200
     client.send(GET)
     await wire.head()
-    (connection,) = served.sidecar.doors[0]._clients
+    (connection,) = served.sidecar.doors[0]._inside
     ongoing = connection._ongoing
     assert isinstance(ongoing, exchange.Exchange)
     upstream = ongoing._connection

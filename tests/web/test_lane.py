@@ -198,7 +198,7 @@ async def test_what_began_before_aiohttp_waited_for_it(start: Start, broker: Raw
     _, wire = await known(served, broker)
     client = await served.client()
     await turns()
-    (connection,) = [each for each in served.sidecar.doors[0]._clients if not each._request_count]
+    (connection,) = [each for each in served.sidecar.doors[0]._inside if not each._request_count]
     waiter, connection._waiter = connection._waiter, None
     connection.data_received(lookup(b"y") + b"GET /admin HTTP/1.1\r\nX-A: ")
     connection._waiter = waiter
@@ -393,7 +393,7 @@ async def test_a_client_that_leaves_just_as_the_broker_answers(start: Start, bro
     client, wire = await known(served, broker)
     client.send(lookup())
     await wire.head()
-    (connection,) = served.sidecar.doors[0]._clients
+    (connection,) = served.sidecar.doors[0]._inside
     run = connection._ongoing
     assert isinstance(run, Run)
     connection.break_off(gently=False)
