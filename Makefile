@@ -96,9 +96,11 @@ clean: ## Remove what the other targets made
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
 
+# Compiled here once: where Python may not write its bytecode, every process would compile all it imports.
 .venv/.%: $(LOCKS)/%.txt pyproject.toml .venv/bin/uv
-	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r $<
+	$(BIN)/uv pip install -q --python $(BIN)/python --compile-bytecode --require-hashes -r $<
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps -e .
+	@$(BIN)/python -m compileall -q proxy pipeline
 	@touch $@
 
 .venv/.e2e: .venv/.dev
