@@ -77,7 +77,7 @@ def wanted(take: Iterable[int], note: Iterable[int] = ()) -> bytes:
 class Splitter:
     """Finds the frames in one direction of a connection."""
 
-    __slots__ = ("_actions", "_held", "_is_strict", "_most_command", "_most_frame", "_skip", "noted")
+    __slots__ = ("_actions", "_is_strict", "_most_command", "_most_frame", "held", "left", "noted")
 
     def __init__(self, actions: bytes, most_command: int, is_strict: bool) -> None:
         self._actions = actions
@@ -86,19 +86,11 @@ class Splitter:
         self._is_strict = is_strict
         """Whether the sender may mean to hide one command in another, so that a type is only believed where it is
         certain that no second one follows."""
-        self._skip = 0
-        self._held = b""
-        self.noted = False
-
-    @property
-    def left(self) -> int:
+        self.left = 0
         """Bytes to come of a frame of which some were given back: at 0, another frame may be put in between."""
-        return self._skip
-
-    @property
-    def is_between(self) -> bool:
-        """Whether the next byte is the first of a frame."""
-        return not self._skip and not self._held
+        self.held = b""
+        """The beginning of a frame of which none was given back: with neither, the next byte is a frame's first."""
+        self.noted = False
 
     def allow_messages(self, size: int) -> None:
         """Let frames have messages of so many bytes."""
@@ -109,15 +101,15 @@ class Splitter:
 
         Raises BadFrame.
         """
-        at, size = self._skip, len(data)
+        at, size = self.left, len(data)
         if at >= size:
-            self._skip = at - size
+            self.left = at - size
             return None
         found: list[bytes | memoryview | Frame] = []
         given = 0
-        is_joined = bool(self._held)
+        is_joined = bool(self.held)
         if is_joined:
-            data, self._held = self._held + data, b""
+            data, self.held = self.held + data, b""
             size = len(data)
         actions, is_strict, most, unpack = self._actions, self._is_strict, self._most_frame, _HEAD.unpack_from
         while at < size:
@@ -143,12 +135,12 @@ class Splitter:
                 if given < at:
                     found.append(memoryview(data)[given:at])
                 if action == _WAIT or end > size:
-                    self._held, self._skip = data[at:], 0
+                    self.held, self.left = data[at:], 0
                     return found
                 found.append(Frame(kind, data[at:end], is_plain))
                 given = end
             at = end
-        self._skip = at - size
+        self.left = at - size
         if found:
             if given < size:
                 found.append(memoryview(data)[given:])

@@ -8,10 +8,11 @@ by that from the start.
 
 from struct import Struct
 
+from proxy.binary import commands
 from proxy.binary.commands_pb2 import Lookup
+from proxy.binary.frames import Frame, write
 from proxy.listeners import BindAddress
 from proxy.observe import lines
-from proxy.observe.recent import sorts_of
 from proxy.observe.records import Brief, Record
 from proxy.requests import Request
 from proxy.snapshot import Snapshot
@@ -19,12 +20,13 @@ from proxy.verdicts import Verdict
 from proxy.web.rim import Outcome, Rim
 
 _SIZES = Struct("!II")
-LOOKUP_MARK, ANSWER_MARK = b"\x08\x17\xba\x01", b"\x08\x18\xc2\x01"
-"""How the commands begin: their type, and the tag of their own field."""
-MARKED = slice(8, 12)
-_TOPIC, _ID, _ANSWER_ID, _URLS = 0x0A, 0x10, 0x20, (0x0A, 0x12)
-_FLAGS = frozenset((0x18, 0x28, 0x40))
-"""Fields of an answer whose value is one byte: what it is, whether with authority, whether through the proxy."""
+_MARK = b"\x08\x17\xba\x01"
+"""How a lookup's command begins: its type, and the tag of its own field."""
+TYPE, SHORTEST = 9, 16
+"""Where a frame has its command's type, and bytes that one on the short way has at least."""
+_BODY = 13
+"""Where a command's own field begins whose size takes one byte; with two it is one further."""
+_TOPIC, _ID, _URL_TLS = 0x0A, 0x10, 0x12
 
 _ASKED, _ANSWERED, _TOPICS = 1024, 1024, 8192
 _LONG = 1024
@@ -34,14 +36,15 @@ _LONG = 1024
 class Alike:
     """Lookups that are alike in all but topic and id, and what is made of them."""
 
-    __slots__ = ("answers", "decision", "request", "snapshot", "tail", "verdict")
+    __slots__ = ("answers", "decision", "named", "request", "snapshot", "tail", "verdict")
 
     def __init__(self, tail: bytes, decision: str, request: Request, verdict: Verdict, snapshot: Snapshot) -> None:
         self.tail = tail
         """What follows topic and id on the way to the broker."""
         self.decision, self.request, self.verdict, self.snapshot = decision, request, verdict, snapshot
-        self.answers: dict[tuple[bytes, bytes], Outcome] = {}
-        """By what stands before and after the id of a broker's answer."""
+        self.named = verdict.selection.client_named
+        self.answers: dict[tuple[bytes, bytes, int], Outcome] = {}
+        """By what stands before and after the id of a broker's answer, and by the size of it all."""
 
 
 class Run(Brief):
@@ -64,6 +67,7 @@ class Lane:
 
     def _forget(self, bind: BindAddress) -> None:
         self.rules, self.bind = self._rim.rules, bind
+        self.most = self.rules.config.limits.in_flight
         self.alike: dict[tuple[str | None, bytes], Alike] = {}
         """By server name, and by what follows topic and id."""
         self.topics: dict[bytes, str] = {}
@@ -92,13 +96,14 @@ class Lane:
 
     def learn_answer(self, alike: Alike, said: bytes, made: bytes, record: Record) -> None:
         """Remember what was made of a broker's answer to one of these."""
-        before, after = split_answer(said), split_answer(made)
-        if before is None or after is None or before[1] != after[1]:
+        before, after = cut_answer(said), cut_answer(made)
+        if before is None or after is None or before[1] != after[1] or not (is_plain(said) and is_plain(made)):
             return
         if len(alike.answers) >= _ANSWERED:
             alike.answers.clear()
-        tallies, words = self._rim.metrics.tallies(record), [lines.result(record)]
-        alike.answers[before[0], before[2]] = Outcome([after[0]], after[2], tallies, words, "", sorts_of(record))
+        words = [lines.result(record)]
+        outcome = Outcome([after[0]], after[2], record, words, self._rim.metrics)
+        alike.answers[before[0], before[2], len(said)] = outcome
 
     def about(self, topic: bytes, words: str) -> str:
         if len(self.topics) >= _TOPICS:
@@ -118,84 +123,73 @@ def split_lookup(data: bytes) -> tuple[bytes, bytes, bytes, bytes] | None:
 
     Only what can be read in one way: one command in one frame, the topic first, then the id.
     """
-    start = _LOOKUP_STARTS[len(data) if len(data) < _LONG else 0]
-    if not data.startswith(start):
-        return None
-    at = len(start)
     try:
+        start = _STARTS[len(data)]
+        at = len(start)
         length, begin = data[at + 1], at + 2
         if length > 127:
             if data[begin] > 127:
                 return None
             length, begin = length + (data[begin] << 7) - 128, begin + 1
         end = begin + length
-        if data[at] != _TOPIC or data[end] != _ID:
+        if data[end] != _ID or data[at] != _TOPIC or data[:at] != start:
             return None
-        last = end + 1
+        first = last = end + 1
         while data[last] > 127:
             last += 1
     except IndexError:
         return None
-    if (data[last] == 0 and last > end + 1) or last > end + 9:  # not as encoders write it
+    if last > first and (not data[last] or last > end + 9):  # not as encoders write it
         return None
     last += 1
-    return data[at:last], data[begin:end], data[end + 1 : last], data[last:]
+    return data[at:last], data[begin:end], data[first:last], data[last:]
 
 
-def split_answer(data: bytes) -> tuple[bytes, bytes, bytes] | None:
-    """What stands before an answer's id, the id's bytes, and what follows; None if it has another form."""
-    start = _ANSWER_STARTS[len(data) if len(data) < _LONG else 0]
-    if not data.startswith(start):
-        return None
-    at = begin = len(start)
+def cut_answer(data: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """What stands before an answer's id, the id's bytes, and what follows.
+
+    Taken to be a URL, perhaps another for TLS, what it is, and the id. Whether it is so was seen when it was learned:
+    what is cut in the wrong places is like nothing before it.
+    """
     try:
-        while (tag := data[at]) != _ANSWER_ID:
-            value = data[at + 1]
-            if value > 127:
-                return None
-            if tag in _URLS:
-                at += 2 + value
-            elif tag in _FLAGS:
-                at += 2
-            else:
-                return None
-        at += 1
-        last = at
+        at = _BODY if len(data) < _BODY + 128 else _BODY + 1
+        at += 2 + data[at + 1]
+        if data[at] == _URL_TLS:
+            at += 2 + data[at + 1]
+        first = last = at + 3
         while data[last] > 127:
             last += 1
     except IndexError:
         return None
     last += 1
-    return data[begin:at], data[at:last], data[last:]
+    return data[:first], data[first:last], data[last:]
+
+
+def is_plain(answer: bytes) -> bool:
+    """Whether it is as encoders write it, and of the form that `cut_answer` takes it to have."""
+    command = Frame(commands.LOOKUP_RESPONSE, answer).command()
+    found = command.lookup_response
+    has_form = found.HasField("url") and found.HasField("response") and len(answer) < _LONG
+    is_short = len(found.url) < 128 and len(found.url_tls) < 128 and found.response < 128
+    return has_form and is_short and write(command) == answer
 
 
 def join_lookup(core: bytes, tail: bytes) -> bytes:
     """A lookup of topic and id as they stood in another, and what follows."""
-    return _LOOKUP_STARTS_BY_BODY[len(core) + len(tail)] + core + tail
+    return _STARTS_BY_BODY[len(core) + len(tail)] + core + tail
 
 
-def join_answer(before: bytes, number: bytes, after: bytes) -> bytes:
-    return _ANSWER_STARTS_BY_BODY[len(before) + len(number) + len(after)] + before + number + after
-
-
-def _start(mark: bytes, body: int) -> bytes:
-    """How a frame begins whose command's own field has so many bytes: up to that field."""
+def _start(body: int) -> bytes:
+    """How a lookup begins whose command's own field has so many bytes: up to that field."""
     length = bytes((body,)) if body < 128 else bytes((body & 127 | 128, body >> 7))
-    command = len(mark) + len(length) + body
-    return _SIZES.pack(command + 4, command) + mark + length
+    command = len(_MARK) + len(length) + body
+    return _SIZES.pack(command + 4, command) + _MARK + length
 
 
-def _starts(mark: bytes) -> tuple[list[bytes], list[bytes]]:
-    """All that there are, by the size of the frame and by that of the field."""
-    by_body = [_start(mark, body) for body in range(3 * _LONG)]
-    by_size = [b"\xff"] * (3 * _LONG + 16)  # as no frame begins
-    for body, start in enumerate(by_body):
-        by_size[len(start) + body] = start
-    return by_size, by_body
-
-
-_LOOKUP_STARTS, _LOOKUP_STARTS_BY_BODY = _starts(LOOKUP_MARK)
-_ANSWER_STARTS, _ANSWER_STARTS_BY_BODY = _starts(ANSWER_MARK)
+_STARTS_BY_BODY = [_start(body) for body in range(3 * _LONG)]
+_BY_SIZE = {len(start) + body: start for body, start in enumerate(_STARTS_BY_BODY)}
+_STARTS = [_BY_SIZE.get(size, bytes(_LONG)) for size in range(_LONG)]
+"""By the size of the frame; where there is none of that size, a start that is longer than it."""
 
 
 def number_of(request_id: int) -> bytes:

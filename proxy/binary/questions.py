@@ -17,9 +17,10 @@ from proxy.binary.doors import asked, dial_url, standing
 from proxy.binary.following import CannotRepeat, ask
 from proxy.binary.frames import Frame, write
 from proxy.binary.guest import Guest
-from proxy.binary.lane import Alike, Run, join_answer, join_lookup, number_of, split_answer, split_lookup
+from proxy.binary.lane import Alike, Run, cut_answer, join_lookup, number_of, split_lookup
 from proxy.listeners import BindAddress
 from proxy.observe import lines
+from proxy.observe.metrics import same
 from proxy.observe.records import Record
 from proxy.redirects import Way
 from proxy.requests import Request
@@ -31,7 +32,7 @@ from proxy.web.upstream import ClosedEarly, TimedOut, UpstreamError
 
 _CLIENT_LEFT = 499
 _TICK = 0.001
-_LOOKUP, _IN_FLIGHT = ("lookup", "binary"), ("binary",)
+_IN_FLIGHT = same("binary")
 _OVERLOADED = Refusal(503, "overloaded", "more lookups are under way than limits.inFlight allows")
 
 log = logging.getLogger("proxy.binary")
@@ -220,7 +221,8 @@ class Questions:
 
     def ask_alike(self, data: bytes) -> bytes | None:
         """What the broker gets of a lookup that is like one before; None where it has to go the long way."""
-        door, rim = self._guest.door, self._rim
+        guest, rim, runs = self._guest, self._rim, self._runs
+        door = guest.door
         lane = door.lane
         if lane.rules is not rim.rules or lane.bind is not door.bind or self.is_closing:
             return None
@@ -228,37 +230,39 @@ class Questions:
         if parts is None:
             return None
         core, topic, number, tail = parts
-        alike = lane.alike.get((self._guest.server_name, tail))
+        alike = lane.alike.get((guest.server_name, tail))
         in_flight = rim.metrics.in_flight.values
-        if alike is None or number in self._runs or in_flight[_IN_FLIGHT] >= lane.rules.config.limits.in_flight:
+        under_way = in_flight[_IN_FLIGHT]
+        if alike is None or number in runs or under_way >= lane.most:
             return None
-        in_flight[_IN_FLIGHT] += 1
+        in_flight[_IN_FLIGHT] = under_way + 1
         run = Run()
         run.id, run.time, run.path, run.started = rim.new_id(), time(), "", perf_counter()
         run.alike, run.data, run.decision = alike, data, alike.decision
         run.about = lane.topics.get(topic) or lane.about(topic, lines.names(lookups.about(topic)))
-        self._runs[number] = run
-        self._named = alike.verdict.selection.client_named
+        runs[number] = run
+        self._named = alike.named
         if self._watch is None:
             self._watch_over(alike.snapshot)
         return join_lookup(core, alike.tail)
 
     def answer_alike(self, data: bytes) -> bytes | None:
         """What the client gets of an answer that is like one before; None where it has to go the long way."""
-        parts = split_answer(data)
+        parts = cut_answer(data)
         if parts is None or self.is_closing:
             return None
-        run = self._runs.get(parts[1])
-        if run is None or (outcome := run.alike.answers.get((parts[0], parts[2]))) is None:
+        before, number, after = parts
+        run = self._runs.get(number)
+        if run is None or (outcome := run.alike.answers.get((before, after, len(data)))) is None:
             return None
-        del self._runs[parts[1]]
-        made = join_answer(outcome.start[0], parts[1], outcome.rest)
+        del self._runs[number]
+        made = outcome.start[0] + number + outcome.rest
         run.duration = run.upstream_duration = perf_counter() - run.started
         if not self._whose:
             self._whose = lines.client(self._guest.record(run.alike.snapshot))
         run.outcome, run.client = outcome.words, self._whose
-        run.sizes = f'"requestBytes":{len(run.data)},"responseBytes":{len(made)}'
-        self._rim.finish_alike(run, outcome, _LOOKUP)
+        run.request_bytes, run.response_bytes = len(run.data), len(made)
+        self._rim.finish_alike(run, outcome)
         return made
 
     def _take_back(self, run: Run) -> Pending:

@@ -15,7 +15,7 @@ from proxy.binary.doors import Onward, onward
 from proxy.binary.following import Introduction
 from proxy.binary.frames import BadFrame, Frame, Splitter
 from proxy.binary.guest import Guest
-from proxy.binary.lane import ANSWER_MARK, LOOKUP_MARK, MARKED
+from proxy.binary.lane import SHORTEST, TYPE
 from proxy.binary.questions import Questions
 from proxy.binary.talk import Talk
 from proxy.listeners import ServiceUrl
@@ -85,14 +85,15 @@ class Session(asyncio.Protocol):
         self._timer = self._loop.call_later(within, self._late, f"no CONNECT came within {within:g} s (timeouts.head)")
 
     def data_received(self, data: bytes) -> None:
-        broker = self._broker
-        if data[MARKED] == LOOKUP_MARK and broker is not None and self._from_client.is_between:
+        splitter, broker = self._from_client, self._broker
+        may_be_alike = len(data) > SHORTEST and data[TYPE] == commands.LOOKUP and not (splitter.left or splitter.held)
+        if may_be_alike and broker is not None:
             made = self._questions.ask_alike(data)
             if made is not None:
                 broker.write(made)
                 return
         try:
-            pieces = self._from_client.feed(data)
+            pieces = splitter.feed(data)
             if broker is None:
                 self._introduce([data] if pieces is None else pieces)
             elif pieces is None:
@@ -242,7 +243,7 @@ class Session(asyncio.Protocol):
         splitter, client = self._from_broker, self._transport
         if client is None or splitter is None:
             return
-        if data[MARKED] == ANSWER_MARK and splitter.is_between:
+        if len(data) > SHORTEST and data[TYPE] == commands.LOOKUP_RESPONSE and not (splitter.left or splitter.held):
             made = self._questions.answer_alike(data)
             if made is not None:
                 client.write(made)

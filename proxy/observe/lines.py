@@ -43,18 +43,24 @@ def line(record: Record | Brief, origin: str) -> bytes:
     """The event as it is written: ASCII, so that nothing in a topic's name can be taken for the end of a line."""
     if isinstance(record, Brief):
         decided, about, outcome = record.decision, record.about, record.path.join(record.outcome)
-        rest, whose = record.sizes, record.client
+        whose = record.client
     else:
         decided, about, outcome = decision(record), names(record.target), result(record)
-        rest, whose = sizes(record), client(record)
+        whose = client(record)
     second, microsecond = divmod(round(record.time * 1_000_000), 1_000_000)
-    upstream = record.upstream_duration
+    # What the format of a number asks for costs more than the number: of a line's time, each is a tenth or more.
+    fraction = str(1_000_000 + microsecond)[1:]
+    duration, upstream = record.duration, record.upstream_duration
+    took = f"{duration * 1000:.3f}"
+    waited = took if upstream == duration else "null" if upstream is None else f"{upstream * 1000:.3f}"
     text = (
-        f'{{"schema":{SCHEMA_VERSION},"time":"{_second(second)}.{microsecond:06d}Z","id":{quoted(record.id)},'
-        f'{origin},{decided},{about},{outcome},"durationMs":{record.duration * 1000:.3f},'
-        f'"upstreamMs":{"null" if upstream is None else format(upstream * 1000, ".3f")},{rest},{whose}}}\n'
+        f'{{"schema":{SCHEMA_VERSION},"time":"{_second(second)}.{fraction}Z","id":{quoted(record.id)},'
+        f'{origin},{decided},{about},{outcome},"durationMs":{took},"upstreamMs":{waited},'
+        f'"requestBytes":{record.request_bytes},"responseBytes":{record.response_bytes},{whose}}}\n'
     )
-    return (_without_half_characters(text) if "\\ud" in text else text).encode("ascii")
+    if "\\" in text and "\\ud" in text:  # to look for one letter takes a tenth of the time
+        text = _without_half_characters(text)
+    return text.encode("ascii")
 
 
 def decision(record: Record) -> str:
@@ -91,10 +97,6 @@ def result(record: Record) -> str:
         f'"broker":{_or_null(record.broker)},"status":{record.status or "null"},'
         f'{_redirect(record) if record.redirects else _NO_REDIRECT},"leak":{_or_null(record.leak)}'
     )
-
-
-def sizes(record: Record) -> str:
-    return f'"requestBytes":{record.request_bytes},"responseBytes":{record.response_bytes}'
 
 
 def client(record: Record) -> str:

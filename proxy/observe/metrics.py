@@ -8,6 +8,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -15,13 +16,19 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from proxy import __version__
-from proxy.observe.catalogue import Metric, Sidecar
+from proxy.observe.catalogue import REQUESTS, Metric, Sidecar
 from proxy.observe.records import Record
 
 _CODES = {code: str(code) for code in range(100, 600)}
 
 Labels = tuple[str, ...]
 Tally = tuple[dict[Labels, float], Labels]
+
+
+@lru_cache(maxsize=4096)
+def same(*labels: str) -> Labels:
+    """The one tuple of these: a dict finds a key twice as fast that is the very one it has."""
+    return labels
 
 
 @dataclass(slots=True)
@@ -32,10 +39,10 @@ class Number:
     values: dict[Labels, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, *labels: str, by: float = 1) -> None:
-        self.values[labels] += by
+        self.values[same(*labels)] += by
 
     def set(self, value: float, *labels: str) -> None:
-        self.values[labels] = value
+        self.values[same(*labels)] = value
 
     def family(self) -> Family:
         make = CounterMetricFamily if self.of.kind == "counter" else GaugeMetricFamily
@@ -61,10 +68,11 @@ class Histogram:
         counts = self.values[labels] = [0] * (len(self._bounds) + 2)
         return counts
 
+    def counts(self, labels: Labels = ()) -> list[float]:
+        return self.values.get(labels) or self.begin(labels)
+
     def observe(self, seconds: float, labels: Labels = ()) -> None:
-        counts = self.values.get(labels)
-        if counts is None:
-            counts = self.begin(labels)
+        counts = self.counts(labels)
         counts[bisect_left(self._bounds, seconds)] += 1
         counts[-1] += seconds
 
@@ -77,6 +85,31 @@ class Histogram:
                 buckets.append((bound, below))
             family.add_metric(labels, buckets, counts[-1])
         return family
+
+
+class Course:
+    """Where requests are counted that all went the same way: looked up once, and only added to after that."""
+
+    __slots__ = ("_durations", "_in_flight", "_protocol", "_tallies", "_waits")
+
+    def __init__(self, metrics: "Metrics", record: Record) -> None:
+        labels = (record.target.kind, record.protocol)
+        self._tallies = metrics.tallies(record)
+        self._in_flight, self._protocol = metrics.in_flight.values, same(record.protocol)
+        self._durations = metrics.duration.counts(labels)
+        self._waits = metrics.upstream_duration.counts(labels)
+
+    def ended(self, duration: float, upstream_duration: float) -> None:
+        """One that was in flight is over."""
+        self._in_flight[self._protocol] -= 1
+        for values, labels in self._tallies:
+            values[labels] += 1
+        durations, waits = self._durations, self._waits
+        place = bisect_left(REQUESTS, duration)
+        durations[place] += 1
+        durations[-1] += duration
+        waits[place if upstream_duration == duration else bisect_left(REQUESTS, upstream_duration)] += 1
+        waits[-1] += upstream_duration
 
 
 class Numbers(Collector):
@@ -132,19 +165,19 @@ class Metrics(Numbers):
         """What a finished request adds one to; the same for all that went the same way."""
         protocol, kind = record.protocol, record.target.kind
         code = _CODES.get(record.status) or str(record.status)
-        found: list[Tally] = [(self.requests.values, (kind, protocol, code))]
+        found: list[Tally] = [(self.requests.values, same(kind, protocol, code))]
         selection = record.selection
         if kind == "lookup" and selection is not None:
             ingress = selection.ingress.name if selection.ingress is not None else ""
             if record.miss_reason is None:
-                found.append((self.hits.values, (ingress, record.listener, selection.rule, protocol)))
+                found.append((self.hits.values, same(ingress, record.listener, selection.rule, protocol)))
             else:
-                found.append((self.misses.values, (ingress, record.miss_reason, protocol)))
-        found += [(self.redirects.values, (record.listener, kind, action)) for action in record.redirects]
-        found += [(self.unmapped.values, (record.listener,))] * record.unmapped
+                found.append((self.misses.values, same(ingress, record.miss_reason, protocol)))
+        found += [(self.redirects.values, same(record.listener, kind, action)) for action in record.redirects]
+        found += [(self.unmapped.values, same(record.listener))] * record.unmapped
         if record.leak is not None:
-            found.append((self.leaks.values, (record.listener, record.leak, record.leak_action)))
-        found += [(self.upstream_errors.values, (reason,)) for reason in record.upstream_errors]
+            found.append((self.leaks.values, same(record.listener, record.leak, record.leak_action)))
+        found += [(self.upstream_errors.values, same(reason)) for reason in record.upstream_errors]
         return found
 
 

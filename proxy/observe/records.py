@@ -16,7 +16,8 @@ class Brief:
     """The record of a lookup that went like one before it: what it has of its own, and the words that they share."""
 
     __slots__ = (
-        "about", "client", "decision", "duration", "id", "outcome", "path", "sizes", "time", "upstream_duration",
+        "about", "client", "decision", "duration", "id", "outcome", "path", "request_bytes", "response_bytes", "time",
+        "upstream_duration",
     )  # fmt: skip
 
     id: str
@@ -28,7 +29,8 @@ class Brief:
     about: str
     outcome: list[str]
     """Between its parts stands the path."""
-    sizes: str
+    request_bytes: int
+    response_bytes: int
     client: str
 
 

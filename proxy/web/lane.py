@@ -13,7 +13,6 @@ from aiohttp.http_parser import RawRequestMessage
 
 from proxy.listeners import BindAddress, ServiceUrl
 from proxy.observe import lines
-from proxy.observe.recent import sorts_of
 from proxy.observe.records import Brief, Record
 from proxy.requests import BadPath, read_target
 from proxy.web import forwarding, heads
@@ -199,7 +198,8 @@ class Run(Brief):
         rim.pool.unwatch(self._connection)
         rim.pool.give_back(self._connection)
         self.decision, self.client = self._asker.decision, self._asker.client
-        self.outcome, self.sizes = outcome.words, outcome.sizes
+        self.outcome = outcome.words
+        self.request_bytes, self.response_bytes = outcome.sizes
         self.duration = perf_counter() - self._started
         rim.finish_alike(self, outcome)
         client.exchange_ended(keep_alive=True)
@@ -241,10 +241,7 @@ class Run(Brief):
         ):
             if len(outcomes) >= _OUTCOMES:
                 outcomes.clear()
-            tallies = self._rim.metrics.tallies(record)
-            outcomes[self._asker.number, *said] = Outcome(
-                parts, rest, tallies, words, lines.sizes(record), sorts_of(record)
-            )
+            outcomes[self._asker.number, *said] = Outcome(parts, rest, record, words, self._rim.metrics)
 
 
 def _are_single(names: list[bytes], message: RawRequestMessage) -> bool:

@@ -7,8 +7,8 @@ from itertools import count
 from proxy.answers import LookupAnswer, put_on_listener
 from proxy.listeners import BindAddress
 from proxy.observe.events import EventLog
-from proxy.observe.metrics import Metrics, Tally
-from proxy.observe.recent import Recent, Sort, sorts_of
+from proxy.observe.metrics import Course, Metrics
+from proxy.observe.recent import Recent, sorts_of
 from proxy.observe.records import Brief, Record
 from proxy.observe.tracing import Tracing
 from proxy.requests import Request, Target, listener_names
@@ -20,32 +20,23 @@ from proxy.web.pool import Pool
 
 _REMEMBERED = 4096
 _SHORT_ANSWER, _SHORT_NAMES = 4096, 512
-_LOOKUP = ("lookup", "http")
 _FORWARDED = (b"host", b"x-forwarded-host", b"x-forwarded-proto")
 
 
 class Outcome:
     """What came of a lookup, for all that are answered alike: they differ in their paths and ids alone."""
 
-    __slots__ = ("rest", "sizes", "sorts", "start", "tallies", "words")
+    __slots__ = ("course", "rest", "sizes", "sorts", "start", "words")
 
-    def __init__(
-        self,
-        start: list[bytes],
-        rest: bytes,
-        tallies: list[Tally],
-        words: list[str],
-        sizes: str,
-        sorts: tuple[Sort, ...] = (),
-    ) -> None:
+    def __init__(self, start: list[bytes], rest: bytes, record: Record, words: list[str], metrics: Metrics) -> None:
         self.start = start
         """What the client gets, up to the request's id; between its parts stands the path."""
         self.rest = rest
-        self.tallies = tallies
         self.words = words
         """Of the event: likewise."""
-        self.sizes = sizes
-        self.sorts = sorts
+        self.sizes = record.request_bytes, record.response_bytes
+        self.course = Course(metrics, record)
+        self.sorts = sorts_of(record)
 
 
 class Rules:
@@ -150,7 +141,7 @@ class Rim:
 
     def new_id(self) -> str:
         """A request's id, unlike any other of any sidecar."""
-        return f"{self._ids}-{next(self._count):x}"
+        return f"{self._ids}-{next(self._count)}"
 
     def finish(self, record: Record) -> None:
         """A request is over."""
@@ -165,14 +156,9 @@ class Rim:
         if self._recent is not None:
             self._recent.add(record, sorts_of(record))
 
-    def finish_alike(self, record: Brief, outcome: Outcome, labels: tuple[str, str] = _LOOKUP) -> None:
+    def finish_alike(self, record: Brief, outcome: Outcome) -> None:
         """A lookup is over that went like one before it."""
-        metrics = self.metrics
-        metrics.in_flight.values[labels[1],] -= 1
-        for values, tally in outcome.tallies:
-            values[tally] += 1
-        metrics.duration.observe(record.duration, labels)
-        metrics.upstream_duration.observe(record.upstream_duration, labels)
+        outcome.course.ended(record.duration, record.upstream_duration)
         if self._events is not None:
             self._events.add(record)
         if self._recent is not None:

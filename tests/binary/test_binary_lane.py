@@ -11,6 +11,7 @@ from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Stage, Start
 from test_binary_reload import reloaded
 from words import (
     LOOKUP,
+    LOOKUP_RESPONSE,
     METADATA_ERROR,
     TOPIC,
     command,
@@ -26,7 +27,7 @@ from words import (
 
 from proxy.binary.commands_pb2 import Command
 from proxy.binary.frames import BadFrame, Frame
-from proxy.binary.lane import join_answer, join_lookup, number_of, split_answer, split_lookup
+from proxy.binary.lane import cut_answer, is_plain, join_lookup, number_of, split_lookup
 from proxy.observe.lines import line, origin
 from proxy.observe.records import Brief, Record
 
@@ -75,15 +76,16 @@ async def ask(stage: Stage, broker: ScriptedBroker, number: int, **more: Any) ->
 async def test_the_next_ones_are_treated_as_the_first(stage: Stage, broker: ScriptedBroker, topic: str) -> None:
     records = overheard(stage)
     await stage.play(*HELLO)
-    for number in (1, 2, 127, 128, 300, 2**32, 2**63):
+    for number in (1, 2, 127, 128, 300, 2**32, 2**33, 2**63):
         await ask(stage, broker, number, topic=topic)
-    assert [type(record) is Record for record in records] == [True, *[False] * 5, True]  # the last is unusually long
+    # An answer is learned by its size: 128 and 2**32 are the first ids of theirs. The last is unusually long.
+    assert [type(record) is Record for record in records] == [True, False, False, True, False, True, False, True]
     first, *others = (told(record) for record in records[:3])
     assert others == [first, first]
-    assert stage.number("listener_hits_total", ingress="public", listener="external", rule="bind") == 7
-    assert stage.number("requests_total", kind="lookup", protocol="binary", code="200") == 7
-    assert stage.number("request_duration_seconds_count", kind="lookup", protocol="binary") == 7
-    assert stage.number("upstream_duration_seconds_count", kind="lookup", protocol="binary") == 7
+    assert stage.number("listener_hits_total", ingress="public", listener="external", rule="bind") == 8
+    assert stage.number("requests_total", kind="lookup", protocol="binary", code="200") == 8
+    assert stage.number("request_duration_seconds_count", kind="lookup", protocol="binary") == 8
+    assert stage.number("upstream_duration_seconds_count", kind="lookup", protocol="binary") == 8
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
 
@@ -257,15 +259,36 @@ def test_what_is_taken_apart_is_what_a_parser_finds(topic: bytes, number: int, t
     assert join_lookup(parts[0], tail) == data
 
 
-@given(st.binary(min_size=1, max_size=120), st.integers(0, 2**40), st.booleans())
-def test_so_it_is_for_answers(url: bytes, number: int, through: bool) -> None:
-    data = found(number, url.decode("latin-1").encode().decode(), through=through)
-    parts = split_answer(data)
-    if parts is None:
-        assert len(url.decode("latin-1").encode()) > 127
-        return
-    assert parts[1] == number_of(number)
-    assert join_answer(*parts) == data
+@given(st.text(max_size=200), st.text(max_size=200), st.integers(0, 2**63 - 1), st.booleans())
+def test_so_it_is_for_answers(url: str, url_tls: str, number: int, through: bool) -> None:
+    data = found(number, url, url_tls, through=through)
+    assert is_plain(data) == (len(url.encode()) < 128 and len(url_tls.encode()) < 128)
+    parts = cut_answer(data)
+    if is_plain(data):
+        assert parts is not None
+        assert parts[1] == number_of(number)
+        assert b"".join(parts) == data
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(message(f1="pulsar://a:1", f4=7, f3=1), id="the id before what it is"),
+        pytest.param(message(f4=7, f1="pulsar://a:1", f3=1), id="the id first"),
+        pytest.param(message(f1="pulsar://a:1", f3=1, f4=7) + message(f4=8), id="two ids"),
+        pytest.param(message(f3=1, f4=7), id="no URL"),
+        pytest.param(message(f1="pulsar://a:1", f4=7), id="not what it is"),
+        pytest.param(message(f1="pulsar://a:1", f3=4128, f4=7), id="what it is in two bytes"),
+    ],
+)
+def test_answers_of_another_form_are_not_learned(answer: bytes) -> None:
+    assert not is_plain(command(LOOKUP_RESPONSE, answer))
+    assert not is_plain(command(LOOKUP_RESPONSE, message(f1="pulsar://a:1", f3=1, f4=7), b"payload"))
+
+
+@pytest.mark.parametrize("size", [0, 12, 141, 1024, 4096])
+def test_no_frame_has_that_size(size: int) -> None:
+    assert split_lookup((b"\xff\x0a\x01t\x10\x01" + bytes(size))[:size]) is None
 
 
 @given(st.binary(max_size=60))
