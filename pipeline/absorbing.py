@@ -128,8 +128,8 @@ class Absorbing:
             return {}, 0
         index, known = batch.others(reading.INDEX_TABLE), self._tables.files("_index")
         with sinking.settings_for(self._spark, sinking.size_of([*index, *known])) as sized:
-            rows = sized(identity.read_index(self._spark, index))
-            hashes = identity.suspects(rows, sized(identity.read_index(self._spark, known, self._oldest(new))))
+            indexed = sized(identity.read_index(self._spark, known, self._oldest(new))) if known else None
+            hashes = identity.suspects(sized(identity.read_index(self._spark, index)), indexed)
             hours = [hour for (hour,) in hashes.select("hour").distinct().collect()]
         if not hours:
             self._move_all(draft, index, "_index")

@@ -1,7 +1,6 @@
 """One batch of event files becomes staged files of `events`, the index and `quarantine`, whatever is wrong with it."""
 
 import logging
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline import reading, sinking
 from pipeline.faults import PipelineFault
+from pipeline.lines import Broken, unpacked
 from pipeline.storage import SPARK_FAULTS, File, Storage, cause, encoded, literal, shown
 
 log = logging.getLogger("pipeline")
@@ -21,6 +21,8 @@ TASK_BYTES = 256 << 20
 """Of lines that one task reads. Its files follow each other in time, so that few tasks have events of the same hour."""
 _PACKED = 9
 """Lines are so many times what gzip makes of them."""
+LARGE = 32 << 20
+"""A file of more bytes is read line by line. Sidecars write such ones only where they neither rotate nor compress."""
 
 
 @dataclass(slots=True)
@@ -35,7 +37,7 @@ class Batch:
     newest: float | None = None
     staged: sinking.Staged = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-    """Files that cannot be read to their end, with the reason."""
+    """Large files that cannot be read to their end, with the reason."""
 
     def hours(self) -> dict[str, list[File]]:
         """The new files of `events`."""
@@ -53,10 +55,10 @@ def stage(
     tables: Storage,
     folder: str,
 ) -> Batch:
-    """Write what the files have to a folder of the tables.
+    """Write what the files have to a folder of the tables; of one that is broken what can be read is taken.
 
-    All files are taken to be whole. Where one turns out not to be, all are looked at: one that is gone is left for
-    another time, and of one that is broken what can be read is taken.
+    All files are taken to be there, and large ones to be whole. Where one turns out not to be, all are looked at: one
+    that is gone is left for another time.
     """
     batch = Batch(list(files))
     try:
@@ -75,8 +77,13 @@ def _write(
         return
     observation = Observation()
     micros = (_micros(span[0]), _micros(span[1])) if span is not None else None
-    lines = reduce(DataFrame.union, [_lines(spark, files, batch) for files in tasks(batch.files)])
-    taken = reading.watched(reading.taken(lines, micros), observation).select("of_table", "of_span", "content")
+    large = [_lines(spark, file, batch) for file in batch.files if file.size > LARGE]
+    whole = [
+        reading.contents(spark, [file.url for file in files]).coalesce(1)
+        for files in tasks([file for file in batch.files if file.size <= LARGE])
+    ]
+    found = [reading.taken(reduce(DataFrame.union, parts), micros) for parts in (whole, large) if parts]
+    taken = reading.watched(reduce(DataFrame.union, found), observation).select("of_table", "of_span", "content")
     if batch.broken:
         taken = taken.union(_broken_off(spark, batch))
     with sinking.settings_for(spark, sinking.size_of(batch.files), are_lines=True):
@@ -104,15 +111,8 @@ def _lines_of(file: File) -> int:
     return file.size * (_PACKED if file.name.endswith(".gz") else 1)
 
 
-def _lines(spark: SparkSession, files: Sequence[File], batch: Batch) -> DataFrame:
-    """The lines of one task, but for a file so large that Spark divides it."""
-    whole = [file.url for file in files if file.url not in batch.broken]
-    broken = [file.url for file in files if file.url in batch.broken]
-    parts = [reading.lines(spark, whole)] if whole else []
-    if broken:
-        parts.append(reading.lines(spark, broken, is_broken=True))
-    lines = reduce(DataFrame.union, parts)
-    return lines.coalesce(1) if sum(map(_lines_of, files)) <= TASK_BYTES else lines
+def _lines(spark: SparkSession, file: File, batch: Batch) -> DataFrame:
+    return reading.lines(spark, [file.url], is_broken=file.url in batch.broken)
 
 
 def _broken_off(spark: SparkSession, batch: Batch) -> DataFrame:
@@ -134,7 +134,7 @@ def _look_at(spark: SparkSession, events: Storage, batch: Batch) -> bool:
             log.warning("%s: is gone; it is taken when it is back", shown(file.url))
     gone = len(batch.files)
     batch.files = [file for file in batch.files if file.url in present]
-    batch.broken = broken(spark, [file.url for file in batch.files])
+    batch.broken = broken(spark, [file.url for file in batch.files if file.size > LARGE])
     return bool(batch.broken) or len(batch.files) < gone
 
 
@@ -151,14 +151,9 @@ def broken(spark: SparkSession, files: Sequence[str]) -> dict[str, str]:
 
 def fault_of_gzip(data: bytes) -> str | None:
     """What is wrong with a gzip file; None: nothing."""
-    while data:
-        inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        try:
-            while data and not inflate.eof:
-                inflate.decompress(data, 1 << 20)
-                data = inflate.unconsumed_tail or inflate.unused_data
-                if not inflate.unconsumed_tail and not inflate.eof:
-                    return "gzip breaks off: the rest of the file is lost"
-        except zlib.error as error:
-            return f"gzip is damaged: the rest of the file is lost ({error})"
+    try:
+        for _ in unpacked(data):
+            pass
+    except Broken as fault:
+        return str(fault)
     return None

@@ -89,7 +89,7 @@ class Deriving:
         }
         read = [file for files in (*of_days.values(), *others.values()) for file in files]
         parts: dict[str, Part] = {}
-        with sinking.settings_for(self._spark, sinking.size_of(read)) as sized:
+        with sinking.settings_for(self._spark, sinking.size_of(read), small=sinking.SMALL_SHARES) as sized:
             for name, files in of_days.items():
                 table = _table(name)
                 assert table.merge is not None
@@ -99,10 +99,10 @@ class Deriving:
                     parts[name] = Part(_finished(table, by_day), SPAN, table.schema)
                     continue
                 parts[f"{name}.day"] = Part(by_day, SPAN, by_day.schema)
-                whole = by_day.unionByName(sized(self._read(others[name], by_day.schema))) if others[name] else by_day
+                whole = sized(self._read([*files, *others[name]], schemas[name]))
                 total = table.merge(whole.withColumn(SPAN, F.lit(ALL)))
                 parts[name] = Part(_finished(table, total), SPAN, table.schema)
-            staged = self._write("days", parts, sinking.size_of(read) < sinking.SMALL) if parts else {}
+            staged = self._write("days", parts, sinking.size_of(read) < sinking.SMALL_SHARES) if parts else {}
         for label in parts:
             spans = days if label.endswith(".day") or _table(label).span == "day" else [ALL]
             self._replace(label, staged.get(label, []), spans)

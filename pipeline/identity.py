@@ -52,15 +52,16 @@ class Contest:
         self.hashes.unpersist()
 
 
-def suspects(new: DataFrame, index: DataFrame) -> DataFrame:
+def suspects(new: DataFrame, index: DataFrame | None) -> DataFrame:
     """The hashes that are there twice: among the new (`hour` is null), or in the index, with the hour it has.
 
     Both are rows of an index.
     """
-    hashes = new.select("hash")
-    twice = hashes.groupBy("hash").count().where("count > 1").select("hash")
-    known = index.join(hashes, "hash", "left_semi")
-    return twice.withColumn("hour", F.lit(None).cast("string")).unionByName(known.select("hash", "hour"))
+    counted = new.groupBy("hash").count()
+    twice = counted.where("count > 1").select("hash", F.lit(None).cast("string").alias("hour"))
+    if index is None:
+        return twice
+    return twice.union(index.join(counted.hint("shuffle_hash"), "hash", "left_semi").select("hash", "hour"))
 
 
 def contest(hashes: DataFrame, new: DataFrame, old: DataFrame) -> Contest:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pyarrow.json as pj  # type: ignore[import-untyped]
 
 from pipeline import written
+from pipeline.lines import Lines
 from pipeline.schema import snake
 from proxy.observe.schema import FIELDS, SCHEMA_VERSION, Field
 
@@ -40,8 +41,6 @@ def _type(field: Field) -> pa.DataType:
 EVENTS = pa.schema([(snake(field.name), _type(field)) for field in FIELDS])
 """A row of `events`. Texts come again and again, so that each is a number of a dictionary, but for ids."""
 
-BLOCK = 10_000
-"""Lines that are read at once; with fewer, what Arrow does for each column counts."""
 _ALONE = 16
 """So few lines are read one by one where they cannot be read at once."""
 _DEEP = 200
@@ -78,38 +77,34 @@ class Parsed:
         return sum(int(pc.sum(pc.greater(piece["schema"], SCHEMA_VERSION)).as_py() or 0) for piece in self.pieces)
 
 
-def parse(lines: pa.BinaryArray) -> Parsed:
+def parse(lines: Lines) -> Parsed:
     parsed = Parsed()
-    for start in range(0, len(lines), BLOCK):
-        _parse(lines[start : start + BLOCK], start, parsed)
+    _parse(lines, 0, parsed)
     return parsed
 
 
-def _parse(lines: pa.BinaryArray, start: int, parsed: Parsed) -> None:
+def _parse(lines: Lines, start: int, parsed: Parsed) -> None:
     if not len(lines):
         return
     if (table := _at_once(lines)) is not None:
         parsed.pieces.append(table)
     elif len(lines) > _ALONE:
-        half = len(lines) // 2
-        _parse(lines[:half], start, parsed)
-        _parse(lines[half:], start + half, parsed)
+        first, second = lines.halves()
+        _parse(first, start, parsed)
+        _parse(second, start + len(first), parsed)
     else:
         _one_by_one(lines, start, parsed)
 
 
-def _at_once(lines: pa.BinaryArray) -> pa.Table | None:
+def _at_once(lines: Lines) -> pa.Table | None:
     """Rows of a block, one for each line; None where not every line is an event as sidecars write it."""
-    if not _are_braced(lines):
-        return None
-    block = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines), b"\n")[0].as_buffer()
-    data = block.to_pybytes()
-    if b"\\" in data and any(half in data for half in _HALVES):
+    data = lines.data
+    if not lines.are_braced or (b"\\" in data and any(half in data for half in _HALVES)):
         return None
     if not (data.isascii() or is_text(data)):
         return None
-    found = written.columns(block, data, len(lines))
-    if found is None and (table := _table(block, data, len(lines))) is not None:
+    found = written.columns(data, len(lines))
+    if found is None and (table := _table(data, len(lines))) is not None:
         found = [column.combine_chunks() for column in table.columns]
     if found is None:
         return None
@@ -126,29 +121,19 @@ def _at_once(lines: pa.BinaryArray) -> pa.Table | None:
     return pa.Table.from_arrays(columns, schema=EVENTS)
 
 
-def _table(block: pa.Buffer, data: bytes, count: int) -> pa.Table | None:
+def _table(data: bytes, count: int) -> pa.Table | None:
     """As Arrow's parser of JSON reads it."""
-    table = _read(block, "error")
+    table = _read(data, "error")
     if table is None and not _has_odd_values(data, count):
-        table = _read(block, "ignore")  # of a newer schema
+        table = _read(data, "ignore")  # of a newer schema
     return table if table is not None and len(table) == count else None
 
 
-def _are_braced(lines: pa.BinaryArray) -> bool:
-    """Whether each line begins with a brace and ends with one: then no object of several lines can be read as one."""
-    _, offsets_buffer, data_buffer = lines.buffers()
-    offsets = np.frombuffer(offsets_buffer, np.int32)[lines.offset : lines.offset + len(lines) + 1]
-    if data_buffer is None or (np.diff(offsets) < len("{}")).any():
-        return False
-    data = np.frombuffer(data_buffer, np.uint8)
-    return bool((data[offsets[:-1]] == ord("{")).all() and (data[offsets[1:] - 1] == ord("}")).all())
-
-
-def _read(block: pa.Buffer, unknown: str) -> pa.Table | None:
+def _read(data: bytes, unknown: str) -> pa.Table | None:
     try:
         return pj.read_json(
-            pa.BufferReader(block),
-            read_options=pj.ReadOptions(use_threads=False, block_size=block.size + 1),
+            pa.BufferReader(data),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
             parse_options=pj.ParseOptions(explicit_schema=_JSON, unexpected_field_behavior=unknown),
         )
     except pa.ArrowInvalid:
@@ -185,9 +170,9 @@ def _moments(times: pa.StringArray) -> pa.Array | None:
     return moments if pc.min(moments).as_py() >= _EPOCH else None
 
 
-def _one_by_one(lines: pa.BinaryArray, start: int, parsed: Parsed) -> None:
+def _one_by_one(lines: Lines, start: int, parsed: Parsed) -> None:
     rows = []
-    for place, line in enumerate(lines.to_pylist(), start):
+    for place, line in enumerate(lines, start):
         read = read_line(line)
         if isinstance(read, str):
             parsed.bad.append((place, read))

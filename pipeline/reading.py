@@ -1,4 +1,7 @@
-"""From event files to rows: lines are read as text, and Python makes of them what they are, where they are read.
+"""From event files to rows: Python makes of lines what they are, where they are read.
+
+Files come as they are, several to a block; one that is too large for that comes line by line, so that tasks can share
+it and none has to hold it.
 
 A line is no event where its bytes are no UTF-8, where it is no JSON object or more than one, where a value has another
 type than the schema's, or where `id` or `time` is missing. It goes to `quarantine` with the reason. A field that the
@@ -8,6 +11,7 @@ schema does not have is dropped, and an event of a newer schema is read as far a
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from urllib.parse import unquote
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -17,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from pipeline import packing, parsing, sinking
+from pipeline.lines import Block, Lines, blocks
 from pipeline.schema import EVENTS
 from pipeline.storage import literal
 
@@ -54,6 +59,12 @@ def lines(spark: SparkSession, files: Sequence[str], is_broken: bool = False) ->
     return reader.text([literal(file) for file in files]).select("value", F.col("_metadata.file_path").alias("file"))
 
 
+def contents(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+    """Whole files, as they are, with their name as in a URL."""
+    found = spark.read.format("binaryFile").load([literal(file) for file in files])
+    return found.select("content", F.col("_metadata.file_path").alias("file"))
+
+
 def parsed(lines: DataFrame) -> DataFrame:
     """A row for each line: its event, or the reason why it is none, which is empty for a blank line."""
     return lines.select(F.col("value").cast("binary")).mapInArrow(_each_line, _PARSED)
@@ -66,7 +77,7 @@ def events(parsed: DataFrame) -> DataFrame:
 
 def _each_line(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        found = parsing.parse(batch.column("value"))
+        found = parsing.parse(Lines.of(batch.column("value")))
         reasons = dict(found.bad)
         place, places = 0, []
         for line in range(len(batch)):
@@ -77,12 +88,27 @@ def _each_line(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from rows.append_column("reason", reason).combine_chunks().to_batches()
 
 
-def taken(lines: DataFrame, span: tuple[int, int] | None) -> DataFrame:
-    """Files of `events`, by hour, of the index and of `quarantine` that the lines are, with counts.
+def taken(found: DataFrame, span: tuple[int, int] | None) -> DataFrame:
+    """Files of `events`, by hour, of the index and of `quarantine` that contents or lines are, with counts.
 
     With a span, from and to in microseconds since the epoch, only events of it.
     """
-    return lines.select(F.col("value").cast("binary"), "file").mapInArrow(_Taking(span), _TAKEN)
+    value = F.col("value").cast("binary") if "value" in found.columns else F.col("content")
+    return found.select(value, "file").mapInArrow(_Taking(span), _TAKEN)
+
+
+def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
+    """Of contents or of lines, whichever they are."""
+    first = next(batches, None)
+    if first is None:
+        return
+    batches = chain([first], batches)
+    if "content" in first.schema.names:
+        whole = (row for batch in batches for row in zip(batch["file"], batch["content"], strict=True))
+        yield from blocks((file.as_py(), content.as_py()) for file, content in whole)
+        return
+    for batch in batches:
+        yield Block(Lines.of(batch["value"]), batch["file"].to_pylist(), list(range(len(batch))))
 
 
 class _Taking:
@@ -97,13 +123,12 @@ class _Taking:
         self._bad: list[tuple[str, str, str]] = []
         counts = dict.fromkeys(_COUNTS, 0)
         newest = None
-        for batch in batches:
-            found = parsing.parse(batch.column("value"))
+        for block in _blocks(batches):
+            found = parsing.parse(block.lines)
             read = found.events
-            self._put_aside(batch, found.bad)
+            counts["bad"] += self._put_aside(block, found.bad)
             events = self._within(read)
-            counts["lines"] += len(batch)
-            counts["bad"] += sum(reason != "" for _, reason in found.bad)
+            counts["lines"] += len(block.lines)
             counts["newer"] += found.newer
             counts["events"] += len(events)
             newest = max(filter(None, (newest, packing.newest_of(read))), default=None)
@@ -113,12 +138,14 @@ class _Taking:
         yield from self._files(is_end=True)
         yield from sinking.as_batches([(None, None, None, *(counts | {"newest": newest}).values())], _TAKEN_ARROW)
 
-    def _put_aside(self, batch: pa.RecordBatch, bad: Sequence[tuple[int, str]]) -> None:
-        for place, reason in bad:
-            if reason:
-                text = batch.column("value")[place].as_py().decode(errors="replace")
-                self._bad.append((shown(batch.column("file")[place].as_py()), text, reason))
-                self._bad_bytes += len(text)
+    def _put_aside(self, block: Block, bad: Sequence[tuple[int, str]]) -> int:
+        """Keep what is no event, and say how much that is."""
+        texts = list(block.lines) if bad else []
+        aside = [(block.file_of(place), texts[place].decode(errors="replace"), why) for place, why in bad if why]
+        aside += [(file, "", why) for file, why in block.broken]
+        self._bad += [(shown(file), text, why) for file, text, why in aside]
+        self._bad_bytes += sum(len(text) for _, text, _ in aside)
+        return len(aside)
 
     def _within(self, events: pa.Table) -> pa.Table:
         if self._span is None:

@@ -22,8 +22,8 @@ TABLE, SPAN = "of_table", "of_span"
 FILES = f"{TABLE} string, {SPAN} string, content binary"
 _END = b"1"
 
-SMALL = 1 << 20
-"""Bytes of Parquet, some ten thousand rows, that are sooner worked on than a query for many is compiled."""
+SMALL, SMALL_SHARES = 2 << 20, 8 << 20
+"""Bytes of Parquet, of events and of shares, that are sooner worked on than a query for many is compiled."""
 PARTITION = 8 << 20
 """Bytes of Parquet for each partition of a shuffle; each of its tasks has a file for each."""
 PARTITIONS = 1000
@@ -180,13 +180,15 @@ def size_of(files: Sequence[File]) -> int:
 
 
 @contextmanager
-def settings_for(spark: SparkSession, size: int, are_lines: bool = False) -> Iterator[Callable[[DataFrame], DataFrame]]:
+def settings_for(
+    spark: SparkSession, size: int, are_lines: bool = False, small: int = SMALL
+) -> Iterator[Callable[[DataFrame], DataFrame]]:
     """Plans for so many bytes of Parquet; gives what is to be done to each input: little is read by one task.
 
     Of one partition Spark can group, sort and join without a shuffle. Lines may be of any length, so that many of them
     go to Python only as far as there is room; our own rows are not.
     """
-    is_small = size < SMALL
+    is_small = size < small
     partitions = {"spark.sql.shuffle.partitions": str(min(max(size // PARTITION, 1), PARTITIONS))}
     settings = partitions | _ALWAYS | ({} if are_lines else _UNBOUNDED) | (_FOR_SMALL if is_small else {})
     before = {key: spark.conf.get(key, None) for key in settings}

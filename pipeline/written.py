@@ -5,7 +5,6 @@ lines into columns, whose values all begin with the same name. What is in a colu
 text once however often it comes. Anything else, a comma in a text too, is left to whoever parses JSON.
 """
 
-import json
 import re
 
 import numpy as np
@@ -23,7 +22,7 @@ _WORDS = {
     "number": r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?",
     "boolean": "true|false",
 }
-_TYPES = {"string": pa.string(), "integer": pa.int64(), "boolean": pa.bool_()}
+_TYPES = {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 
 
 def _head(place: int, field: Field) -> str:
@@ -48,13 +47,13 @@ _READ = pv.ConvertOptions(
 _PARSE = pv.ParseOptions(quote_char=False, escape_char=False)
 
 
-def columns(block: pa.Buffer, data: bytes, count: int) -> list[pa.Array] | None:
+def columns(data: bytes, count: int) -> list[pa.Array] | None:
     """The fields of a block of lines of UTF-8, `time` as text; None where a line is not exactly as a sidecar's."""
     if b"\\" in data:
         return None
-    options = pv.ReadOptions(column_names=list(_HEADS), use_threads=False, block_size=block.size + 1)
+    options = pv.ReadOptions(column_names=list(_HEADS), use_threads=False, block_size=len(data) + 1)
     try:
-        table = pv.read_csv(pa.BufferReader(block), read_options=options, parse_options=_PARSE, convert_options=_READ)
+        table = pv.read_csv(pa.BufferReader(data), read_options=options, parse_options=_PARSE, convert_options=_READ)
     except pa.ArrowInvalid:
         return None
     if len(table) != count:
@@ -76,8 +75,7 @@ def _coded(column: pa.DictionaryArray, field: Field) -> pa.Array | None:
     if field.type == "string":
         texts = pc.utf8_slice_codeunits(words, len(head) + 1, -1 - len(end))
         return _without(pc.index(words, f"{head}null{end}").as_py(), column.indices, texts)
-    values = [json.loads(word[len(head) : len(word) - len(end)]) for word in words.to_pylist()]
-    return pa.array(values, _TYPES[field.type]).take(column.indices)
+    return _or_null(pc.utf8_slice_codeunits(words, len(head), -len(end) or None), field).take(column.indices)
 
 
 def _without(place: int, indices: pa.Array, texts: pa.StringArray) -> pa.DictionaryArray:
@@ -96,6 +94,8 @@ def _alone(column: pa.StringArray, field: Field) -> pa.Array | None:
         return None
     quote = 0 if field.type == "number" else 1
     values = pc.utf8_slice_codeunits(column, len(head) + quote, -quote or None)
-    if field.type != "number":
-        return values
-    return pc.if_else(pc.equal(values, "null"), pa.scalar(None, pa.string()), values).cast(pa.float64())
+    return values if field.type != "number" else _or_null(values, field)
+
+
+def _or_null(words: pa.StringArray, field: Field) -> pa.Array:
+    return pc.if_else(pc.equal(words, "null"), pa.scalar(None, pa.string()), words).cast(_TYPES[field.type])

@@ -3,8 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.hours import hour_of
-from pipeline.tables.sources import counted, is_hit, is_lookup, span_of
+from pipeline.tables.sources import counted, is_hit, is_lookup, span_of, window_of
 from pipeline.tables.table import COUNT, DAY, SPAN, STRING, TIME, Field, Table
 
 
@@ -51,13 +50,14 @@ def namespaces(events: DataFrame) -> DataFrame:
     """Each hour's lookups by namespace."""
     return (
         events.where(is_lookup())
-        .groupBy(hour_of(F.col("time")).alias(SPAN), "tenant", "namespace")
+        .groupBy(window_of("time", minutes=60).alias("hour"), "tenant", "namespace")
         .agg(
             F.count(F.lit(1)).alias("lookups"),
             F.count_if(is_hit()).alias("hits"),
             F.count_if(~is_hit()).alias("misses"),
             F.count("redirect_from").alias("redirects"),
         )
+        .select(span_of("hour"), "tenant", "namespace", "lookups", "hits", "misses", "redirects")
     )
 
 

@@ -1,55 +1,45 @@
 """How often topics change hands.
 
-Most topics have one owner for hours, and then the order of lookups does not matter: only those that had several are
-sorted by time. Brokers are compared by a hash of their name, since a number costs an aggregation far less than a text.
+Brokers are compared by a hash of their name, since a number costs an aggregation far less than a text.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.hours import hour_of
 from pipeline.tables.listeners import LOOKUPS
-from pipeline.tables.sources import is_lookup
+from pipeline.tables.sources import is_lookup, span_of, window_of
 from pipeline.tables.table import COUNT, SPAN, STRING, Field, Table
+
+_GROUP = ("key", "hour", "topic")
+"""The first is a number that the others have, by which they are sorted sooner."""
 
 
 def owner_changes(events: DataFrame) -> DataFrame:
     """Each hour's share: lookups, changes within it, the first and the last owner, and the set of owners."""
+    in_time = Window.partitionBy(*_GROUP).orderBy("time", "id")
+    before = F.last("owner", ignorenulls=True).over(in_time.rowsBetween(Window.unboundedPreceding, -1))
+    hour = window_of("time", minutes=60)
     lookups = events.where(is_lookup() & F.col("topic").isNotNull()).select(
-        hour_of(F.col("time")).alias(SPAN), "topic", "time", "id",
+        F.xxhash64(hour, "topic").alias("key"), hour.alias("hour"), "topic", "time", "id",
         F.when(F.col("broker").isNotNull(), F.xxhash64("broker")).alias("owner"),
     )  # fmt: skip
-    owned_at = F.when(F.col("owner").isNotNull(), F.col("time"))
-    topics = lookups.groupBy(SPAN, "topic").agg(
-        F.count(F.lit(1)).alias("lookups"),
-        F.min("owner").alias("least"),
-        F.max("owner").alias("greatest"),
-        F.min(owned_at).alias("first_time"),
-        F.max(owned_at).alias("last_time"),
+    held = F.when(F.col("owner").isNotNull(), F.struct("time", "id", "owner"))
+    topics = (
+        lookups.withColumn("before", before)
+        .groupBy(*_GROUP)
+        .agg(
+            F.count(F.lit(1)).alias("lookups"),
+            F.count_if(F.col("owner") != F.col("before")).alias("changes"),
+            F.min(held).alias("first"),
+            F.max(held).alias("last"),
+            F.sort_array(F.collect_set("owner")).alias("owners"),
+        )
     )
-    several = topics.where(F.col("least") != F.col("greatest"))
-    return topics.join(_changes(lookups, several), [SPAN, "topic"], "left").select(
-        SPAN, "topic", "lookups",
-        F.coalesce("changes", F.lit(0)).alias("changes"),
-        "first_time",
-        F.coalesce("first_owner", "least").alias("first_owner"),
-        "last_time",
-        F.coalesce("last_owner", "least").alias("last_owner"),
-        F.coalesce("owners", F.when(F.col("least").isNull(), _none()).otherwise(F.array("least"))).alias("owners"),
+    return topics.select(
+        span_of("hour"), "topic", "lookups", "changes",
+        F.col("first.time").alias("first_time"), F.col("first.owner").alias("first_owner"),
+        F.col("last.time").alias("last_time"), F.col("last.owner").alias("last_owner"), "owners",
     )  # fmt: skip
-
-
-def _changes(lookups: DataFrame, topics: DataFrame) -> DataFrame:
-    """Of topics with several owners, in the order of time."""
-    in_time = Window.partitionBy(SPAN, "topic").orderBy("time", "id")
-    owned = lookups.where(F.col("owner").isNotNull()).join(topics.select(SPAN, "topic"), [SPAN, "topic"], "left_semi")
-    before = owned.withColumn("before", F.lag("owner").over(in_time))
-    return before.groupBy(SPAN, "topic").agg(
-        F.count_if(F.col("owner") != F.col("before")).alias("changes"),
-        F.min_by("owner", F.struct("time", "id")).alias("first_owner"),
-        F.max_by("owner", F.struct("time", "id")).alias("last_owner"),
-        F.sort_array(F.collect_set("owner")).alias("owners"),
-    )
 
 
 def merge_owner_changes(parts: DataFrame) -> DataFrame:
@@ -82,10 +72,6 @@ def _changed_before(place: Column) -> Column:
 
 def finish_owner_changes(merged: DataFrame) -> DataFrame:
     return merged.withColumn("brokers", F.size("owners"))
-
-
-def _none() -> Column:
-    return F.array().cast("array<bigint>")
 
 
 TABLES = (

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pipeline import packing, parsing
 from pipeline.hashing import xxhash64
+from pipeline.lines import Lines
 from pipeline.parsing import CODED, EVENTS, Parsed, parse, read_line
 from pipeline.schema import snake
 from proxy.observe.schema import FIELDS
@@ -59,6 +60,10 @@ odd = st.sampled_from(
 )  # fmt: skip
 
 
+def lines_of(lines: list[bytes]) -> Lines:
+    return Lines.of(pa.array(lines, pa.binary()))
+
+
 def rows(parsed: Parsed) -> list[dict[str, object]]:
     columns = parsed.events
     micros = columns.set_column(1, "time", columns["time"].cast(pa.int64()))
@@ -71,7 +76,7 @@ def rows(parsed: Parsed) -> list[dict[str, object]]:
 @example([GOOD] * 100)
 @example([GOOD.replace(b"acme", b"\xc3\x28")])
 def test_a_block_is_read_as_its_lines_are(lines: list[bytes]) -> None:
-    parsed = parse(pa.array(lines, pa.binary()))
+    parsed = parse(lines_of(lines))
     alone = [read_line(line) for line in lines]
     assert parsed.bad == [(place, read) for place, read in enumerate(alone) if isinstance(read, str)]
     nothing = {snake(field.name): None for field in FIELDS}
@@ -94,7 +99,7 @@ def test_what_is_usual_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return read_line(line)
 
     monkeypatch.setattr(parsing, "read_line", counted)
-    parsed = parse(pa.array(lines, pa.binary()))
+    parsed = parse(lines_of(lines))
     assert [place for place, _ in parsed.bad] == [100, 500]
     assert len(parsed.events) == 998
     assert len(slowly) <= 32
@@ -102,9 +107,9 @@ def test_what_is_usual_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_deep_nesting_is_no_event_in_any_block() -> None:
     deep = GOOD.replace(b"}", b',"deep":' + b"[" * 150 + b"]" * 150 + b"}")
-    assert parse(pa.array([deep] * 40, pa.binary())).bad == []
+    assert parse(lines_of([deep] * 40)).bad == []
     deeper = GOOD.replace(b"}", b',"deep":' + b"[" * sys.getrecursionlimit() + b"]" * sys.getrecursionlimit() + b"}")
-    assert parse(pa.array([GOOD, deeper], pa.binary())).bad == [(1, parsing.NOT_OBJECT)]
+    assert parse(lines_of([GOOD, deeper])).bad == [(1, parsing.NOT_OBJECT)]
 
 
 @settings(deadline=None, max_examples=1)
@@ -128,7 +133,7 @@ def test_rows_are_packed_by_hour_and_sorted() -> None:
     ]  # fmt: skip
     hours = packing.Hours()
     for place in range(0, len(made), 2):
-        hours.add(parse(pa.array([line(one) for one in made[place : place + 2]], pa.binary())).events)
+        hours.add(parse(Lines(b"".join(line(one) for one in made[place : place + 2]))).events)
     files = {hour: pq.read_table(pa.BufferReader(packing.as_parquet(rows))) for hour, rows in hours.packed()}
     ids = {hour: [int(id_, 16) for id_ in rows["id"].to_pylist()] for hour, rows in files.items()}
     assert ids == {"2026-11-16T08": [6], "2026-11-16T09": [4, 3, 5, 2, 1], "2026-11-16T10": [0]}

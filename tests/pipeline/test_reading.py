@@ -10,7 +10,7 @@ import pytest
 from made_events import Tables, event, line, write
 from pyspark.sql import SparkSession
 
-from pipeline import reading
+from pipeline import batches, reading
 from pipeline.batches import fault_of_gzip
 from pipeline.storage import Storage
 
@@ -122,7 +122,9 @@ def test_files_that_break_off_give_what_they_have(
 ) -> None:
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
     whole = torn(tables.events, "torn.jsonl.gz", 3000)
-    write(tables.events, "good.jsonl.gz", [event(10_000)])
+    large = torn(tables.events, "large.jsonl.gz", 30_000) - whole  # of which the first are the same
+    monkeypatch.setattr(batches, "LARGE", 100_000)
+    write(tables.events, "good.jsonl.gz", [event(90_000)])
     (tables.events / "rubbish.jsonl.gz").write_bytes(b"this is no gzip\n")
     (tables.events / "empty.jsonl.gz").write_bytes(b"")
     write(tables.events, "gone.jsonl", [event(20_000)])
@@ -137,13 +139,13 @@ def test_files_that_break_off_give_what_they_have(
     monkeypatch.setattr(Storage, "tree", vanishing)
     with caplog.at_level(logging.WARNING, "pipeline"):
         absorbed = tables.absorb()
-    assert 0 < whole < 3000
-    assert absorbed.events == whole + 1
-    assert absorbed.files == 4
+    assert 0 < whole < 3000 < large
+    assert absorbed.events == whole + large + 1
+    assert absorbed.files == 5
     assert f"{tables.events}/gone.jsonl: is gone; it is taken when it is back" in caplog.messages
     reasons = {Path(row.file).name: row.reason for row in tables.rows("quarantine") if not row.line_text}
-    assert set(reasons) == {"torn.jsonl.gz", "rubbish.jsonl.gz"}
-    assert reasons["torn.jsonl.gz"] == "gzip breaks off: the rest of the file is lost"
+    assert set(reasons) == {"torn.jsonl.gz", "large.jsonl.gz", "rubbish.jsonl.gz"}
+    assert reasons["torn.jsonl.gz"] == reasons["large.jsonl.gz"] == "gzip breaks off: the rest of the file is lost"
     monkeypatch.undo()
     write(tables.events, "gone.jsonl", [event(20_000)])
     assert tables.absorb().events == 1

@@ -1,0 +1,72 @@
+"""Files' bytes to lines: every line once, with its file, whatever the files are cut into."""
+
+import gzip
+import zlib
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import lines
+from pipeline.lines import Block, Broken, Lines, blocks, unpacked
+
+texts = st.lists(st.binary(max_size=12).map(lambda text: text.replace(b"\n", b"")), max_size=8)
+
+
+def told(made: list[Block]) -> list[tuple[str, bytes]]:
+    return [(block.file_of(place), text) for block in made for place, text in enumerate(block.lines)]
+
+
+@given(st.lists(st.tuples(texts, st.booleans(), st.booleans()), max_size=6), st.integers(1, 40), st.integers(1, 64))
+def test_every_line_comes_once_with_its_file(
+    files: list[tuple[list[bytes], bool, bool]], room: int, piece: int
+) -> None:
+    expected, given_ = [], []
+    for number, (own, is_packed, is_ended) in enumerate(files):
+        data = b"\n".join(own) + (b"\n" if is_ended and own else b"")
+        name = f"{number}.jsonl{'.gz' if is_packed else ''}"
+        given_.append((name, gzip.compress(data[:20]) + gzip.compress(data[20:]) if is_packed else data))
+        found = data.split(b"\n")
+        expected += [(name, text) for text in (found if found[-1] else found[:-1])]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines, "BLOCK", room)
+        patch.setattr(lines, "_PIECE", piece)
+        made = list(blocks(given_))
+    assert told(made) == expected
+    assert sum(len(block.lines) for block in made) == len(expected)
+    assert all(not block.broken for block in made)
+
+
+@pytest.mark.parametrize("size", range(1, 60))
+def test_of_a_file_that_breaks_off_whole_lines_are_left(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_PIECE", 1)
+    packed = gzip.compress(b"".join(b"line %d\n" % number for number in range(9)))
+    torn = packed[: -min(size, len(packed) - 1)]
+    made = list(blocks([("torn.gz", torn), ("whole", b"after\n")]))
+    left = zlib.decompressobj(31).decompress(torn).rpartition(b"\n")[0].splitlines()
+    assert told(made) == [("torn.gz", text) for text in left] + [("whole", b"after")]
+    assert [broken for block in made for broken in block.broken] == [
+        ("torn.gz", "gzip breaks off: the rest of the file is lost")
+    ]
+
+
+def test_what_is_no_gzip_is_said_to_be_damaged() -> None:
+    with pytest.raises(Broken, match=r"gzip is damaged: the rest of the file is lost \("):
+        list(unpacked(gzip.compress(b"one\n") + b"rubbish"))
+
+
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_halves_are_all_of_it(count: int) -> None:
+    whole = Lines.of(pa.array([b"x" * number for number in range(count)], pa.binary()))
+    first, second = whole.halves()
+    assert [*first, *second] == list(whole)
+    assert abs(len(first) - len(second)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("data", "are_braced"),
+    [(b"{}\n", True), (b"{}\n{}\n", True), (b"{\n}\n", False), (b"{}\n}\n{}\n", False), (b"{}\n\n{}\n", False)],
+)
+def test_lines_that_are_objects_are_known_by_their_braces(data: bytes, are_braced: bool) -> None:
+    assert Lines(data).are_braced is are_braced
