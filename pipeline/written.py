@@ -45,13 +45,15 @@ _READ = pv.ConvertOptions(
     check_utf8=False,
 )
 _PARSE = pv.ParseOptions(quote_char=False, escape_char=False)
+BLOCK = 1 << 20
+"""Bytes that Arrow cuts into columns at once: what a processor's cache holds takes half the time."""
 
 
 def columns(data: bytes, count: int) -> list[pa.Array] | None:
     """The fields of a block of lines of UTF-8, `time` as text; None where a line is not exactly as a sidecar's."""
     if b"\\" in data:
         return None
-    options = pv.ReadOptions(column_names=list(_HEADS), use_threads=False, block_size=len(data) + 1)
+    options = pv.ReadOptions(column_names=list(_HEADS), use_threads=False, block_size=BLOCK)
     try:
         table = pv.read_csv(pa.BufferReader(data), read_options=options, parse_options=_PARSE, convert_options=_READ)
     except pa.ArrowInvalid:

@@ -12,7 +12,7 @@ from made_events import Event, event, line
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline import packing, parsing
+from pipeline import packing, parsing, written
 from pipeline.hashing import xxhash64
 from pipeline.lines import Lines
 from pipeline.parsing import CODED, EVENTS, Parsed, parse, read_line
@@ -103,6 +103,18 @@ def test_what_is_usual_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [place for place, _ in parsed.bad] == [100, 500]
     assert len(parsed.events) == 998
     assert len(slowly) <= 32
+
+
+def test_a_block_of_several_pieces_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece of the columns has a dictionary of its own at first."""
+    monkeypatch.setattr(written, "BLOCK", 4 * len(GOOD))
+    lines = [line(event(number, topic=f"topic-{number // 2}")).strip() for number in range(100)]
+    lines[50] = lines[50].replace(b'"acme"', b"null")
+    parsed = parse(lines_of(lines))
+    [piece] = parsed.pieces
+    piece.validate(full=True)
+    assert [row["topic"] for row in rows(parsed)] == [f"topic-{number // 2}" for number in range(100)]
+    assert [row["tenant"] for row in rows(parsed)].count(None) == 1
 
 
 def test_deep_nesting_is_no_event_in_any_block() -> None:
