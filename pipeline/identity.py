@@ -61,7 +61,7 @@ def suspects(new: DataFrame, index: DataFrame | None) -> DataFrame:
     twice = counted.where("count > 1").select("hash", F.lit(None).cast("string").alias("hour"))
     if index is None:
         return twice
-    return twice.union(index.join(counted.hint("shuffle_hash"), "hash", "left_semi").select("hash", "hour"))
+    return twice.union(index.join(counted, "hash", "left_semi").select("hash", "hour"))
 
 
 def contest(hashes: DataFrame, new: DataFrame, old: DataFrame) -> Contest:
