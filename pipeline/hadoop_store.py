@@ -14,10 +14,12 @@ from pipeline.storage import File
 
 _STATUS = re.compile(
     r"Status\{path=(?P<path>.*?); isDirectory=(?P<folder>true|false);(?: length=(?P<length>\d+);)?"
-    r".*?modification_time=(?P<modified>\d+);.*?\}(?=,\w*Status\{path=|\}$)",
+    r".*?modification_time=(?P<modified>\d+);",
     re.DOTALL,
 )
 _OBJECT_STORES = ("s3a:", "s3:", "gs:", "abfs:", "abfss:", "wasb:", "wasbs:", "oss:", "cosn:")
+_ONLY_NEW = "fs.option.create.conditional.overwrite"
+_THERE_ALREADY = ("FileAlreadyExistsException", "RemoteFileChangedException")
 
 
 class HadoopStore:
@@ -51,18 +53,12 @@ class HadoopStore:
     def entries(self, relative: str) -> tuple[list[File], list[str]]:
         """One call for a whole folder: a call for each property of each file would take minutes for ten thousand."""
         try:
-            told = self._jvm.org.apache.commons.lang3.ArrayUtils.toString(self._fs.listStatus(self._at(relative)))
+            found = self._fs.listStatus(self._at(relative))
         except Py4JJavaError as error:
             if "FileNotFoundException" in str(error.java_exception.getClass().getName()):
                 return [], []
             raise
-        files, folders = [], []
-        for match in _STATUS.finditer(told):
-            if match["folder"] == "true":
-                folders.append(match["path"].rpartition("/")[2])
-            else:
-                files.append(File(match["path"], int(match["length"] or 0), int(match["modified"])))
-        return files, folders
+        return listed(str(self._jvm.org.apache.commons.lang3.ArrayUtils.toString(found)), len(found))
 
     def read(self, relative: str) -> str:
         stream = self._fs.open(self._at(relative))
@@ -88,23 +84,21 @@ class HadoopStore:
         context.rename(self._at(unfinished), self._at(relative), over)
 
     def _put(self, relative: str, text: str) -> None:
-        stream = self._fs.create(self._at(relative), True)
-        try:
-            stream.write(bytearray(text.encode()))
-        finally:
-            stream.close()
+        fill(self._fs.create(self._at(relative), True), text)
 
     def create(self, relative: str, text: str) -> bool:
         if self._is_local:  # Hadoop's local file system looks, then makes: two may find nothing there
             return local_store.create(self._local(relative), text)
+        if self.exists(relative):
+            return False
+        # S3A would look, then make: asked so, it has the store refuse what is there by then (If-None-Match).
+        new = self._fs.createFile(self._at(relative)).overwrite(False).recursive().opt(_ONLY_NEW, "true")
         try:
-            stream = self._fs.create(self._at(relative), False)
+            fill(new.build(), text)
         except Py4JJavaError as error:
-            if "AlreadyExists" in str(error.java_exception):
+            if error.java_exception.getClass().getSimpleName() in _THERE_ALREADY:
                 return False
             raise
-        stream.write(bytearray(text.encode()))
-        stream.close()
         return True
 
     def rename(self, source: str, target: str) -> None:
@@ -122,3 +116,26 @@ class HadoopStore:
 
     def _local(self, relative: str) -> Path:
         return Path(unquote(urlsplit(self._at(relative).toUri().toString()).path))
+
+
+def fill(stream: Any, text: str) -> None:
+    try:
+        stream.write(bytearray(text.encode()))
+    finally:
+        stream.close()
+
+
+def listed(told: str, count: int) -> tuple[list[File], list[str]]:
+    """The files and the names of the folders that an array of so many statuses tells of.
+
+    A store may have words of its own behind those that all have, as S3A does. What cannot be read is never left out.
+    """
+    matches = list(_STATUS.finditer(told))
+    if len(matches) != count:
+        raise OSError(f"has {count} entries, of which {len(matches)} can be read: {told[:200]}")
+    files = [
+        File(match["path"], int(match["length"] or 0), int(match["modified"]))
+        for match in matches
+        if match["folder"] == "false"
+    ]
+    return files, [match["path"].rpartition("/")[2] for match in matches if match["folder"] == "true"]

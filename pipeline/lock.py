@@ -60,9 +60,9 @@ class Lock:
 
     def __enter__(self) -> Self:
         text = json.dumps(asdict(self._owner))
-        if not self._storage.create(NAME, text):
+        if not self._made(text):
             self._take_over()
-            if not self._storage.create(NAME, text):
+            if not self._made(text):
                 raise Busy(_busy(self._storage, self._present()))
         self._thread.start()
         return self
@@ -72,6 +72,10 @@ class Lock:
         self._thread.join()
         if self._is_mine():
             self._storage.remove(NAME)
+
+    def _made(self, text: str) -> bool:
+        """A store's client asks again where the answer was lost, and is told that the file is there: its own."""
+        return self._storage.create(NAME, text) or self._is_mine()
 
     def hold(self) -> None:
         """Be sure that it is still ours."""

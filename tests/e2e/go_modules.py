@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,8 +78,15 @@ CHART_TOOLS = Build(
     goes_by="helm.sh/helm/v4",
 )
 RCLONE = Build("rclone", "shipping", {"rclone": "."}, goes_by="github.com/rclone/rclone")
+VERSITYGW = Build(
+    "versitygw",
+    "bucket",
+    {"versitygw": "github.com/versity/versitygw/cmd/versitygw"},
+    goes_by="github.com/versity/versitygw",
+)
 ISTIO = Build("istio", "istio", {"istio": "."}, goes_by="istio.io/istio")
 BUILDS = (API_SERVER, CHART_TOOLS, RCLONE, ISTIO)
+FULL = (*BUILDS, VERSITYGW)
 DEFINITIONS = (
     "sigs.k8s.io/gateway-api",
     "istio.io/api",
@@ -150,11 +157,11 @@ def _go(folder: str, *arguments: str) -> str:
     raise Missing(f"go {' '.join(arguments)}: failed {ATTEMPTS} times\n{done.stdout}")
 
 
-def main() -> None:
+def main(builds: Sequence[Build]) -> None:
     try:
         for module in DEFINITIONS:
             sources(module)
-        for build in BUILDS:
+        for build in builds:
             make(build)
             say(f"{build.name} {build.version}: {build.cache}")
     except Missing as missing:
@@ -162,4 +169,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(FULL if sys.argv[1:] == ["full"] else BUILDS)

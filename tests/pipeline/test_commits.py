@@ -134,6 +134,17 @@ def test_a_second_command_is_refused_with_who_works(
     assert not (tmp_path / "_lock").exists()
 
 
+def test_a_lock_whose_answer_was_lost_is_had(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client of a store that hears nothing asks again, and hears that the file is there."""
+    make = Storage.create
+    monkeypatch.setattr(Storage, "create", lambda *asked: make(*asked) and make(*asked))
+    with Lock(Storage(spark, str(tmp_path)), "run") as held:
+        held.hold()
+    assert not (tmp_path / "_lock").exists()
+
+
 def test_a_lock_of_the_dead_is_taken_over(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Storage(spark, str(tmp_path))
     with Lock(storage, "run"):

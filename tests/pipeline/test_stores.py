@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.hadoop_store import HadoopStore
+from pipeline.hadoop_store import HadoopStore, listed
 from pipeline.local_store import LocalStore
-from pipeline.storage import Storage, Store, encoded
+from pipeline.storage import File, Storage, Store, encoded
 
 ODD = ["a b", "a+b", "a%20b", "a=b", "a'b", "ä é", "a[1]", "a{b}", "a;b,c", "a&b", "a#b", "a?b", "a\u2003b", "日本"]
 
@@ -35,6 +35,26 @@ def test_what_is_in_a_folder(make: Make, tmp_path: Path) -> None:
     assert {file.modified for file in files} == {(tmp_path / name).stat().st_mtime_ns // 1_000_000 for name in ODD}
     assert {*folders} == {f"in {name}" for name in ODD}
     assert make(str(tmp_path)).entries("gone") == ([], [])
+
+
+REST = "access_time=0; owner=root; group=root; permission=rw-rw-rw-; isSymlink=false; hasAcl=false; isEncrypted=true"
+
+
+def test_a_store_with_words_of_its_own_is_listed_whole_or_not_at_all() -> None:
+    """S3A puts an ETag behind each status, and Azure's store a status around each."""
+    file = "path={}; isDirectory=false; length=5; replication=1; blocksize=32; modification_time=7; " + REST
+    folder = "path={}; isDirectory=true; modification_time=0; " + REST
+    told = ",".join(
+        [
+            "S3AFileStatus{" + file.format("s3a://b/a,b}.json") + '} isEmptyDirectory=FALSE eTag="a1" versionId=null',
+            "S3AFileStatus{" + folder.format("s3a://b/c") + "} isEmptyDirectory=UNKNOWN eTag=null versionId=null",
+            "VersionedFileStatus{VersionedFileStatus{" + file.format("abfs://b/d") + "}; version='1'}",
+        ]
+    )
+    assert listed(f"{{{told}}}", 3) == ([File("s3a://b/a,b}.json", 5, 7), File("abfs://b/d", 5, 7)], ["c"])
+    assert listed("{}", 0) == ([], [])
+    with pytest.raises(OSError, match="has 1 entries, of which 0 can be read"):
+        listed("{Other[file s3a://b/a]}", 1)
 
 
 def test_a_file_is_made_once_replaced_moved_and_removed(make: Make, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import random
 import signal
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,8 +20,6 @@ STEPS = 60
 LATEST = 3.0
 """Seconds after a stage's beginning."""
 
-_CHANCE = random.Random(7)
-
 
 @dataclass
 class Kills:
@@ -32,15 +31,14 @@ class Kills:
         self.at[stage] += 1
 
 
-def killing(command: list[str]) -> str:
+def killing(command: list[str], chance: random.Random) -> str:
     """Start it and kill it, half the time while Spark works, half the time as files are put in place; where it was."""
-    if _CHANCE.random() < 0.5:
-        return _in_a_stage(command)
-    return _among_steps(command)
+    if chance.random() < 0.5:
+        return _in_a_stage(command, chance.randrange(1, STAGES), chance.uniform(0, LATEST))
+    return _among_steps(command, chance.randrange(1, STEPS))
 
 
-def _in_a_stage(command: list[str]) -> str:
-    lines, seconds = _CHANCE.randrange(1, STAGES), _CHANCE.uniform(0, LATEST)
+def _in_a_stage(command: list[str], lines: int, seconds: float) -> str:
     said: list[str] = []
     with started(["-m", "pipeline", *command]) as process:
         assert process.stderr is not None
@@ -52,8 +50,7 @@ def _in_a_stage(command: list[str]) -> str:
     return stage_of(said)
 
 
-def _among_steps(command: list[str]) -> str:
-    call = _CHANCE.randrange(1, STEPS)
+def _among_steps(command: list[str], call: int) -> str:
     with started([KILLS, "write,move,remove,create", "", str(call), *command]) as process:
         _, said = process.communicate(timeout=SECONDS)
     assert process.returncode == -signal.SIGKILL, said
@@ -67,27 +64,28 @@ def stage_of(said: list[str]) -> str:
     return said[-1].removesuffix(" …\n") if said[-1].endswith(" …\n") else "between two commits"
 
 
-def page(kills: Kills, events: Folder, tables: Path) -> str:
+def page(kills: Kills, made: Sequence[tuple[Folder, Path]]) -> str:
     def found(what: str, table: str) -> int:
-        ((count,),) = duck.sql(f"select {what} from read_parquet('{tables}/{table}/**/*.parquet')").fetchall()
-        return int(count)
+        files = [f"{tables}/{table}/**/*.parquet" for _, tables in made]
+        return sum(int(duck.sql(f"select {what} from read_parquet('{file}')").fetchall()[0][0]) for file in files)
 
     with duckdb.connect() as duck:
         rows, ids = found("count(*)", "events"), found("count(distinct id)", "events")
         counted, bad = found("sum(hits) + sum(misses)", "listener_windows"), found("count(*)", "quarantine")
+    events, files = sum(events.events for events, _ in made), sum(events.files for events, _ in made)
     stages = "\n".join(f"| {stage} | {count} |" for stage, count in sorted(kills.at.items()))
     return f"""# Exactly once
 
-`stream` was killed with -9 at {kills.at.total()} random moments, with a new event file before each. Then it was let
-come to its end. Five events of each file are in the one before it too, and each has one bad line. Written by
-`make e2e-full`.
+`stream` was killed with -9 at {kills.at.total()} random moments, of {len(made)} folders, with a new event file before
+each. Then it was let come to its end. Five events of each file are in the one before it too, and each has one bad line.
+Written by `make e2e-full`.
 
 | | expected | found |
 |---|---|---|
-| rows of `events` | {events.events:,} | {rows:,} |
+| rows of `events` | {events:,} | {rows:,} |
 | rows whose id is there twice | 0 | {rows - ids:,} |
-| lookups in `listener_windows` | {events.events:,} | {counted:,} |
-| lines in `quarantine` | {events.files:,} | {bad:,} |
+| lookups in `listener_windows` | {events:,} | {counted:,} |
+| lines in `quarantine` | {files:,} | {bad:,} |
 
 | killed at | times |
 |---|---|
