@@ -13,10 +13,10 @@ from spark_commands import SECONDS, Folder, started
 
 PAGE = Path(__file__).parents[3] / "docs/exactly-once.md"
 KILLS = str(Path(__file__).parent / "kills.py")
-STAGES = 9
-"""As many lines as a commit says at least."""
-STEPS = 60
-"""As many calls of the storage as a commit makes at least that change something."""
+STAGES = 7
+"""As many lines as a commit says."""
+STEPS = 45
+"""As many calls of the storage as the first commit makes that change something; later ones make more."""
 LATEST = 3.0
 """Seconds after a stage's beginning."""
 
@@ -34,8 +34,8 @@ class Kills:
 def killing(command: list[str], chance: random.Random) -> str:
     """Start it and kill it, half the time while Spark works, half the time as files are put in place; where it was."""
     if chance.random() < 0.5:
-        return _in_a_stage(command, chance.randrange(1, STAGES), chance.uniform(0, LATEST))
-    return _among_steps(command, chance.randrange(1, STEPS))
+        return _in_a_stage(command, chance.randint(1, STAGES), chance.uniform(0, LATEST))
+    return _among_steps(command, chance.randint(1, STEPS))
 
 
 def _in_a_stage(command: list[str], lines: int, seconds: float) -> str:
