@@ -140,7 +140,9 @@ def running(options: Options, say: Callable[[str], None] = lambda _: None) -> It
 
 def _start_storage(cluster: Cluster, classpath: str, shared: Path | None) -> None:
     """One JVM for ZooKeeper and a bookie, as `pulsar standalone` has it, and one that writes the cluster's metadata."""
-    (cluster.folder / "standalone.conf").write_text(f"clusterName={CLUSTER}\n")
+    # A bookie would write nothing to a disk that is fuller than 95 of 100, and tests need little of it.
+    full = "diskUsageThreshold=0.995\ndiskUsageWarnThreshold=0.99\n"
+    (cluster.folder / "standalone.conf").write_text(f"clusterName={CLUSTER}\n{full}")
     storage = cluster._start(
         "storage",
         *jvm.command(
