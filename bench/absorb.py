@@ -65,7 +65,9 @@ class Watching(Progress):
 
 def main(tables: str, inbox: str, *folders: str) -> None:
     Path(inbox).mkdir(parents=True)
-    with session(f"local[{len(os.sched_getaffinity(0))}]") as spark, Work.on(spark, inbox, tables, "run", None) as work:
+    master = f"local[{len(os.sched_getaffinity(0))}]"
+    # Ten million events in one commit are too many for Java's usual gigabyte: docs/pipeline.md says so.
+    with session(master, {"spark.driver.memory": "3g"}) as spark, Work.on(spark, inbox, tables, "run", None) as work:
         for folder in folders:
             os.symlink(folder, Path(inbox) / Path(folder).name)
             progress, before = Watching(spark), work.total.events
