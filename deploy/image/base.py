@@ -84,10 +84,11 @@ def _sha256(file: Path) -> str:
 
 
 @contextmanager
-def alone(file: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with the process that holds it, however that ends."""
+def alone(file: Path, *, wait: bool = True) -> Iterator[None]:
+    """One process at a time; the lock goes with the process that holds it, however that ends. Without waiting,
+    BlockingIOError if another holds it."""
     with file.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
 
 

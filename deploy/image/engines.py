@@ -11,12 +11,12 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from deploy.image.base import PACKAGES, SUITE, Missing, alone, archive, cache, key
+from deploy.image.base import PACKAGES, SUITE, Missing, alone, archive, cache, key, say
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "deploy/image/Dockerfile"
@@ -180,7 +180,7 @@ class Buildah:
                 stage = (f"--target={recipe.lasting}", f"--tag={recipe.tag}-{recipe.lasting}")
                 self._do("build", *how, *stage, *recipe.options(**base))
             self._do("build", *how, f"--tag={recipe.tag}", *recipe.options(**base))
-            self._do("rmi", "--prune")
+            self._tidy()
 
     def save(self, tag: str, file: Path) -> None:
         file.unlink(missing_ok=True)  # an archive is not added to
@@ -189,13 +189,31 @@ class Buildah:
     @contextmanager
     def opened(self, tag: str) -> Iterator[Image]:
         config = json.loads(self._do("inspect", "--type=image", tag))["Docker"]["config"]
-        made = self._do("from", "--pull-never", tag).strip()
+        name = _name()
+        with alone(self._held(name)):
+            self._do("from", "--pull-never", f"--name={name}", tag)
+            try:
+                root = Path(self._do("mount", name).strip())
+                with tempfile.TemporaryDirectory() as bundles:
+                    yield _RuncImage(root, config, Path(bundles))
+            finally:
+                self._do("rm", name)
+        self._held(name).unlink()
+
+    def _held(self, container: str) -> Path:
+        """Locked as long as the process that opened the container lives."""
+        return self._lock.with_name(f"{container}.lock")
+
+    def _tidy(self) -> None:
+        """Remove the containers of processes that were killed, and the images that nothing names or uses now."""
+        for container in self._do("containers", "--format={{.ContainerName}}").split():
+            with suppress(BlockingIOError), alone(self._held(container), wait=False):
+                self._do("rm", container)
+                self._held(container).unlink()
         try:
-            root = Path(self._do("mount", made).strip())
-            with tempfile.TemporaryDirectory() as bundles:
-                yield _RuncImage(root, config, Path(bundles))
-        finally:
-            self._do("rm", made)
+            self._do("rmi", "--prune")
+        except Missing as said:
+            say(f"not all that is old was removed: {said}")  # another process may hold one open
 
     def _base(self, packages: Sequence[str]) -> str:
         tag = f"localhost/pulsar-ingress-proxy-base:{SUITE}-{key(packages)}"

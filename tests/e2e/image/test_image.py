@@ -10,6 +10,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 from processes import BIN
 
 from deploy.image import build, trial
-from deploy.image.engines import DOCKERFILE, REPOSITORY, Image, engine
+from deploy.image.engines import DOCKERFILE, REPOSITORY, Image, Recipe, engine
 from proxy import __version__
 from proxy.demo.brokers import Hold
 
@@ -186,3 +187,24 @@ async def test_a_bad_config_is_said_in_a_line(image: Image, tmp_path: Path) -> N
     code, said = await trial.ran(container.run("check", "--config", trial.CONFIG))
     assert code == 2
     assert said == f"{trial.CONFIG}:2: bindAdresses: unknown key; did you mean bindAddresses?\n"
+
+
+def test_what_a_killed_process_left_open_is_in_nobodys_way(tmp_path: Path) -> None:
+    chosen, tag = engine(), "localhost/pulsar-ingress-proxy-left-open:test"
+
+    def build_with(content: str) -> None:
+        dockerfile = tmp_path / "Dockerfile"
+        dockerfile.write_text(f"ARG BASE\nFROM ${{BASE}}\nLABEL content={content}\n")
+        chosen.build(Recipe(tag, {"BASE": "scratch"}, {}, dockerfile))
+
+    build_with("first")
+    opening = f"from deploy.image.engines import engine\nwith engine().opened({tag!r}): print('open', flush=True); input()"
+    command = [sys.executable, "-c", opening]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as killed:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == "open\n"
+        build_with("second")  # the first is in use, and has no name any more
+        killed.kill()
+    build_with("third")
+    with chosen.opened(tag) as opened:
+        assert opened.config["Labels"]["content"] == "third"

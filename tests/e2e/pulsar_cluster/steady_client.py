@@ -1,7 +1,8 @@
-"""A client that never stops: python steady_client.py URL TOPIC; a line of input ends it.
+"""A client that never stops: python steady_client.py URL TOPIC; the end of its input ends it.
 
 It produces numbers, one after the other, and consumes them in a thread of its own. What a broker has not acknowledged
-it sends again. At the end it prints, as one line of JSON, which numbers were acknowledged and never came.
+it sends again. To each line of input it says `steady` once a hundred more were acknowledged. At the end it prints, as
+one line of JSON, which numbers were acknowledged and never came.
 """
 
 import json
@@ -14,6 +15,7 @@ import pulsar
 PATIENCE = 60
 """Seconds to wait for what was acknowledged."""
 PAUSE = 0.005
+MORE = 100
 
 
 class Steady:
@@ -23,6 +25,7 @@ class Steady:
         self._consumer = self._client.subscribe(topic, "steady", initial_position=earliest)
         self._producer = self._client.create_producer(topic, send_timeout_millis=20_000)
         self._acknowledged: set[int] = set()
+        self._progress = threading.Condition()
         self._consumed: set[int] = set()
         self._failures = 0
         self._is_over = threading.Event()
@@ -31,9 +34,12 @@ class Steady:
     def run(self) -> dict[str, object]:
         for thread in self._threads:
             thread.start()
-        sys.stdout.write("steady\n")
-        sys.stdout.flush()
-        sys.stdin.readline()
+        for _ in sys.stdin:
+            with self._progress:
+                enough = len(self._acknowledged) + MORE
+                self._progress.wait_for(lambda: len(self._acknowledged) >= enough)
+            sys.stdout.write("steady\n")
+            sys.stdout.flush()
         self._is_over.set()
         self._threads[0].join()
         deadline = time.monotonic() + PATIENCE
@@ -53,7 +59,9 @@ class Steady:
             except pulsar.PulsarException:
                 self._failures += 1
             else:
-                self._acknowledged.add(number)
+                with self._progress:
+                    self._acknowledged.add(number)
+                    self._progress.notify()
                 number += 1
             time.sleep(PAUSE)
 

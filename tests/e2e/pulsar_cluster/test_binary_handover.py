@@ -109,14 +109,14 @@ def test_brokers_that_restart_one_after_the_other(cluster: Cluster, namespace: s
         assert client.stdin is not None
         assert client.stdout is not None
         try:
-            lines = iter(client.stdout.readline, "")
-            assert any(line == "steady\n" for line in lines)
-            for broker in cluster.brokers:
-                cluster.restart(broker)
-            client.stdin.write("\n")
-            client.stdin.flush()
-            said = json.loads(next(line for line in lines if line.startswith("{")))
+            for restart in (None, *cluster.brokers):
+                if restart:
+                    cluster.restart(restart)
+                client.stdin.write("more\n")
+                client.stdin.flush()
+                assert any(line == "steady\n" for line in iter(client.stdout.readline, ""))
+            client.stdin.close()
+            said = json.loads(next(line for line in client.stdout if line.startswith("{")))
         finally:
             client.kill()
     assert said["lost"] == []
-    assert said["acknowledged"] > 1000
