@@ -198,8 +198,8 @@ def test_what_a_killed_process_left_open_is_in_nobodys_way(tmp_path: Path) -> No
         chosen.build(Recipe(tag, {"BASE": "scratch"}, {}, dockerfile))
 
     build_with("first")
-    opening = f"from deploy.image.engines import engine\nwith engine().opened({tag!r}): print('open', flush=True); input()"
-    command = [sys.executable, "-c", opening]
+    opening = f"with engine().opened({tag!r}): print('open', flush=True); input()"
+    command = [sys.executable, "-c", f"from deploy.image.engines import engine\n{opening}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=REPOSITORY) as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == "open\n"

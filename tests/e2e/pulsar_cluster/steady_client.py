@@ -37,7 +37,8 @@ class Steady:
         for _ in sys.stdin:
             with self._progress:
                 enough = len(self._acknowledged) + MORE
-                self._progress.wait_for(lambda: len(self._acknowledged) >= enough)
+                while len(self._acknowledged) < enough:
+                    self._progress.wait()
             sys.stdout.write("steady\n")
             sys.stdout.flush()
         self._is_over.set()
