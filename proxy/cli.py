@@ -82,7 +82,11 @@ def _parser() -> argparse.ArgumentParser:
     add_seeing("check", _check, "validate a config", "Prints what it says; exits 2 with a line for each fault.")
 
     dry = add_seeing("explain", _explain, "say what would become of a request, without sending it")
-    dry.add_argument("url", metavar="URL", help="as the client sees it: https://pulsar.example.com/lookup/v2/topic/…")
+    dry.add_argument(
+        "url",
+        metavar="URL",
+        help="as the client sees it: https://pulsar.example.com/lookup/v2/topic/… or pulsar+ssl://pulsar.example.com:6651",
+    )
     dry.add_argument(
         "-H",
         dest="headers",

@@ -15,14 +15,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from proxy.addresses import Broker, Entry, Pattern
-from proxy.authorities import parse_authority
+from proxy.authorities import looks_inside, parse_authority
 from proxy.binary import commands
 from proxy.binary.commands_pb2 import Command, Connect, Lookup
 from proxy.binary.frames import BadFrame, Frame, Splitter, write
+from proxy.config import Config
 from proxy.discovery.findings import Conflict
 from proxy.discovery.hosts import covers
-from proxy.listeners import BINARY_SCHEMES, VARIABLE, ServiceUrl
+from proxy.listeners import BINARY_SCHEMES, TLS_SCHEMES, VARIABLE, ServiceUrl
 from proxy.snapshot import Snapshot
+from proxy.web.tls import BrokerTls, CannotLoad, WrongIdentity
 
 _AT_ONCE = 16
 _MOST_BROKERS = 256
@@ -95,11 +97,13 @@ async def examine(
     """Try every address, or those of one listener; `found` hears of each as it is known, of `gaps` first."""
     limit = asyncio.Semaphore(_AT_ONCE)
     seconds = snapshot.config.timeouts.connect
+    own = snapshot.config
 
     async def probe(name: str, broker: str, url: ServiceUrl) -> Finding:
+        is_ours = name in ("(pool)", snapshot.config.internal_listener_name)
         async with limit:
-            finding = await _probe(name, broker, url, seconds)
-            if finding.answers == "CONNECTED" and name not in ("(pool)", snapshot.config.internal_listener_name):
+            finding = await _probe(name, broker, url, seconds, own if is_ours else None)
+            if finding.answers == "CONNECTED" and not is_ours:
                 finding = replace(finding, warning=_stray(await _told(url, seconds), name, snapshot))
         found(finding)
         return finding
@@ -111,7 +115,7 @@ async def examine(
         pool = [("(pool)", "brokers.webServiceUrl", url) for url in snapshot.config.web_pool]
         pool += [("(pool)", "brokers.brokerServiceUrl", url) for url in snapshot.config.binary_pool]
         findings += await asyncio.gather(*(probe(*address) for address in pool))
-    ids = await _broker_ids(snapshot, seconds)
+    ids = await _broker_ids(snapshot, seconds, own)
     for entry in snapshot.book.entries:
         async for broker in _brokers(entry, ids, listener, seconds, may_count=not _is_found(entry, snapshot)):
             if snapshot.book.describing(broker.name) is entry:
@@ -162,10 +166,10 @@ def _named(entry: Entry, broker_id: str) -> Broker | None:
     return entry.fill(values) if values is not None else None
 
 
-async def _broker_ids(snapshot: Snapshot, seconds: float) -> list[str]:
+async def _broker_ids(snapshot: Snapshot, seconds: float, own: Config) -> list[str]:
     """The broker ids that the cluster lists, where it lists them to anyone."""
     for url in snapshot.config.web_pool:
-        status, body = await _get(url, "/admin/v2/brokers", seconds)
+        status, body = await _get(url, "/admin/v2/brokers", seconds, own)
         if status == 200:
             try:
                 ids = json.loads(body)
@@ -188,8 +192,8 @@ async def _anything_open(broker: Broker, listener: str | None, seconds: float) -
     return False
 
 
-async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float) -> Finding:
-    """One address, step by step."""
+async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float, own: Config | None) -> Finding:
+    """One address, step by step: as the sidecar dials its own (`brokers.tls`), and as any client does the others."""
     host = url.host.strip("[]")
 
     def finding(**facts: object) -> Finding:
@@ -207,13 +211,17 @@ async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float) ->
         writer.close()
     except (OSError, TimeoutError) as error:
         return finding(resolves=True, connects=False, problem=f"port {url.port} does not open: {_why(error, seconds)}")
-    is_tls = url.scheme in ("https", "pulsar+ssl")
-    certificate = True if is_tls else None
+    certificate = True if url.scheme in TLS_SCHEMES else None
     try:
         async with asyncio.timeout(seconds):
-            answer = await _ask(url)
+            answer = await _ask(url, own)
     except ssl.SSLCertVerificationError as error:
         problem = f"the certificate does not do for {host}: {error.verify_message}"
+        return finding(resolves=True, connects=True, certificate=False, problem=problem)
+    except CannotLoad as error:
+        return finding(resolves=True, connects=True, problem=f"what it is to be dialled with is not here: {error}")
+    except WrongIdentity as error:
+        problem = f"whoever answers is somebody else: {error}"
         return finding(resolves=True, connects=True, certificate=False, problem=problem)
     except ssl.SSLError as error:
         problem = f"no TLS there: {error.reason or error}"
@@ -234,9 +242,9 @@ def _why(error: BaseException, seconds: float) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-async def _ask(url: ServiceUrl) -> str:
+async def _ask(url: ServiceUrl, own: Config | None) -> str:
     if url.scheme in BINARY_SCHEMES:
-        reader, writer = await _open(url)
+        reader, writer = await _open(url, own)
         try:
             writer.write(_CONNECT)
             head = await reader.readexactly(10)
@@ -244,7 +252,7 @@ async def _ask(url: ServiceUrl) -> str:
             writer.close()
         kind = head[9] if head[8] == 8 else -1
         return _ANSWERS_TO_CONNECT.get(kind, "something that is not Pulsar's protocol")
-    status, _ = await _exchange(url, "/admin/v2/brokers/ready")
+    status, _ = await _exchange(url, "/admin/v2/brokers/ready", own)
     return str(status)
 
 
@@ -252,10 +260,10 @@ async def _told(url: ServiceUrl, seconds: float) -> list[str]:
     """The addresses that a broker names to a client that names no listener; none where it names none."""
     try:
         async with asyncio.timeout(seconds):
-            reader, writer = await _open(url)
+            reader, writer = await _open(url, None)
             try:
                 writer.write(_CONNECT)
-                splitter = Splitter(commands.FROM_BROKER, _MOST, is_strict=False)
+                splitter = Splitter(commands.FROM_BROKER, None, is_strict=False)
                 while data := await reader.read(_MOST):
                     for frame in (piece for piece in splitter.feed(data) or () if isinstance(piece, Frame)):
                         if frame.type == commands.CONNECTED:
@@ -274,8 +282,14 @@ def _stray(told: list[str], listener: str, snapshot: Snapshot) -> str | None:
     """What is wrong with the addresses that a listener's own port tells."""
     for text in told:
         authority = parse_authority(text.rpartition("://")[2])
-        broker = snapshot.book.resolve(authority, 0) if authority is not None else None
-        if broker is not None and not broker.is_at(listener, str(authority)):
+        if authority is None:
+            continue
+        broker = snapshot.book.resolve(authority, 0)
+        if broker is None:
+            is_stray = looks_inside(authority.host, snapshot.inside_suffixes)
+        else:
+            is_stray = not broker.is_at(listener, str(authority))
+        if is_stray:
             return (
                 f"clients that are there are told {text}, which is not on '{listener}', when their topics move: "
                 f"give this port the listener in the broker's bindAddresses, or lead it through the sidecar"
@@ -283,21 +297,32 @@ def _stray(told: list[str], listener: str, snapshot: Snapshot) -> str | None:
     return None
 
 
-async def _open(url: ServiceUrl) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    tls = ssl.create_default_context() if url.scheme in ("https", "pulsar+ssl") else None
-    return await asyncio.open_connection(url.host.strip("[]"), int(url.port), ssl=tls)
+async def _open(url: ServiceUrl, own: Config | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = url.host.strip("[]"), int(url.port)
+    if url.scheme not in TLS_SCHEMES:
+        return await asyncio.open_connection(host, port)
+    if own is None:
+        return await asyncio.open_connection(host, port, ssl=ssl.create_default_context())
+    tls = BrokerTls(own)
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls.context(url.scheme))
+    try:
+        tls.verify(writer.get_extra_info("ssl_object"))
+    except WrongIdentity:
+        writer.close()
+        raise
+    return reader, writer
 
 
-async def _get(url: ServiceUrl, path: str, seconds: float) -> tuple[int, bytes]:
+async def _get(url: ServiceUrl, path: str, seconds: float, own: Config) -> tuple[int, bytes]:
     try:
         async with asyncio.timeout(seconds):
-            return await _exchange(url, path)
-    except (OSError, TimeoutError, EOFError):
+            return await _exchange(url, path, own)
+    except (OSError, TimeoutError, EOFError, CannotLoad):
         return 0, b""
 
 
-async def _exchange(url: ServiceUrl, path: str) -> tuple[int, bytes]:
-    reader, writer = await _open(url)
+async def _exchange(url: ServiceUrl, path: str, own: Config | None) -> tuple[int, bytes]:
+    reader, writer = await _open(url, own)
     try:
         host = url.authority if url.shows_port else url.host
         writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: pulsar-ingress-proxy\r\n\r\n".encode())

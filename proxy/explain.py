@@ -1,13 +1,16 @@
 """`explain`: a dry run of the decisions on one request, with no network. Pure."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-from proxy.listeners import WEB_SCHEMES, BindAddress
+from proxy.binary import answers, doors, lookups
+from proxy.binary.commands_pb2 import Connect, Lookup, LookupResponse
+from proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, BindAddress
 from proxy.reasoning import Step, steps
-from proxy.redirects import Redirect, decide
+from proxy.redirects import Redirect, Way, decide
 from proxy.routing import dial_url
-from proxy.selection import Refusal
+from proxy.selection import Refusal, Selection
 from proxy.snapshot import Snapshot
 from proxy.verdicts import Verdict, judge
 from proxy.web.heads import BadHead, about, read_head, read_request, split_target
@@ -85,8 +88,10 @@ def explain(
         parts = urlsplit(url)
     except ValueError as fault:
         raise CannotExplain(f"'{url}' is not a URL: {fault}") from None
+    if parts.scheme in BINARY_SCHEMES and parts.hostname:
+        return _explain_binary(snapshot, parts, headers, bind, location)
     if parts.scheme not in WEB_SCHEMES or not parts.netloc:
-        raise CannotExplain(f"'{url}' is not a URL: write http://host/path or https://host/path")
+        raise CannotExplain(f"'{url}' is not a URL: write http://host/path, https://host/path or pulsar://host:port")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     given = {name.lower() for name, _ in headers}
     implied = [("Host", parts.netloc), ("X-Forwarded-Proto", parts.scheme)]
@@ -94,7 +99,8 @@ def explain(
     try:
         head = read_head((name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers)
         path, query, authority = split_target(method, target)
-        request = read_request(about(method, path), query, authority, head, _socket(snapshot, bind), trusted)
+        socket = _socket(snapshot, bind, WEB_SCHEMES)
+        request = read_request(about(method, path), query, authority, head, socket, trusted)
     except UnicodeEncodeError as fault:
         raise CannotExplain(f"'{fault.object[fault.start]}' cannot stand in a header: encode it") from None
     except BadHead as fault:
@@ -125,6 +131,47 @@ def explain(
     )
 
 
+def _explain_binary(
+    snapshot: Snapshot, parts: SplitResult, headers: list[tuple[str, str]], bind: str | None, location: str | None
+) -> Explanation:
+    """A lookup on a connection to this service URL. The listener that a client names is what a header is to HTTP."""
+    schemes = (parts.scheme, *(scheme for scheme in BINARY_SCHEMES if scheme != parts.scheme))  # a gateway may end TLS
+    socket = _socket(snapshot, bind, schemes)
+    entrance = doors.Entrance(socket, parts.hostname if socket.scheme == "pulsar+ssl" else None)
+    named = next((value for name, value in headers if name.lower() == "x-pulsar-listenername"), "")
+    request, verdict = lookups.judge(Lookup(advertised_listener_name=named.encode()), entrance, snapshot)
+    selection, onward = verdict.selection, doors.onward(Connect(), entrance, snapshot)
+    return Explanation(
+        ingress=selection.ingress.name if selection.ingress is not None else None,
+        listener=selection.listener,
+        rule=selection.rule,
+        hit=selection.hit and verdict.refusal is None,
+        reason=verdict.miss_reason,
+        upstream=None if verdict.refusal is not None else ", ".join(map(str, onward.urls)),
+        location=_told(snapshot, location, selection, parts.scheme) if location is not None else None,
+        kind=request.target.kind,
+        refusal=verdict.refusal,
+        steps=steps(request, selection, snapshot),
+        route=f"its server name is the address of {onward.broker.name}" if onward.broker is not None else "any broker",
+    )
+
+
+def _told(snapshot: Snapshot, location: str, selection: Selection, scheme: str) -> Redirection:
+    """What becomes of an answer that names the broker to ask next."""
+    if selection.listener is None:
+        return Redirection(location, location, "passed", _why(Way("passed"), None))
+    is_tls = location.startswith("pulsar+ssl:")
+    response = LookupResponse(url_tls=location.encode()) if is_tls else LookupResponse(url=location.encode())
+    way, _ = answers.judge_redirect(response, selection, scheme, snapshot, can_follow=True)
+    to: str | None = location if way.refusal is None else None
+    if way.broker is not None:
+        to = str(doors.dial_url(way.broker, snapshot))
+    elif way.action == "rewritten":
+        answers.put_redirect(response, selection, snapshot)
+        to = ((scheme == "pulsar+ssl" and response.url_tls) or response.url or response.url_tls).decode()
+    return Redirection(location, to, way.action, _why(way, selection.listener))
+
+
 def _way(verdict: Verdict) -> str:
     if verdict.refusal is not None:
         return "no broker is asked"
@@ -135,7 +182,7 @@ def _way(verdict: Verdict) -> str:
     return "its host is no single broker's, so any of the pool may answer"
 
 
-def _why(redirect: Redirect, listener: str | None) -> str:
+def _why(redirect: Redirect | Way, listener: str | None) -> str:
     """A decision on a redirect, in words."""
     if redirect.refusal is not None:
         return f"{redirect.refusal.code}: {redirect.refusal.text}"
@@ -157,12 +204,17 @@ def _why(redirect: Redirect, listener: str | None) -> str:
             return "it leads to a peer cluster, or redirects lets it pass"
 
 
-def _socket(snapshot: Snapshot, wanted: str | None) -> BindAddress:
-    """The socket that was asked for; else the first that leaves the choice to the ingress, else the first."""
-    sockets = [bind for bind in snapshot.config.bind_addresses if bind.scheme in WEB_SCHEMES]
-    if wanted is not None:
-        sockets = [bind for bind in sockets if bind.address == wanted]
+def _socket(snapshot: Snapshot, wanted: str | None, schemes: Sequence[str]) -> BindAddress:
+    """The socket that was asked for; else the first that leaves the choice to the ingress, else the first.
+
+    For the binary protocol one of the first scheme comes before all others.
+    """
+    binds = snapshot.config.bind_addresses
+    sockets = [bind for bind in binds if bind.scheme in schemes and wanted in (None, bind.address)]
     if not sockets:
-        known = ", ".join(bind.address for bind in snapshot.config.bind_addresses)
-        raise CannotExplain(f"no http socket is bound to {wanted or 'anything'}; bindAddresses has {known}")
+        known = ", ".join(map(str, binds))
+        raise CannotExplain(f"no {schemes[0]} socket is bound to {wanted or 'anything'}; bindAddresses has {known}")
+    if schemes[0] in BINARY_SCHEMES:
+        sockets.sort(key=lambda bind: bind.scheme != schemes[0])
+        sockets = [bind for bind in sockets if bind.scheme == sockets[0].scheme]
     return next((bind for bind in sockets if bind.listener is None), sockets[0])

@@ -59,7 +59,7 @@ def decide(
     parsed = parse_location(location)
     policy = _policy(request, snapshot)
     if parsed is None:
-        way = _unknown("", policy, snapshot)
+        way = way_to_nobody("", policy, snapshot)
     else:
         way = way_to(parsed.authority, parsed.port, listener, request.scheme, policy, can_follow, snapshot)
         if way.action == "rewritten":
@@ -100,7 +100,7 @@ def _way(
     schemes = BINARY_SCHEMES if scheme in BINARY_SCHEMES else WEB_SCHEMES
     if snapshot.book.is_web_address(listener, authority, port, schemes):
         return Way("kept")
-    return _unknown(authority.host, policy, snapshot)
+    return way_to_nobody(authority.host, policy, snapshot)
 
 
 def _known(
@@ -143,14 +143,17 @@ def _followed(broker: Broker, can_follow: bool, unmapped: bool) -> Way:
     return Way("refused", refusal=Refusal(502, "body-not-replayable", text, broker.name), unmapped=unmapped)
 
 
-def _unknown(host: str, policy: Policy, snapshot: Snapshot) -> Way:
-    """An authority that means nobody we know: never dialled. It may be a peer cluster, or a name of the inside."""
+def way_to_nobody(host: str, policy: Policy, snapshot: Snapshot) -> Way:
+    """An authority that means nobody we know: never dialled. It may be a peer cluster, or a name of the inside.
+
+    Without a host it is none.
+    """
     inside = not host or looks_inside(host, snapshot.inside_suffixes)
     unmapped = snapshot.config.redirects.unmapped
     if policy == "pass" or unmapped == "pass" or (unmapped == "follow" and not inside):
         return Way("passed", unmapped=True, leak=True)
     text = "a broker redirects to a name that neither advertisedListeners nor redirects.peers has"
-    refusal = Refusal(502, "unknown-authority", text, host or "(not an http URL)")
+    refusal = Refusal(502, "unknown-authority", text, host or "(not a URL)")
     return Way("refused", refusal=refusal, unmapped=True)
 
 

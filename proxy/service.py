@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 
 from proxy.authorities import Authority, parse_authority
 from proxy.binary.server import BinaryDoor
@@ -128,7 +128,9 @@ class Sidecar:
         wanted = list(config.bind_addresses)
         towards_brokers, tls = load_certificates(config)
         _refuse_missing(config)
-        opened = await self._open([bind for bind in wanted if _place(bind) not in kept], self._tls or tls)
+        opened = await self._open_beside(
+            kept.values(), [bind for bind in wanted if _place(bind) not in kept], self._tls or tls
+        )
         self._pool.set_up(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
         if self._tls is not None and tls is not None:
             self._tls.adopt(tls)
@@ -254,6 +256,21 @@ class Sidecar:
                 await door.close(0)
             raise
         return doors
+
+    async def _open_beside(
+        self, doors: Iterable[Door | BinaryDoor], binds: list[BindAddress], tls: ServerTls | None
+    ) -> list[Door | BinaryDoor]:
+        """Open more doors. One that has another scheme now, at an address that stays, takes that over."""
+        addresses = {bind.address for bind in binds if bind.port}
+        giving_way = [door for door in doors if door.bind.address in addresses]
+        for door in giving_way:
+            door.stop_listening()
+        try:
+            return await self._open(binds, tls)
+        except CannotStart:
+            for door in giving_way:
+                await bound(f"bindAddresses {door.bind}", door.listen_again())
+            raise
 
     def _close_later(self, door: Door | BinaryDoor) -> None:
         task = asyncio.get_running_loop().create_task(door.close(self._config.drain_seconds))

@@ -36,6 +36,24 @@ def config(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.fixture
+def binary(tmp_path: Path) -> str:
+    """Doors for the binary protocol: one for many hosts, and one behind a gateway that ends TLS."""
+    path = tmp_path / "binary.yaml"
+    path.write_text("""
+bindAddresses: [pulsar+ssl://127.0.0.1:6651, partner:pulsar://127.0.0.1:6650]
+tls: {certificate: tls.crt, key: tls.key}
+brokers: {brokerServiceUrl: [pulsar://pulsar-broker:6650]}
+ingresses: [{name: public, hosts: [pulsar.example.com, "*.pulsar.example.com"], listener: external}]
+advertisedListeners:
+  - broker: b-{n}.brokers.svc
+    listeners: >-
+      internal:pulsar://b-{n}.brokers.svc:6650, external:pulsar+ssl://b-{n}.pulsar.example.com:6651,
+      partner:pulsar://b-{n}.partner.example:6650
+""")
+    return str(path)
+
+
 def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
     assert main(["explain", "--json", *arguments]) == 0
     shown = json.loads(capsys.readouterr().out)
@@ -71,7 +89,7 @@ class TestExplain:
 
     def test_a_socket_that_is_not_there(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["explain", "--config", config, LOOKUP, "--bind", "127.0.0.1:1"]) == 2
-        assert "127.0.0.1:8080, 127.0.0.1:8081" in capsys.readouterr().err
+        assert "http://127.0.0.1:8080, partner:http://127.0.0.1:8081" in capsys.readouterr().err
 
     @pytest.mark.parametrize(
         ("location", "action", "to"),
@@ -102,6 +120,69 @@ class TestExplain:
             "to": "http://b-1.brokers.svc:8080/x?listenerName=external",
             "action": "followed",
         }
+
+    @pytest.mark.parametrize(
+        ("url", "more", "expected"),
+        [
+            ("pulsar+ssl://pulsar.example.com:6651", [], ("public", "external", "ingress")),
+            ("pulsar+ssl://elsewhere.example.org:6651", [], (None, None, "none")),
+            ("pulsar://pulsar.example.com:6650", [], (None, "partner", "bind")),  # where no server name is sent
+            ("pulsar+ssl://pulsar.example.com", ["--bind", "127.0.0.1:6650"], (None, "partner", "bind")),
+            (
+                "pulsar+ssl://pulsar.example.com",
+                ["-H", "X-Pulsar-ListenerName: partner"],
+                ("public", "partner", "header"),
+            ),
+        ],
+    )
+    def test_a_binary_lookup(
+        self,
+        binary: str,
+        capsys: pytest.CaptureFixture[str],
+        url: str,
+        more: list[str],
+        expected: tuple[str | None, ...],
+    ) -> None:
+        shown = explained(capsys, "--config", binary, url, *more)
+        assert (shown["ingress"], shown["listener"], shown["rule"]) == expected
+        assert shown["hit"] == (expected[2] != "none")
+        assert shown["upstream"] == "pulsar://pulsar-broker:6650"
+
+    def test_a_server_name_that_is_one_brokers(self, binary: str, capsys: pytest.CaptureFixture[str]) -> None:
+        shown = explained(capsys, "--config", binary, "pulsar+ssl://b-7.pulsar.example.com:6651")
+        assert shown["upstream"] == "pulsar://b-7.brokers.svc:6650"
+
+    @pytest.mark.parametrize(
+        ("location", "action", "to"),
+        [
+            ("pulsar://b-1.brokers.svc:6650", "rewritten", "pulsar+ssl://b-1.pulsar.example.com:6651"),
+            (
+                "pulsar+ssl://b-1.pulsar.example.com:6651",
+                "kept",
+                "pulsar+ssl://b-1.pulsar.example.com:6651",
+            ),
+            ("pulsar://elsewhere.svc:6650", "refused", None),
+            ("nonsense", "refused", None),
+        ],
+    )
+    def test_a_redirect_of_a_binary_lookup(
+        self, binary: str, capsys: pytest.CaptureFixture[str], location: str, action: str, to: str | None
+    ) -> None:
+        url = "pulsar+ssl://pulsar.example.com:6651"
+        shown = explained(capsys, "--config", binary, url, "--location", location)
+        assert shown["location"] == {"from": location, "to": to, "action": action}
+
+    def test_a_binary_redirect_that_is_followed(
+        self, binary: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("PULSAR_INGRESS_REDIRECTS__LOOKUP", "follow")
+        location, url = "pulsar://b-1.brokers.svc:6650", "pulsar+ssl://pulsar.example.com"
+        shown = explained(capsys, "--config", binary, url, "--location", location)
+        assert shown["location"] == {"from": location, "to": location, "action": "followed"}
+
+    def test_no_binary_socket(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["explain", "--config", config, "pulsar://pulsar.example.com:6650"]) == 2
+        assert "no pulsar socket is bound to anything" in capsys.readouterr().err
 
     def test_a_refusal_is_no_hit(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
         shown = explained(capsys, "--config", config, "https://pulsar.example.com/admin/v2/clusters")

@@ -5,6 +5,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trustme
@@ -105,7 +106,14 @@ async def test_a_binary_port_answers_connect(answer: bytes, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "is_warned"), [("pulsar://b.svc:6650", True), ("pulsar://127.0.0.1:{port}", False), (None, False)]
+    ("told", "is_warned"),
+    [
+        ("pulsar://b.svc:6650", True),
+        ("pulsar://10.9.9.9:6650", True),
+        ("pulsar://127.0.0.1:{port}", False),
+        ("pulsar://elsewhere.example.org:6650", False),
+        (None, False),
+    ],
 )
 async def test_a_port_that_does_not_know_its_listener(told: str | None, is_warned: bool) -> None:
     """Whoever is there is told addresses of the inside when topics move: reachable, but not right."""
@@ -128,7 +136,7 @@ async def test_a_port_that_does_not_know_its_listener(told: str | None, is_warne
     assert bool(finding.warning) == is_warned
     if is_warned:
         assert finding.warning is not None
-        assert "told pulsar://b.svc:6650, which is not on 'external'" in finding.warning
+        assert f"told {told}, which is not on 'external'" in finding.warning
 
 
 async def test_binary_pools_are_tried_too() -> None:
@@ -196,3 +204,33 @@ async def test_a_template_is_counted_from_0_where_nobody_lists_brokers() -> None
         findings = await diagnose(snapshot, "external")
     assert findings[0].broker == "b-0.svc"
     assert findings[0].reachable
+
+
+@pytest.mark.parametrize(("scheme", "door"), [("https", "http"), ("pulsar+ssl", "pulsar")])
+async def test_our_own_brokers_are_dialled_as_the_sidecar_does(scheme: str, door: str, tmp_path: Path) -> None:
+    """With `brokers.tls`, which clients outside do not have."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost").configure_cert(context)
+    answers = {
+        "https": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        "pulsar+ssl": write(Command(type=3, connected=Connected(server_version=b"b"))),
+    }
+    async with answering(answers[scheme], context) as port:
+        url = f"{scheme}://localhost:{port}"
+        pool = {"https": {"webServiceUrl": [url]}, "pulsar+ssl": {"brokerServiceUrl": [url]}}[scheme]
+        keys = {
+            "bindAddresses": [f"{door}://127.0.0.1:0"],
+            "advertisedListeners": [{"broker": "b", "listeners": f"internal:{url}"}],
+        }
+
+        async def found(**tls: str) -> list[tuple[bool, str | None]]:
+            config = load_mapping({**keys, "brokers": {**pool, "tls": tls}})
+            return [(one.reachable, one.problem) for one in await diagnose(build(config), None)]
+
+        assert await found(ca=str(tmp_path / "ca.pem")) == [(True, None)] * 2
+        wrong = "whoever answers is somebody else: its certificate has the identity (none), not spiffe://a/b"
+        assert await found(ca=str(tmp_path / "ca.pem"), peerIdentity="spiffe://a/b") == [(False, wrong)] * 2
+        absent = await found(ca=str(tmp_path / "absent.pem"))
+    assert [why is not None and "brokers.tls.ca" in why for _, why in absent] == [True, True]

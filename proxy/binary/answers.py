@@ -9,12 +9,12 @@ from typing import Literal
 
 from proxy.addresses import Broker
 from proxy.answers import settle
-from proxy.authorities import Authority
+from proxy.authorities import Authority, host_matches
 from proxy.binary.commands import CARRIERS, TOPIC_MIGRATED, Addressed
 from proxy.binary.commands_pb2 import Command, LookupResponse, SegmentBroker
 from proxy.binary.doors import is_through, name_through
 from proxy.listeners import ServiceUrl, parse_service_url
-from proxy.redirects import Policy, Way, way_to
+from proxy.redirects import Policy, Way, way_to, way_to_nobody
 from proxy.selection import Refusal, Selection
 from proxy.snapshot import Snapshot
 
@@ -107,6 +107,8 @@ def judge_told(command: Command, selection: Selection, snapshot: Snapshot) -> Ju
     for message in CARRIERS[command.type](command):
         if not message.url and not message.url_tls:
             continue
+        if command.type == TOPIC_MIGRATED and _is_peers(message, snapshot):
+            continue
         placed = place(message, selection, snapshot)
         broker = broker or placed.broker
         if is_idle:
@@ -129,6 +131,12 @@ def judge_told(command: Command, selection: Selection, snapshot: Snapshot) -> Ju
     return Judged(changed, broker, leak)
 
 
+def _is_peers(message: Addressed, snapshot: Snapshot) -> bool:
+    """Whether these are addresses of a cluster that clients may be sent to (`redirects.peers`)."""
+    found = [_url(_text(url)) for url in (message.url, message.url_tls) if url]
+    return all(url is not None and host_matches(url.host, snapshot.config.redirects.peers) for url in found)
+
+
 def judge_redirect(
     response: LookupResponse, selection: Selection, scheme: str, snapshot: Snapshot, can_follow: bool
 ) -> tuple[Way, str]:
@@ -140,8 +148,7 @@ def judge_redirect(
     found: list[ServiceUrl] = [url for text in (response.url, response.url_tls) if (url := _url(_text(text)))]
     named = next((url for url in found if _broker(url, snapshot) is not None), found[0] if found else None)
     if named is None:
-        text = "a broker redirects to nothing that is a broker's URL"
-        return Way("refused", refusal=Refusal(502, "unknown-authority", text), unmapped=True), _text(response.url)
+        return way_to_nobody("", policy, snapshot), _text(response.url or response.url_tls)
     # Through the sidecar no client could go where a redirect leads, so that it is followed whatever `redirects` says.
     if is_through(selection) and can_follow and not is_observing and _broker(named, snapshot) is not None:
         policy = "follow"

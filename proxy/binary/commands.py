@@ -22,8 +22,13 @@ TOPIC_MIGRATED, SCALABLE_TOPIC_UPDATE, WATCH_TC_ASSIGNMENTS_UPDATE = 68, 71, 80
 _SUBSCRIBE, _PRODUCER, _TC_CONNECT, _WATCH_TOPICS = 4, 5, 62, 64
 _SCALABLE_LOOKUP, _SCALABLE_SUBSCRIBE, _WATCH_SCALABLE_TOPICS, _WATCH_TC_ASSIGNMENTS = 70, 73, 76, 79
 
+# What it may ask for without any of these, beside lookups, and what that is answered with; ERROR answers some too.
+_TOPICS_OF_NAMESPACE, _SCHEMA, _CREATE_SCHEMA = 32, 34, 39
+_ANSWERS = (22, 33, 35, 40)
+
 FROM_CLIENT = wanted(
     take=(CONNECT, PARTITION_METADATA, LOOKUP, AUTH_RESPONSE),
+    count=(_TOPICS_OF_NAMESPACE, _SCHEMA, _CREATE_SCHEMA),
     note=(
         _SUBSCRIBE, _PRODUCER, _TC_CONNECT, _WATCH_TOPICS, _SCALABLE_LOOKUP, _SCALABLE_SUBSCRIBE,
         _WATCH_SCALABLE_TOPICS, _WATCH_TC_ASSIGNMENTS,
@@ -68,7 +73,7 @@ CARRIERS: Mapping[int, Callable[[Command], Iterable[Addressed]]] = {
     WATCH_TC_ASSIGNMENTS_UPDATE: lambda command: command.watch_tc_assignments_update.snapshot.assignments,
 }
 
-FROM_BROKER = wanted(take=(CONNECTED, ERROR, AUTH_CHALLENGE, *CARRIERS))
+FROM_BROKER = wanted(take=(CONNECTED, ERROR, AUTH_CHALLENGE, *CARRIERS), count=_ANSWERS)
 
 
 def error_code(refusal: Refusal) -> int:

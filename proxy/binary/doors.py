@@ -13,6 +13,7 @@ from proxy.snapshot import Snapshot
 
 _LOOKUP = Target("lookup", "lookup")
 _SESSION = Target("other", "other")
+_USUAL = ServiceUrl("pulsar", "", "6650")
 _NAME = 255
 """Characters of a listener's name that a decision is remembered for."""
 
@@ -64,16 +65,22 @@ class Onward:
     urls: tuple[ServiceUrl, ...]
     broker: Broker | None = None
     refusal: Refusal | None = None
+    keeps_name: bool = False
+    """Whether the broker that the client names is for whoever is asked, and not for us."""
 
 
 def onward(connect: Connect, entrance: Entrance, snapshot: Snapshot) -> Onward:
     """The broker that the client names, where that leads through here; the one that its server name means; or any.
 
-    An empty name, as clients of 5.x send it, means any broker.
+    An empty name, as clients of 5.x send it, means any broker. Where answers are left as they are, a client names the
+    one that a proxy behind us has told it.
     """
     selection = standing(entrance, snapshot).selection
     wanted = connect.proxy_to_broker_url.decode("utf-8", "replace")
     if wanted:
+        is_idle = snapshot.config.shadow or (snapshot.config.leaks == "observe" and not is_through(selection))
+        if is_idle:
+            return Onward(snapshot.config.binary_pool, keeps_name=True)
         return _through(wanted, selection, snapshot)
     host = parse_authority(entrance.server_name) if entrance.server_name is not None else None
     if host is not None and selection.listener is not None:
@@ -137,7 +144,7 @@ def _in_pool(authority: Authority, snapshot: Snapshot) -> ServiceUrl | None:
 
 def dial_url(broker: Broker, snapshot: Snapshot) -> ServiceUrl:
     """How the sidecar itself reaches a broker: its internal address, of the pool's scheme if it has both."""
-    pool = snapshot.config.binary_pool[0]
+    pool = next(iter(snapshot.config.binary_pool), _USUAL)  # a reload may have taken the last of it
     url = broker.binary_url(snapshot.config.internal_listener_name, pool.scheme)
     if url is not None:
         return url

@@ -33,14 +33,14 @@ class Introduction:
     can_repeat: bool
 
     @classmethod
-    def of(cls, frame: Frame, trusts_originals: bool) -> "tuple[Introduction, bytes]":
+    def of(cls, frame: Frame, trusts_originals: bool, keeps_name: bool) -> "tuple[Introduction, bytes]":
         """From a CONNECT, and the CONNECT as a broker gets it: without what was meant for us; raises BadFrame."""
         command = frame.command()
         connect = command.connect
         changed = not frame.is_plain
         if not trusts_originals:
             changed |= clear_originals(connect)
-        if connect.proxy_to_broker_url:
+        if connect.proxy_to_broker_url and not keeps_name:
             connect.ClearField("proxy_to_broker_url")
             changed = True
         introduction = cls(command, connect.auth_method_name.lower() in _REPEATABLE)
@@ -56,11 +56,9 @@ class Introduction:
             self.connect.connect.auth_data = data.auth_data
 
 
-async def ask(
-    url: ServiceUrl, who: Introduction, lookup: Command, pool: Pool, within: float, most_command: int
-) -> Command:
+async def ask(url: ServiceUrl, who: Introduction, lookup: Command, pool: Pool, within: float) -> Command:
     """The answer of that broker; raises UpstreamError, or CannotRepeat."""
-    talk = await pool.dial(url, lambda: Talk(most_command))
+    talk = await pool.dial(url, Talk)
     try:
         talk.say(write(who.connect))
         greeting = await talk.frame(within)

@@ -18,9 +18,9 @@ MESSAGE_LIMIT = 5 * 1024 * 1024
 PADDING = 10 * 1024
 """Bytes that a frame may have beyond its message (Commands.MESSAGE_SIZE_FRAME_PADDING)."""
 
-PASS, NOTE, TAKE, _WAIT = range(4)
-"""What becomes of frames of a type: they pass, they pass and are noticed, they are taken out whole; or more of a frame
-has to come before that can be said."""
+PASS, NOTE, COUNT, TAKE, _WAIT = range(5)
+"""What becomes of frames of a type: they pass, they pass and are noticed or counted, they are taken out whole; or more
+of a frame has to come before that can be said."""
 
 # Both sizes, then of the command: the tag of its type, the type, and what follows. Every encoder that there is writes
 # the type first, then the command's own field, whose number is the type, and nothing else.
@@ -64,24 +64,24 @@ def write(command: Command, message: bytes = b"") -> bytes:
     return _SIZES.pack(len(data) + len(message) + 4, len(data)) + data + message
 
 
-def wanted(take: Iterable[int], note: Iterable[int] = ()) -> bytes:
+def wanted(take: Iterable[int], note: Iterable[int] = (), count: Iterable[int] = ()) -> bytes:
     """A table for a Splitter, by type."""
     table = bytearray(256)
-    for kind in note:
-        table[kind] = NOTE
-    for kind in take:
-        table[kind] = TAKE
+    for action, kinds in ((NOTE, note), (COUNT, count), (TAKE, take)):
+        for kind in kinds:
+            table[kind] = action
     return bytes(table)
 
 
 class Splitter:
     """Finds the frames in one direction of a connection."""
 
-    __slots__ = ("_actions", "_is_strict", "_most_command", "_most_frame", "held", "left", "noted")
+    __slots__ = ("_actions", "_is_strict", "_most_command", "_most_frame", "counted", "held", "left", "noted")
 
-    def __init__(self, actions: bytes, most_command: int, is_strict: bool) -> None:
+    def __init__(self, actions: bytes, most_command: int | None, is_strict: bool) -> None:
         self._actions = actions
         self._most_command = most_command
+        """Bytes of a command that has to be read; None: as many as a frame may have."""
         self._most_frame = MESSAGE_LIMIT + PADDING
         self._is_strict = is_strict
         """Whether the sender may mean to hide one command in another, so that a type is only believed where it is
@@ -91,6 +91,12 @@ class Splitter:
         self.held = b""
         """The beginning of a frame of which none was given back: with neither, the next byte is a frame's first."""
         self.noted = False
+        self.counted = 0
+
+    @property
+    def is_between(self) -> bool:
+        """Whether all frames that were begun have come to their end."""
+        return not self.left and not self.held
 
     def allow_messages(self, size: int) -> None:
         """Let frames have messages of so many bytes."""
@@ -129,6 +135,8 @@ class Splitter:
                 action, kind, is_plain, end = self._read_short(data, at)
             if action == NOTE:
                 self.noted = True
+            elif action == COUNT:
+                self.counted += 1
             elif action != PASS:
                 if action == TAKE:
                     self._refuse_large(kind, end - at - 8)
@@ -174,7 +182,7 @@ class Splitter:
         return self._actions[kind] if kind < len(self._actions) else PASS
 
     def _refuse_large(self, kind: int | None, size: int) -> None:
-        if size > self._most_command:
+        if self._most_command is not None and size > self._most_command:
             what = f"of type {kind}" if kind is not None else "that does not begin with its type"
             raise BadFrame(f"a command {what} has {size} bytes; limits.commandBytes allows {self._most_command}")
 

@@ -61,16 +61,17 @@ def _add_properties(lookup: Lookup, ingress: Ingress) -> bool:
     none is left to chance: ours come first and give way to the client's, or come last and replace them.
     """
     ours = {key.encode(): value.encode() for key, value in ingress.lookup_properties.items()}
-    theirs = [(each.key, each.value) for each in lookup.properties]
+    theirs = list(lookup.properties)
     if ingress.override_lookup_properties:
-        wanted = [pair for pair in theirs if pair[0] not in ours] + list(ours.items())
+        wanted = [each for each in theirs if each.key not in ours]
+        wanted += [KeyValue(key=key, value=value) for key, value in ours.items()]
     else:
-        named = {key for key, _ in theirs}
-        wanted = [pair for pair in ours.items() if pair[0] not in named] + theirs
+        named = {each.key for each in theirs}
+        wanted = [KeyValue(key=key, value=value) for key, value in ours.items() if key not in named] + theirs
     if wanted == theirs:
         return False
     del lookup.properties[:]
-    lookup.properties.extend(KeyValue(key=key, value=value) for key, value in wanted)
+    lookup.properties.extend(wanted)
     return True
 
 

@@ -37,6 +37,9 @@ _OVERLOADED = Refusal(503, "overloaded", "more lookups are under way than limits
 
 log = logging.getLogger("proxy.binary")
 
+Hops = set[tuple[str, bool]]
+"""The redirects of a lookup that were followed: whom they named, and whether with authority."""
+
 
 @dataclass(slots=True)
 class Pending:
@@ -321,9 +324,10 @@ class Questions:
             self._finish(pending, 307, len(frame.raw))
             return frame.raw
         who = self._guest.introduction
-        way = self._way(pending, response, who is not None and who.can_repeat)
+        hops: Hops = set()
+        way = self._way(pending, response, who is not None and who.can_repeat, hops)
         if way.action == "followed" and not pending.snapshot.config.shadow:
-            self._start(self._follow(pending, response, way))
+            self._start(self._follow(pending, response, way, hops))
             return None
         return self._redirect(pending, way, command, frame.raw)
 
@@ -341,38 +345,35 @@ class Questions:
         self._finish(pending, 307, len(data))
         return data
 
-    def _way(self, pending: Pending, response: LookupResponse, can_follow: bool) -> Way:
-        """Decide about one redirect, and record it."""
+    def _way(self, pending: Pending, response: LookupResponse, can_follow: bool, hops: Hops) -> Way:
+        """Decide about one redirect, and record it; `hops` are those that were followed to it."""
         record, snapshot = pending.record, pending.snapshot
         scheme = self._guest.door.bind.scheme
         way, named = answers.judge_redirect(response, pending.selection, scheme, snapshot, can_follow)
+        to = str(dial_url(way.broker, snapshot)) if way.broker and not way.unmapped else None
+        if way.action == "followed" and way.broker is not None:
+            way = _hop(way, (way.broker.name, response.authoritative), hops, snapshot.config.redirects.max_hops)
         record.redirects.append(way.action)
         record.redirect_from = named
-        record.redirect_to = str(dial_url(way.broker, snapshot)) if way.broker and not way.unmapped else None
+        record.redirect_to = to
         record.unmapped += way.unmapped
         if way.leak:
             record.leaked("binary", "passed")
         return way
 
-    async def _follow(self, pending: Pending, response: LookupResponse, way: Way) -> None:
+    async def _follow(self, pending: Pending, response: LookupResponse, way: Way, hops: Hops) -> None:
         """Ask the broker that a redirect names, and the next, until one answers with something else."""
         who, record, config = self._guest.introduction, pending.record, pending.snapshot.config
         assert who is not None
-        hops: set[tuple[str, bool]] = set()
         lookup = Command()
         lookup.CopyFrom(pending.command)
         try:
             while way.action == "followed":
                 assert way.broker is not None
                 record.broker = way.broker.name
-                hop = (way.broker.name, response.authoritative)
-                if hop in hops or len(hops) >= config.redirects.max_hops:
-                    self._say(self._refused(pending, _too_far(hop in hops, config.redirects.max_hops)))
-                    return
-                hops.add(hop)
                 lookup.lookup.authoritative = response.authoritative
-                url, most = dial_url(way.broker, pending.snapshot), config.limits.command_bytes
-                answer = await ask(url, who, lookup, self._rim.pool, config.timeouts.lookup, most)
+                url = dial_url(way.broker, pending.snapshot)
+                answer = await ask(url, who, lookup, self._rim.pool, config.timeouts.lookup)
                 if record.status:  # it took too long, and the client has been told so
                     return
                 record.upstream_duration = perf_counter() - pending.started
@@ -381,13 +382,15 @@ class Questions:
                 if not _is_redirect(response):
                     self._say(self._final(pending, answer, None))
                     return
-                way = self._way(pending, response, True)
+                way = self._way(pending, response, True, hops)
             self._say(self._redirect(pending, way, answer, write(answer)))
         except CannotRepeat:
             who.can_repeat = False
+            if record.status:
+                return
             record.redirects.pop()
             command = Command(type=commands.LOOKUP_RESPONSE, lookup_response=response)
-            way = self._way(pending, response, False)
+            way = self._way(pending, response, False, hops)
             self._say(self._redirect(pending, way, command, write(command)))
         except UpstreamError as error:
             if not record.status:
@@ -424,10 +427,16 @@ def _is_redirect(response: LookupResponse) -> bool:
     return response.response == commands.REDIRECT and response.HasField("response")
 
 
-def _too_far(is_loop: bool, most: int) -> Refusal:
-    if is_loop:
-        return Refusal(502, "redirect-loop", "brokers redirect in a circle")
-    return Refusal(502, "too-many-redirects", f"more than {most} redirects (redirects.maxHops)")
+def _hop(way: Way, hop: tuple[str, bool], hops: Hops, most: int) -> Way:
+    """The way, which is then one of the hops; or its refusal where it would lead in a circle or too far."""
+    if hop in hops:
+        refusal = Refusal(502, "redirect-loop", "brokers redirect in a circle", f"{hop[0]} a second time")
+    elif len(hops) >= most:
+        refusal = Refusal(502, "too-many-redirects", f"more than {most} redirects (redirects.maxHops)", hop[0])
+    else:
+        hops.add(hop)
+        return way
+    return Way("refused", refusal=refusal, unmapped=way.unmapped)
 
 
 def _shown(response: LookupResponse) -> str:

@@ -23,9 +23,8 @@ from proxy.selection import Refusal
 from proxy.snapshot import Snapshot
 from proxy.web.rim import Rim
 from proxy.web.tls import server_name
-from proxy.web.upstream import ClosedEarly, UpstreamError
+from proxy.web.upstream import ClosedEarly, Unreachable, UpstreamError
 
-_TRIES = 3
 _HIGH = 1 << 19
 """Bytes that may wait to be taken by one side before the other is read no more."""
 _EARLY = 1 << 16
@@ -47,8 +46,9 @@ class Session(asyncio.Protocol):
     """The client's side, and what joins both."""
 
     __slots__ = (
-        "_broker", "_connected", "_door", "_draining", "_early", "_from_broker", "_from_client", "_guest", "_later",
-        "_loop", "_questions", "_rim", "_tasks", "_timer", "_transport",
+        "_broker", "_connected", "_door", "_draining", "_early", "_from_broker", "_from_client", "_guest",
+        "_is_broker_full", "_is_full", "_is_unheard", "_later", "_loop", "_questions", "_rim", "_tasks", "_timer",
+        "_transport",
     )  # fmt: skip
 
     def __init__(self, rim: Rim, door: Door) -> None:
@@ -64,8 +64,12 @@ class Session(asyncio.Protocol):
         self._draining = False
         self._early: Pieces = []
         """What the client sent after its CONNECT, before a broker had answered that."""
-        self._later: list[bytes] = []
+        self._later = bytearray()
         """Frames of our own that wait for the end of one that the client has begun to get."""
+        self._is_full = self._is_broker_full = False
+        """Whether more waits to be taken by the client, or by the broker, than may."""
+        self._is_unheard = False
+        """Whether the client asks without taking the answers that we have ourselves: then it is read no more."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     # What the client's transport calls.
@@ -104,12 +108,26 @@ class Session(asyncio.Protocol):
             self._lied("client", fault)
 
     def pause_writing(self) -> None:
+        self._is_full = True
         if self._broker is not None and not self._broker.is_closing():
             self._broker.pause_reading()
 
     def resume_writing(self) -> None:
+        self._is_full = False
         if self._broker is not None and not self._broker.is_closing():
             self._broker.resume_reading()
+        self._listen()
+
+    def _listen(self) -> None:
+        """Read the client or do not, as there is room for what follows from it."""
+        client = self._transport
+        if client is None or client.is_closing():
+            return
+        self._is_unheard = self._is_unheard and (self._is_full or len(self._later) > _HIGH)
+        if self._is_broker_full or self._is_unheard:
+            client.pause_reading()
+        else:
+            client.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -139,25 +157,28 @@ class Session(asyncio.Protocol):
             snapshot = self._rim.snapshot
             where = onward(first.command().connect, self._guest.entrance, snapshot)
             trusts = snapshot.config.brokers.trust_original_principal
-            self._guest.introduction, frame = Introduction.of(first, trusts)
+            self._guest.introduction, frame = Introduction.of(first, trusts, where.keeps_name)
             if where.refusal is not None:
                 self._refuse(where.refusal, commands.NOT_ALLOWED)
             else:
                 self._start(self._join(where, frame, snapshot))
 
     async def _join(self, where: Onward, frame: bytes, snapshot: Snapshot) -> None:
-        """Ask brokers to let the client in, one after the other, until one answers."""
+        """Ask brokers to let the client in, one after the other, until one answers or the time for that is over."""
         timeouts = snapshot.config.timeouts
-        urls = list(self._rim.pool.in_turn(where.urls))[:_TRIES]
+        last_from = self._loop.time() + timeouts.lookup - timeouts.connect
+        urls = list(self._rim.pool.in_turn(where.urls))
         errors: list[UpstreamError] = []
-        for place, url in enumerate(urls):
-            is_last = place == len(urls) - 1
+        for url in urls:
+            is_last = url is urls[-1] or self._loop.time() >= last_from
             try:
                 talk = await self._greet(url, frame, timeouts.lookup if is_last else timeouts.connect, is_last)
             except UpstreamError as error:
                 self._rim.pool.failed(url)
                 errors.append(error)
                 log.warning("%s: %s", url, error if is_last else f"{error}; asking the next broker")
+                if is_last:
+                    break
             else:
                 if errors:
                     record = self._guest.other_record(snapshot, 200)
@@ -166,13 +187,12 @@ class Session(asyncio.Protocol):
                 self._rim.pool.succeeded(url)
                 self._take_over(talk)
                 return
-        refusal = Refusal(502, errors[-1].code, errors[-1].text)
-        self._refuse(refusal, commands.SERVICE_NOT_READY, [error.code for error in errors])
+        last = errors[-1] if errors else Unreachable("brokers.brokerServiceUrl has none")
+        self._refuse(Refusal(502, last.code, last.text), commands.SERVICE_NOT_READY, [error.code for error in errors])
 
     async def _greet(self, url: ServiceUrl, frame: bytes, within: float, is_last: bool) -> Talk:
         """A connection to that broker, which has answered the client's CONNECT; raises UpstreamError."""
-        most = self._rim.rules.config.limits.command_bytes
-        talk = await self._rim.pool.dial(url, lambda: Talk(most))
+        talk = await self._rim.pool.dial(url, Talk)
         try:
             talk.say(frame)
             answer = await talk.answer(within)
@@ -222,6 +242,7 @@ class Session(asyncio.Protocol):
                 if frame := self._questions.ask(piece):
                     broker.write(frame)
             elif piece.type == commands.PARTITION_METADATA:
+                self._from_client.counted += 1
                 broker.write(self._without_originals(piece))
             elif piece.type == commands.AUTH_RESPONSE:
                 if self._connected and self._guest.introduction is not None:
@@ -248,7 +269,7 @@ class Session(asyncio.Protocol):
             if made is not None:
                 client.write(made)
                 return
-        if self._later and splitter.left < len(data):
+        if self._later and splitter.left <= len(data):
             data = self._say_what_waits(data, splitter, client)
         try:
             pieces = splitter.feed(data)
@@ -258,14 +279,17 @@ class Session(asyncio.Protocol):
                 self._broker_says(pieces, client)
         except BadFrame as fault:
             self._lied("broker", fault)
+        if self._draining:
+            self._loop.call_soon(self._leave_if_idle)
 
     def _say_what_waits(self, data: bytes, splitter: Splitter, client: asyncio.Transport) -> bytes:
         """Put our own frames where the one that was begun ends."""
         left = splitter.left
         splitter.feed(data[:left])
         client.write(data[:left])
-        later, self._later = self._later, []
-        client.writelines(later)
+        later, self._later = self._later, bytearray()
+        client.write(later)
+        self._listen()
         return data[left:]
 
     def _say(self, frame: bytes) -> None:
@@ -273,9 +297,12 @@ class Session(asyncio.Protocol):
         if self._transport is None:
             return
         if self._from_broker is not None and self._from_broker.left:
-            self._later.append(frame)
+            self._later += frame
         else:
             self._transport.write(frame)
+        if self._is_full or len(self._later) > _HIGH:
+            self._is_unheard = True
+            self._listen()
         if self._draining:
             self._loop.call_soon(self._leave_if_idle)
 
@@ -287,11 +314,11 @@ class Session(asyncio.Protocol):
                 is_answer = piece.type == commands.LOOKUP_RESPONSE
                 if frame := self._questions.answer(piece) if is_answer else self._questions.tell(piece):
                     client.write(frame)
-                if is_answer and self._draining:
-                    self._loop.call_soon(self._leave_if_idle)
             else:
                 if piece.type == commands.CONNECTED:
                     self._is_connected(piece)
+                elif piece.type == commands.ERROR and self._from_broker is not None:
+                    self._from_broker.counted += 1
                 elif piece.type == commands.AUTH_CHALLENGE and not self._connected and self._guest.introduction:
                     self._guest.introduction.can_repeat = False  # what it is answered with is for this broker alone
                 client.write(piece.raw)
@@ -310,13 +337,8 @@ class Session(asyncio.Protocol):
             self._transport.close()
 
     def broker_pauses(self, is_full: bool) -> None:
-        client = self._transport
-        if client is None or client.is_closing():
-            return
-        if is_full:
-            client.pause_reading()
-        else:
-            client.resume_reading()
+        self._is_broker_full = is_full
+        self._listen()
 
     # Ends.
 
@@ -347,9 +369,14 @@ class Session(asyncio.Protocol):
         self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
-        """A client that has neither producers nor consumers here loses nothing: it asks again, and elsewhere."""
-        if not self._questions.are_open and not self._from_client.noted:
+        """A client that has neither producers nor consumers here loses nothing, once it has what it asked for."""
+        if not (self._questions.are_open or self._from_client.noted or self._is_waited_for()):
             self.leave(commands.SERVICE_NOT_READY, "shutting-down: this sidecar is shutting down")
+
+    def _is_waited_for(self) -> bool:
+        """Whether the broker has something to say yet, or is in the midst of it."""
+        broker = self._from_broker
+        return broker is not None and (self._from_client.counted > broker.counted or not broker.is_between)
 
     def leave(self, code: int, text: str) -> None:
         """End both connections; the client is told why, unless that would be in the midst of a frame."""

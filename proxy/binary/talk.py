@@ -16,8 +16,8 @@ from proxy.web.upstream import BadAnswer, ClosedEarly, TimedOut, UpstreamError
 class Talk(asyncio.Protocol):
     """Say something, then wait for what the broker says to it."""
 
-    def __init__(self, most_command: int) -> None:
-        self.splitter = Splitter(FROM_BROKER, most_command, is_strict=False)
+    def __init__(self) -> None:
+        self.splitter = Splitter(FROM_BROKER, None, is_strict=False)
         self.heard: deque[bytes | memoryview | Frame] = deque()
         self.transport: asyncio.Transport | None = None
         self._error: UpstreamError | None = None

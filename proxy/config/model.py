@@ -351,7 +351,7 @@ class Limits(Section):
     in_flight: Count = Field(10000, description="requests of each protocol at a time; beyond: 503")
     replay_total_bytes: Count = Field(67108864, description="bytes kept for replays, of all requests together")
     command_bytes: Count = Field(
-        65536, description="bytes of a binary command that has to be read, as a lookup; beyond: the connection ends"
+        65536, description="bytes of a client's command that has to be read, as a lookup; beyond: the connection ends"
     )
 
 

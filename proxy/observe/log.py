@@ -8,6 +8,23 @@ from typing import Literal
 
 from proxy.config.model import Log
 
+_MOST = 4096
+"""Characters of a message: some of it may be what a client said."""
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
+}
+
+
+def _message(record: logging.LogRecord) -> str:
+    said = record.getMessage()
+    return said if len(said) <= _MOST else f"{said[:_MOST]}…"
+
+
+class _TextLines(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        record.message = _message(record).translate(_CONTROLS)  # one line, whoever chose its words
+        return super().formatMessage(record)
+
 
 class _JsonLines(logging.Formatter):
     converter = staticmethod(time.gmtime)
@@ -17,7 +34,7 @@ class _JsonLines(logging.Formatter):
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -30,7 +47,7 @@ def set_up(settings: Log) -> None:
     if _form(settings.format) == "json":
         handler.setFormatter(_JsonLines())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+        handler.setFormatter(_TextLines("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())

@@ -31,6 +31,7 @@ class Doorway(Generic[Someone]):
         self.bind = bind
         self._rim = rim
         self._server: asyncio.Server | None = None
+        self._tls: ssl.SSLContext | None = None
         self._is_closed = False
         self._inside: set[Someone] = set()
         self._deserted = asyncio.Event()
@@ -49,6 +50,7 @@ class Doorway(Generic[Someone]):
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
         """Bind; raises OSError where that cannot be."""
+        self._tls = tls
         self._server = await asyncio.get_running_loop().create_server(
             self,
             self.bind.host.strip("[]"),
@@ -59,6 +61,15 @@ class Doorway(Generic[Someone]):
             backlog=1024,
         )
         self.adopt(self.bind)
+
+    def stop_listening(self) -> None:
+        """Let the address be bound by another; who is inside stays."""
+        if self._server is not None:
+            self._server.close()
+
+    async def listen_again(self) -> None:
+        """Raises OSError where the address is gone."""
+        await self.open(self._tls)
 
     def adopt(self, bind: BindAddress) -> None:
         """Go by this line of the config from now on, and by the timeouts in force; also on connections that there are.
@@ -82,8 +93,7 @@ class Doorway(Generic[Someone]):
     async def close(self, grace: float) -> None:
         """Stop accepting, let clients finish within so many seconds, then end those that stay."""
         self._is_closed = True
-        if self._server is not None:
-            self._server.close()
+        self.stop_listening()
         for client in list(self._inside):
             self._let_finish(client)
         if await self._is_deserted(grace):

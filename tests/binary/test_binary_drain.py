@@ -5,7 +5,19 @@ from pathlib import Path
 
 import pytest
 from playbooks import BROKER, CLIENT, HELLO, ScriptedBroker, Start
-from words import SERVICE_NOT_READY, connect, error, found, lookup, ping, producer, send
+from words import (
+    PARTITIONS,
+    SERVICE_NOT_READY,
+    command,
+    connect,
+    error,
+    found,
+    lookup,
+    message,
+    ping,
+    producer,
+    send,
+)
 
 GOODBYE = error(SERVICE_NOT_READY, "shutting-down: this sidecar is shutting down")
 LONG = 60
@@ -94,3 +106,25 @@ async def test_a_socket_that_is_named_no_more_is_drained(start: Start, tmp_path:
     await stage.play(*HELLO)
     await reloaded(stage, bindAddresses=["external:pulsar://127.0.0.1:0"])
     await stage.play(CLIENT.hears(GOODBYE), CLIENT.is_left)
+
+
+ASKED = {
+    "partitions": (command(PARTITIONS, message(f1="t", f2=9)), command(22, message(f1=3, f2=9))),
+    "topics": (command(32, message(f1=9, f2="public/default")), command(33, message(f1=9, f2=["t"] * 1000))),
+    "a schema": (command(34, message(f1=9, f2="t")), command(35, message(f1=9))),
+    "a new schema": (command(39, message(f1=9, f2="t")), command(40, message(f1=9))),
+    "what fails": (command(32, message(f1=9, f2="public/default")), error(1, "no", request=9)),
+}
+
+
+@pytest.mark.parametrize(("question", "answer"), ASKED.values(), ids=ASKED)
+async def test_or_when_what_else_it_asked_for_is_there(start: Start, question: bytes, answer: bytes) -> None:
+    stage = await start(drainSeconds=LONG)
+    await stage.play(*HELLO, CLIENT.says(question), BROKER.hears(question))
+    stopping = asyncio.create_task(stage.sidecar.stop())
+    half = len(answer) // 2
+    await stage.play(CLIENT.says(ping()), BROKER.hears(ping()), BROKER.says(answer[:half]))
+    stage.broker.say(answer[half:])
+    await stage.play(CLIENT.hears(answer), CLIENT.hears(GOODBYE), CLIENT.is_left)
+    async with asyncio.timeout(5):
+        await stopping

@@ -1,21 +1,31 @@
 """What one client can cost, and what becomes of those who lie."""
 
+import asyncio
+import logging
+
 import pytest
 from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Start
 from words import (
     METADATA_ERROR,
     NOT_ALLOWED,
+    SCALABLE_TOPIC_UPDATE,
     TOO_MANY_REQUESTS,
+    body,
+    command,
     connect,
     connected,
     error,
     failed,
     found,
     lookup,
+    message,
     ping,
     redirect,
     send,
 )
+
+from proxy.config.model import Log
+from proxy.observe import log
 
 
 async def test_connections(start: Start) -> None:
@@ -181,3 +191,54 @@ async def test_one_request_id_twice(start: Start) -> None:
         CLIENT.hears(found(1)),
     )
     assert stage.number("in_flight_requests", protocol="binary") == 0
+
+
+@pytest.mark.parametrize("begun", [b"", send(b"x" * 1000)[:500]], ids=["between frames", "in the midst of one"])
+async def test_questions_of_a_client_that_takes_no_answers(start: Start, begun: bytes) -> None:
+    """It is read no more once half a megabyte waits for it, and is served again when it takes that."""
+    stage = await start(clientListenerName="reject")
+    await stage.play(*HELLO)
+    stage.broker.say(begun)
+    await stage.client.take(len(begun))
+    stage.client.transport.pause_reading()
+    questions = b"".join(lookup(number, "partner") for number in range(1000))
+    said = 0
+    while stage.client.transport.get_write_buffer_size() < len(questions):
+        stage.client.say(questions)
+        said += 1
+        await asyncio.sleep(0)
+        assert said < 2000, "all of it is read"
+    assert stage.number("in_flight_requests", protocol="binary") == 0
+    stage.client.transport.resume_reading()
+    if begun:
+        stage.broker.say(send(b"x" * 1000)[500:])
+        assert await stage.client.take(len(send(b"x" * 1000)) - 500) == send(b"x" * 1000)[500:]
+    async with asyncio.timeout(30):
+        for number in range(said * 1000):
+            answer = body(await stage.client.hear())
+            assert answer[4] == [number % 1000]
+
+
+async def test_a_broker_may_say_more_at_once_than_a_client(start: Start, other: ScriptedBroker) -> None:
+    """As one that tells of the many segments of a topic."""
+    stage = await start(limits={"commandBytes": 1000})
+    segments = [message(f1=number, f2=other.outer(), f3=other.outer("pulsar+ssl")) for number in range(100)]
+    update = command(SCALABLE_TOPIC_UPDATE, message(f1=7, f2=message(f3=segments)))
+    assert len(update) > 1000
+    await stage.play(*HELLO, BROKER.says(update), CLIENT.hears(update))
+
+
+async def test_what_a_client_says_of_itself_stays_in_its_line(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+    stage = await start()
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+    try:
+        log.set_up(Log(format="text", level="warning"))
+        await stage.connect()
+        await stage.play(CLIENT.says(connect(f1="a\nWARNING forged \x1b[31m", to="nobody:1\n" + "x" * 60_000)))
+        await stage.client.end()
+    finally:
+        root.handlers[:] = handlers
+    (line,) = capsys.readouterr().err.splitlines()
+    assert r"(a\x0aWARNING forged \x1b[31m)" in line
+    assert len(line) < 5000

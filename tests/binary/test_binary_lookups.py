@@ -274,3 +274,16 @@ async def test_partitions_are_asked_for_in_the_clients_own_name(start: Start) ->
         CLIENT.says(command(PARTITIONS, message(f1=TOPIC, f2=3, f3="admin", f4="secret", f5="token", f6=True))),
         BROKER.hears(asked),
     )
+
+
+async def test_properties_of_tomorrow_survive(start: Start) -> None:
+    """Ours beside one that has a field more, and one that has no value."""
+    door = {"name": "public", "listener": "external", "lookupProperties": {"rack": "a"}}
+    stage = await start(ingresses=[door])
+    theirs = [message(f1="zone", f2="z", f3="more"), message(f1="row")]
+
+    def asked(listener: str | None, properties: list[bytes]) -> bytes:
+        return command(LOOKUP, message(f1=TOPIC, f2=1, f3=False, f7=listener, f8=properties))
+
+    ours = message(f1="rack", f2="a")
+    await stage.play(*HELLO, CLIENT.says(asked(None, theirs)), BROKER.hears(asked("external", [ours, *theirs])))

@@ -1,5 +1,7 @@
 """Answers that name the broker to ask next: rewritten, or followed by the sidecar in the client's own name."""
 
+from typing import Any
+
 import pytest
 from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Start
 from words import (
@@ -15,6 +17,8 @@ from words import (
     found,
     lookup,
     message,
+    ping,
+    pong,
     redirect,
 )
 
@@ -158,6 +162,9 @@ async def test_a_circle_ends(start: Start, broker: ScriptedBroker, other: Script
         OTHER.says(redirect(1, other.inner())),
         CLIENT.hears(failed(1, METADATA_ERROR, "redirect-loop: brokers redirect in a circle")),
     )
+    actions = [stage.number("redirects_total", action=action) for action in ("followed", "refused")]
+    event = stage.events[0]
+    assert (actions, event["redirectAction"], event["hops"], event["redirectTo"]) == ([1, 1], "refused", 1, other.url)
 
 
 async def test_a_chain_has_an_end(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
@@ -235,3 +242,33 @@ async def test_who_only_observes_changes_no_redirect(start: Start, other: Script
         *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")), BROKER.says(passed), CLIENT.hears(passed)
     )
     assert stage.number("leaks_total", where="binary", action="passed") == 1
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{"leaks": "observe"}, {"redirects": {"lookup": "pass"}}, {"redirects": {"unmapped": "pass"}}, {"shadow": True}],
+    ids=["observed", "passed", "unmapped passes", "shadow"],
+)
+async def test_what_is_no_url_passes_where_all_do(start: Start, keys: dict[str, Any]) -> None:
+    stage = await start(**keys)
+    odd = redirect(1, "pulsar://broker_7:6650")
+    sent = lookup(1) if "shadow" in keys else lookup(1, "external")
+    await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(sent), BROKER.says(odd), CLIENT.hears(odd))
+
+
+async def test_no_second_answer_where_a_broker_wanted_proof_too_late(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(redirects=FOLLOW, timeouts={"lookup": 0.1})
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        OTHER.hears(connect()),
+        CLIENT.hears(failed(1, METADATA_ERROR, "broker-timeout: the broker gave no answer in time")),
+        OTHER.says(command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="x", f2="prove it")))),
+        OTHER.is_left,
+        CLIENT.says(ping()),
+        BROKER.hears(ping()),
+        BROKER.says(pong()),
+        CLIENT.hears(pong()),
+    )

@@ -1,11 +1,17 @@
 """A new config on old connections: what is asked from then on is decided by it."""
 
+import socket
+import ssl
+from pathlib import Path
 from typing import Any
 
-from playbooks import BROKER, CLIENT, HELLO, ScriptedBroker, Stage, Start
-from words import CLOSE_PRODUCER, closed, found, lookup
+import pytest
+import trustme
+from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Stage, Start
+from words import CLOSE_PRODUCER, closed, connect, connected, found, lookup, producer, redirect, send
 
 from proxy.config import load_mapping
+from proxy.service import CannotStart
 
 
 async def reloaded(stage: Stage, **keys: Any) -> None:
@@ -67,3 +73,56 @@ async def test_limits_hold_from_the_next_connection_on(start: Start) -> None:
     await reloaded(stage, limits={"connections": 1})
     client = await stage.connect()
     assert b"too-many-connections" in await client.hear()
+
+
+async def test_who_stays_when_the_last_socket_goes(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+    """It may still ask, and be redirected, though the config names no broker for that any more."""
+    stage = await start()
+    await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
+    await reloaded(
+        stage,
+        bindAddresses=["http://127.0.0.1:0"],
+        brokers={"webServiceUrl": ["http://127.0.0.1:1"]},
+        redirects={"lookup": "follow"},
+        lookupListenerName="external",
+        drainSeconds=60,
+    )
+    await stage.play(
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        OTHER.hears(connect()),
+        OTHER.says(connected()),
+        OTHER.hears(lookup(1, "external", authoritative=True)),
+        OTHER.says(found(1, other.inner())),
+        CLIENT.hears(found(1, other.outer(), other.outer("pulsar+ssl"))),
+        CLIENT.leaves,
+    )
+
+
+async def test_an_address_may_get_another_scheme(start: Start, tmp_path: Path) -> None:
+    """Who is inside stays; who comes from then on speaks TLS. Where that cannot be, all is as it was."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    stage = await start(bindAddresses=[f"external:pulsar://127.0.0.1:{port}"])
+    await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
+    first = dict(stage.wires)
+    authority = trustme.CA()
+    issued = authority.issue_cert("pulsar.example.com")
+    issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "pair.pem")
+    pair = {"certificate": str(tmp_path / "pair.pem"), "key": str(tmp_path / "pair.pem")}
+    secure = f"external:pulsar+ssl://127.0.0.1:{port}"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        other = f"external:pulsar://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(CannotStart):
+            await reloaded(stage, bindAddresses=[secure, other], tls=pair, drainSeconds=60)
+    await stage.connect()
+    await stage.play(*HELLO)
+    await reloaded(stage, bindAddresses=[secure], tls=pair, drainSeconds=60)
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    await stage.connect(context, "pulsar.example.com")
+    await stage.play(*HELLO)
+    stage.wires = first
+    await stage.play(CLIENT.says(send()), BROKER.hears(send()), CLIENT.leaves)

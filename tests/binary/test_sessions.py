@@ -1,6 +1,7 @@
 """A client's connection gets one to a broker, and everything that is not a lookup passes, byte for byte."""
 
 import asyncio
+from typing import Any
 
 import pytest
 from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Start
@@ -9,10 +10,12 @@ from words import (
     AUTH_RESPONSE,
     NOT_ALLOWED,
     SERVICE_NOT_READY,
+    body,
     command,
     connect,
     connected,
     error,
+    lookup,
     message,
     ping,
     pong,
@@ -205,3 +208,28 @@ async def test_in_a_shadow_nothing_changes(start: Start, broker: ScriptedBroker)
     assert stage.number("listener_misses_total", reason="unknown-listener", protocol="binary") == 1
     assert stage.number("listener_hits_total", listener="external", protocol="binary") == 1
     assert stage.number("leaks_total", where="binary", action="observed") == 1
+
+
+async def test_an_answer_of_our_own_waits_for_the_end_of_a_frame_and_no_longer(start: Start) -> None:
+    stage = await start(clientListenerName="reject")
+    whole = send(b"x" * 1000)
+    await stage.play(*HELLO, BROKER.says(whole[:500]))
+    assert await stage.client.take(500) == whole[:500]
+    await stage.play(CLIENT.says(lookup(1, "partner") + ping()), BROKER.hears(ping()), BROKER.says(whole[500:]))
+    assert await stage.client.take(len(whole) - 500) == whole[500:]
+    assert body(await stage.client.hear())[4] == [1]
+
+
+async def test_all_brokers_are_asked_until_one_answers(start: Start, broker: ScriptedBroker) -> None:
+    nobody = [f"pulsar://127.0.0.1:{port}" for port in (1, 2, 3, 4, 5)]
+    for _ in range(3):  # in whichever order
+        stage = await start(brokers={"brokerServiceUrl": [*nobody, broker.url]})
+        await stage.play(*HELLO)
+
+
+@pytest.mark.parametrize("keys", [{"shadow": True}, {"leaks": "observe"}], ids=["shadow", "observe"])
+async def test_who_leaves_answers_alone_leaves_what_follows_from_them_alone(start: Start, keys: dict[str, Any]) -> None:
+    """A proxy behind us has told the client whom to name to it."""
+    stage = await start(**keys)
+    named = connect(to="broker-9.pulsar.svc.cluster.local:6650")
+    await stage.play(CLIENT.says(named), BROKER.hears(named), BROKER.says(connected()), CLIENT.hears(connected()))

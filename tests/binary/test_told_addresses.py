@@ -200,3 +200,11 @@ async def test_an_answer_that_nobody_waits_for(start: Start, other: ScriptedBrok
         BROKER.says(found(5, kind=FAILED)),
         CLIENT.hears(found(5, kind=FAILED)),
     )
+
+
+@pytest.mark.parametrize("leaks", ["rewrite", "block"])
+async def test_a_cluster_that_clients_may_move_to(start: Start, leaks: str) -> None:
+    stage = await start(leaks=leaks, redirects={"peers": ["*.pulsar.svc.cluster.local"]})
+    said = migrated(STRANGER, None)
+    await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
+    assert stage.number("leaks_total") == 0

@@ -165,6 +165,19 @@ def test_the_form_of_the_log(
         assert line.endswith("WARNING a word\n")
 
 
+@pytest.mark.parametrize("message", ["two\nlines", "a\u2028line\x85end\r", "\x00\x1b[31m"])
+def test_so_does_one_of_text(root: logging.Logger, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    (line,) = written(monkeypatch, "text", False, message).splitlines()
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_line_has_an_end(
+    root: logging.Logger, monkeypatch: pytest.MonkeyPatch, form: Literal["text", "json"]
+) -> None:
+    assert len(written(monkeypatch, form, False, "x" * 100_000)) < 5000
+
+
 @pytest.mark.parametrize(
     "message", ["two\nlines", 'a "quote"', "a\u2028line\x85end", "\udcff", "\x00\x1b[31m", "größer"]
 )
