@@ -29,6 +29,8 @@ SMALL = 32
 """So many small files may the index have, and `quarantine` any files: a commit that finds more makes one of them."""
 SMALL_BYTES = 16 << 20
 """What is larger is not written again to save a reader a file."""
+INDEX_BYTES = 64 << 20
+"""Of new ids that one task sorts."""
 BATCH_BYTES = 2 << 30
 BATCH_FILES = 10_000
 """A commit takes no more than that, so that what a crash costs has an end."""
@@ -129,7 +131,8 @@ class Absorbing:
         index, known = batch.others(reading.INDEX_TABLE), self._tables.files("_index")
         with sinking.settings_for(self._spark, sinking.size_of([*index, *known])) as sized:
             indexed = sized(identity.read_index(self._spark, known, self._oldest(new))) if known else None
-            hashes = identity.suspects(sized(identity.read_index(self._spark, index)), indexed)
+            tasks = sinking.size_of(index) // INDEX_BYTES + 1
+            hashes = identity.suspects(sized(identity.read_index(self._spark, index)), indexed, tasks)
             hours = [hour for (hour,) in hashes.select("hour").distinct().collect()]
         if not hours:
             self._move_all(draft, index, "_index")
@@ -152,7 +155,10 @@ class Absorbing:
     def _oldest(self, new: Hours) -> str | None:
         if self._horizon is None:
             return None
-        return (datetime.fromisoformat(f"{min(new)}:00") - self._horizon).strftime("%Y-%m-%dT%H")
+        try:
+            return (datetime.fromisoformat(f"{min(new)}:00") - self._horizon).isoformat()[: len("2026-11-16T09")]
+        except OverflowError:  # before all time
+            return None
 
     def _rewrite(
         self, draft: Draft, contest: identity.Contest, files: Hours, lost: frozenset[str], is_new: bool

@@ -19,6 +19,9 @@ _P1, _P2, _P3, _P4, _P5 = (
     )
 )
 
+_ROWS = 1 << 13
+"""Texts that are hashed at once: what a processor's cache holds takes a third of the time."""
+
 Words = npt.NDArray[np.uint64]
 
 
@@ -31,7 +34,12 @@ def xxhash64(texts: pa.StringArray) -> npt.NDArray[np.int64]:
     hashes = np.empty(len(texts), np.uint64)
     for length in np.unique(lengths):
         rows = np.flatnonzero(lengths == length)
-        hashes[rows] = _hashes(data[starts[rows][:, None] + np.arange(length)])
+        if len(rows) == len(texts):  # all are, and follow each other
+            matrix = data[offsets[0] : offsets[-1]].reshape(len(texts), length)
+            for start in range(0, len(texts), _ROWS):
+                hashes[start : start + _ROWS] = _hashes(matrix[start : start + _ROWS])
+        else:
+            hashes[rows] = _hashes(data[starts[rows][:, None] + np.arange(length)])
     return hashes.view(np.int64)
 
 

@@ -4,14 +4,15 @@ of Spark.
 To let Java unpack files, find their lines and hand them over one by one costs a third more than all that is done here.
 """
 
+import codecs
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
@@ -55,11 +56,16 @@ class Lines:
         return cls(pc.binary_join(whole, b"\n")[0].as_py() + b"\n")
 
     @cached_property
-    def _count(self) -> int:
-        return self.data.count(b"\n")
+    def ends(self) -> npt.NDArray[np.intp]:
+        """The places of all newlines."""
+        return np.flatnonzero(self._bytes == ord("\n"))
+
+    @property
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        return np.frombuffer(self.data, np.uint8)
 
     def __len__(self) -> int:
-        return self._count
+        return len(self.ends)
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.data[:-1].split(b"\n") if self.data else ())
@@ -67,11 +73,13 @@ class Lines:
     @cached_property
     def are_braced(self) -> bool:
         """Whether each begins with a brace and ends with one: then no object of several lines can be read as one."""
-        return self.data.startswith(b"{") and self.data.endswith(b"}\n") and self.data.count(b"}\n{") == len(self) - 1
+        if not (self.data.startswith(b"{") and self.data.endswith(b"}\n")):
+            return False
+        between = self.ends[:-1]
+        return bool((self._bytes[between - 1] == ord("}")).all() and (self._bytes[between + 1] == ord("{")).all())
 
     def halves(self) -> tuple["Lines", "Lines"]:
-        ends = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))
-        middle = int(ends[len(ends) // 2 - 1]) + 1
+        middle = int(self.ends[len(self) // 2 - 1]) + 1
         return Lines(self.data[:middle]), Lines(self.data[middle:])
 
 
@@ -95,22 +103,22 @@ def blocks(files: Iterable[tuple[str, bytes]]) -> Iterator[Block]:
     waiting = _Waiting()
     for name, data in files:
         waiting.begin(name)
-        rest = b""
+        rest, mark = b"", codecs.BOM_UTF8  # which Spark takes off, too, where it reads large files
         try:
             for piece in unpacked(data) if name.endswith(".gz") else (data,):
                 whole, newline, end = piece.rpartition(b"\n")
                 if not newline:
                     rest += piece
                     continue
-                waiting.add(rest + whole + newline)
-                rest = end
+                waiting.add((rest + whole + newline).removeprefix(mark))
+                rest, mark = end, b""
                 if waiting.size >= BLOCK:
                     yield waiting.block()
                     waiting.begin(name)
         except Broken as fault:
             rest = b""  # a line of which the end is lost
             waiting.broken.append((name, str(fault)))
-        if rest:
+        if rest := rest.removeprefix(mark):
             waiting.add(rest + b"\n")
     yield waiting.block()
 
@@ -125,22 +133,19 @@ class _Waiting:
         self.size = 0
         self._pieces: list[bytes] = []
         self._files: list[tuple[str, int]] = []
-        """Each with the pieces that were there before its own."""
+        """Each with the bytes that were there before its own."""
         self.broken: list[tuple[str, str]] = []
 
     def begin(self, name: str) -> None:
-        self._files.append((name, len(self._pieces)))
+        self._files.append((name, self.size))
 
     def add(self, piece: bytes) -> None:
         self._pieces.append(piece)
         self.size += len(piece)
 
     def block(self) -> Block:
-        files = [name for name, _ in self._files]
-        starts, lines = [], 0
-        for (_, place), (_, following) in pairwise([*self._files, ("", len(self._pieces))]):
-            starts.append(lines)
-            lines += sum(piece.count(b"\n") for piece in self._pieces[place:following])
-        made = Block(Lines(b"".join(self._pieces)), files, starts, self.broken)
+        lines = Lines(b"".join(self._pieces))
+        starts = np.searchsorted(lines.ends, [place for _, place in self._files]).tolist()
+        made = Block(lines, [name for name, _ in self._files], starts, self.broken)
         self._clear()
         return made

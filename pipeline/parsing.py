@@ -7,6 +7,7 @@ read line by line.
 """
 
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -231,7 +232,7 @@ def _typed(found: Row) -> Row | str:
                 row[field_.name] = value
             case "integer" if isinstance(value, int) and not isinstance(value, bool) and value in _INTEGERS:
                 row[field_.name] = value
-            case "number" if isinstance(value, int | float) and not isinstance(value, bool):
+            case "number" if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
                 row[field_.name] = float(value)
             case _:
                 return OTHER_TYPE
@@ -247,7 +248,8 @@ def _moment(text: str) -> int | None:
     if not _TIME.fullmatch(text):
         return None
     try:
-        return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
+        # In UTC it may be of a year that there is not.
+        return (datetime.fromisoformat(text).astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
     except (ValueError, OverflowError):
         return None
 

@@ -29,7 +29,15 @@ PARTITION = 8 << 20
 PARTITIONS = 1000
 _RULES = "org.apache.spark.sql.catalyst.optimizer."
 # Spark would plan all of a query anew whenever a part of it is done, and ours are large.
-_ALWAYS = {"spark.sql.adaptive.enabled": "false"}
+_ALWAYS = {
+    "spark.sql.adaptive.enabled": "false",
+    # It would sort files by their folders, and hold all that a task makes for that.
+    "spark.sql.maxConcurrentOutputFileWriters": "1000",
+    # Inputs of one partition each, put together, would be one task's.
+    "spark.sql.unionOutputPartitioning": "false",
+}
+# Files may be large, and Java holds what it hands over twice.
+_BOUNDED = {"spark.sql.execution.arrow.maxBytesPerBatch": str(8 << 20)}
 # It would ask after each row how large all columns are by now: half of what all tables cost.
 _UNBOUNDED = {"spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1)}
 _FOR_SMALL = {
@@ -190,7 +198,7 @@ def settings_for(
     """
     is_small = size < small
     partitions = {"spark.sql.shuffle.partitions": str(min(max(size // PARTITION, 1), PARTITIONS))}
-    settings = partitions | _ALWAYS | ({} if are_lines else _UNBOUNDED) | (_FOR_SMALL if is_small else {})
+    settings = partitions | _ALWAYS | (_BOUNDED if are_lines else _UNBOUNDED) | (_FOR_SMALL if is_small else {})
     before = {key: spark.conf.get(key, None) for key in settings}
     for key, value in settings.items():
         spark.conf.set(key, value)

@@ -70,3 +70,11 @@ def test_halves_are_all_of_it(count: int) -> None:
 )
 def test_lines_that_are_objects_are_known_by_their_braces(data: bytes, are_braced: bool) -> None:
     assert Lines(data).are_braced is are_braced
+
+
+@pytest.mark.parametrize("text", [b"a\nb\n", b"a", b""])
+def test_the_mark_of_utf_8_is_no_text(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "_PIECE", 1)
+    marked = b"\xef\xbb\xbf" + text
+    made = list(blocks([("plain", marked), ("packed.gz", gzip.compress(marked))]))
+    assert [found for _, found in told(made)] == text.splitlines() * 2

@@ -133,6 +133,13 @@ def test_hashes_are_sparks(spark: SparkSession, texts: list[str]) -> None:
     assert xxhash64(padded).tolist() == [found for (found,) in theirs.collect()]
 
 
+def test_hashes_of_many_texts_of_one_length() -> None:
+    alike = [f"{number:032x}" for number in range(20_000)]
+    mixed = xxhash64(pa.array([*alike, "shorter"]))
+    assert xxhash64(pa.array(["y" * 32, *alike])[1:]).tolist() == mixed[:-1].tolist()
+    assert len(set(xxhash64(pa.array(["", ""])).tolist())) == 1
+
+
 def test_rows_are_packed_by_hour_and_sorted() -> None:
     made = [
         event(number, seconds, kind=kind, ingress=ingress)
@@ -152,3 +159,16 @@ def test_rows_are_packed_by_hour_and_sorted() -> None:
     assert list(hours.packed()) == []
     plain = pa.schema([(field.name, pa.string() if field.type == CODED else field.type) for field in EVENTS])
     assert all(rows.schema.equals(plain) for rows in files.values())
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (GOOD.replace(b"1.5", b"1e999"), parsing.OTHER_TYPE),
+        (GOOD.replace(b"1.25", b"-1" + b"0" * 400), parsing.OTHER_TYPE),
+        (line(event(time="9999-12-31T23:59:59-05:00")), parsing.NO_MOMENT),
+        (line(event(time="0001-01-01T00:00:00+05:00")), parsing.NO_MOMENT),
+    ],
+)
+def test_what_no_table_could_hold_is_no_event(line: bytes, why: str) -> None:
+    assert read_line(line) == why
