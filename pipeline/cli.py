@@ -24,7 +24,8 @@ _LOST, _FAULT, _BUSY = 1, 2, 3
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # what they say is in the fault
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     command: Callable[[argparse.Namespace], int] = options.command
     try:
         return command(options)
@@ -70,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--events", required=True, metavar="PATH", help="folder of the event files")
         command.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
         command.add_argument(
-            "--id-horizon-days", type=int, metavar="DAYS",
+            "--id-horizon-days", type=_positive, metavar="DAYS",
             help="how far back an id is looked for, before the oldest event that is new; all the way if not given",
         )  # fmt: skip
         return command
@@ -89,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     streaming.add_argument("--once", action="store_true", help="take what is there and exit")
     streaming.add_argument(
-        "--pause", type=float, default=10.0, metavar="SECONDS", help="between two looks; 10 if not given"
+        "--pause", type=_seconds, default=10.0, metavar="SECONDS", help="between two looks; 10 if not given"
     )
     streaming.add_argument("--metrics-address", metavar="HOST:PORT", help="serve /metrics there")
     for command, when in ((batch, ""), (streaming, ", with --once")):
@@ -102,13 +103,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="an earlier report, to say what has changed; the one that is replaced if not given",
     )
-    reporting.add_argument("--days", type=int, metavar="DAYS", help="the newest days only; all if not given")
+    reporting.add_argument("--days", type=_positive, metavar="DAYS", help="the newest days only; all if not given")
     reporting.add_argument("--config", metavar="FILE", help="a config, to say which of its hosts nobody asks for")
     suggestion = add("suggest", _suggest, "print config to paste: what misses and unmapped redirects ask for")
     suggestion.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
     suggestion.add_argument("--config", metavar="FILE", help="the config that it is for; what it has is not suggested")
     suggestion.add_argument(
-        "--support", type=int, default=10, metavar="COUNT", help="what was seen less often is left out; 10 if not given"
+        "--support",
+        type=_positive,
+        default=10,
+        metavar="COUNT",
+        help="what was seen less often is left out; 10 if not given",
     )
     again = add(
         "replay", _replay, "say which recorded requests another config would decide differently",
@@ -117,6 +122,18 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("--events", required=True, metavar="PATH", help="folder of the event files")
     again.add_argument("--config", required=True, metavar="NEW.yaml", help="the other config")
     return parser
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def _seconds(text: str) -> float:
+    if not 0 <= (number := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a time to wait")
+    return number
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -35,10 +35,10 @@ def read_time(text: str, name: str) -> datetime:
     """An hour as it is given on the command line: the hour is whole, whatever its minutes."""
     try:
         given = datetime.fromisoformat(text)
-    except ValueError:
+        given = given.replace(tzinfo=UTC) if given.tzinfo is None else given.astimezone(UTC)
+        return given.replace(minute=0, second=0, microsecond=0) if name == "--from" else _up(given)
+    except (ValueError, OverflowError):
         raise PipelineFault(f"{name} {text}: is not a time: write 2026-11-16 or 2026-11-16T09:00Z") from None
-    given = given.replace(tzinfo=UTC) if given.tzinfo is None else given.astimezone(UTC)
-    return given.replace(minute=0, second=0, microsecond=0) if name == "--from" else _up(given)
 
 
 def _up(time: datetime) -> datetime:

@@ -49,7 +49,9 @@ def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
     example = F.concat_ws(
         " ", F.concat(F.lit("host="), _host()), F.concat(F.lit("topic="), "topic"), F.concat(F.lit("id="), "id")
     )
-    asked = events.dropDuplicates(["id"]).where(F.col("kind").isin(list(_TARGETS)) & F.col("scheme").isNotNull())
+    # Without a scheme nothing was decided: the head was refused. A hit was decided, whoever wrote the event.
+    is_decided = F.col("scheme").isNotNull() | F.coalesce(F.col("hit"), F.lit(False))
+    asked = events.dropDuplicates(["id"]).where(F.col("kind").isin(list(_TARGETS)) & is_decided)
     groups = asked.groupBy(*question).agg(F.count(F.lit(1)).alias("requests"), F.min(example).alias("example"))
     deciding = F.udf(_Deciding(config), _DECIDED, useArrow=False)
     decided = groups.select("requests", "example", deciding(F.struct(*groups.columns)).alias("change")).collect()
@@ -128,7 +130,7 @@ def _request(row: Row, binds: Mapping[str, str | None]) -> Request:
         _TARGETS[row.kind],
         parse_authority(row.host) if row.host is not None else None,
         parse_authority(row.forwarded_host) if row.forwarded_host is not None else None,
-        row.scheme,
+        row.scheme or "http",
         binds.get(row.bind),
         named if row.client_named_by == "query" else (),
         named if row.client_named_by != "query" else (),

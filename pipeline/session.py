@@ -1,6 +1,7 @@
 """The Spark session: which master, which settings, and a Java that can run it."""
 
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from pipeline import java
 from pipeline.connecting import connected
 from pipeline.faults import PipelineFault
+from pipeline.storage import cause
 
 SETTINGS = {
     # Times are UTC in events, in folders' names and in windows.
@@ -35,6 +37,9 @@ _JAVA = (
     "-XX:-DontCompileHugeMethods -XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000"
     " -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
+
+_NOISE = re.compile(r"\s*$|WARNING: |Picked up |\s+at |:: ")
+"""What Java says at every start, and where in its code something happened."""
 
 _LOG = Path(__file__).parent / "log4j2.properties"
 
@@ -80,8 +85,8 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
             return builder.getOrCreate()
         except Exception as error:
             said.seek(0)
-            words = said.read().decode(errors="replace").strip() or str(error)
-            raise PipelineFault(f"Spark does not start: {words}") from None
+            words = [line for line in said.read().decode(errors="replace").splitlines() if not _NOISE.match(line)]
+            raise PipelineFault(f"Spark does not start: {cause(chr(10).join(words)) or cause(error)}") from None
         finally:
             os.dup2(ours, 2)
             os.close(ours)

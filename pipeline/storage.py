@@ -198,10 +198,18 @@ class _told:  # noqa: N801
             raise PipelineFault(f"{shown(self._url)}: {_words(error)}") from None
 
 
-def cause(error: Exception) -> str:
+_WHERE = re.compile(r"^(== (SQL|DataFrame)|JVM stacktrace|Driver stacktrace)", re.MULTILINE)
+_EXCEPTION = re.compile(r"^(?:: |Caused by: |Exception in thread \S+ )?([\w.$]+(?:Exception|Error): \S.*)")
+
+
+def cause(error: Exception | str) -> str:
     """The last of the causes that Java or Python gives: what went wrong, not where."""
-    lines = [line.removeprefix("Caused by: ") for line in str(error).splitlines() if not line.startswith(("\t", " "))]
-    return next((line for line in reversed(lines) if line.strip()), str(error))
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
+    if named := [found[1] for line in lines if (found := _EXCEPTION.match(line))]:
+        return named[-1]
+    before = [line for line in _WHERE.split(text)[0].splitlines() if line.strip()]
+    return next(iter(before if before and before[0].startswith("[") else lines[-1:]), text)
 
 
 def _words(error: Py4JJavaError | OSError) -> str:

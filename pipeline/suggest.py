@@ -18,7 +18,8 @@ from pipeline.storage import Storage, literal
 from pipeline.unseen import Unseen
 from proxy.authorities import parse_authority
 from proxy.config import Config, ConfigFaults, load_mapping
-from proxy.redirects import decide
+from proxy.listeners import BINARY_SCHEMES
+from proxy.redirects import decide, way_to
 from proxy.requests import Request, Target
 from proxy.selection import select
 from proxy.snapshot import Snapshot, build
@@ -71,6 +72,10 @@ def read(spark: SparkSession, tables: Storage) -> Evidence:
         return spark.read.parquet(literal(tables.path(name)))
 
     missed = rows("misses").where((F.col("reason") == "no-rule") & F.col("host").isNotNull())
+    if tables.exists("hosts"):  # over the binary protocol the server name is to a door what the host is
+        named = (F.col("protocol") == "binary") & F.col("ingress").isNull() & (F.col("misses") > 0)
+        columns = ("host", "misses", "first_seen", "last_seen")
+        missed = missed.select(*columns).union(rows("hosts").where(named & F.col("host").isNotNull()).select(*columns))
     hosts = missed.groupBy("host").agg(F.sum("misses").alias("n"), F.min("first_seen"), F.max("last_seen"))
     unmapped = rows("unmapped_addresses").where(F.col("address").isNotNull() & F.col("listener").isNotNull())
     used = (
@@ -174,10 +179,20 @@ def _is_mapped(seen: Seen, snapshot: Snapshot) -> bool:
             return False
         request = Request(_LOOKUP, parse_authority(door.hosts[0].replace("*.", "any.")))
         selection = select(request, snapshot)
-    return (
-        selection.listener == seen.listener
-        and not decide(f"http://{seen.what}/", request, selection, snapshot).unmapped
-    )
+    authority = parse_authority(seen.what)
+    if selection.listener != seen.listener or authority is None or authority.port is None:
+        return False
+    if _is_binary(authority.port, snapshot):
+        way = way_to(authority, authority.port, selection.listener or "", "pulsar", "rewrite", True, snapshot)
+        return not way.unmapped
+    return not decide(f"http://{seen.what}/", request, selection, snapshot).unmapped
+
+
+def _is_binary(port: int, snapshot: Snapshot) -> bool:
+    """Whether a port is one of the binary protocol: the tables do not say by which an address was told."""
+    urls = [url for entry in snapshot.book.entries for urls in entry.listeners.values() for url in urls.values()]
+    known = {url.port for url in (*urls, *snapshot.config.binary_pool) if url.scheme in BINARY_SCHEMES}
+    return str(port) in known | {"6650", "6651"}
 
 
 def _like_others(host: str, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -226,13 +241,18 @@ def as_yaml(suggestions: Sequence[Suggestion], support: int = SUPPORT, quiet: Se
     for key in ("ingresses", "advertisedListeners"):
         mine = [suggestion for suggestion in suggestions if suggestion.key == key]
         elements = [suggestion for suggestion in mine if suggestion.element is not None]
-        lines += [f"# {key}: {suggestion.comment}" for suggestion in mine if suggestion.element is None]
+        lines += [f"# {key}: {_in_a_line(suggestion.comment)}" for suggestion in mine if suggestion.element is None]
         if elements:
             lines.append(f"{key}:")
         for suggestion in elements:
-            lines.append(f"  # {suggestion.comment}")
+            lines.append(f"  # {_in_a_line(suggestion.comment)}")
             text = yaml.safe_dump([dict(suggestion.element or {})], sort_keys=False, width=1000)
             lines += [f"  {line}" for line in text.splitlines()]
     if not any(suggestion.element for suggestion in suggestions):
         lines.append("{}")
     return "\n".join(lines) + "\n"
+
+
+def _in_a_line(comment: str) -> str:
+    """Hosts and addresses are what clients and brokers say."""
+    return "".join(character if character.isprintable() else "?" for character in comment)

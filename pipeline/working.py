@@ -80,6 +80,8 @@ class Work:
         source, target = Storage(spark, events), Storage(spark, tables)
         if not source.exists():
             raise PipelineFault(f"--events {shown(source.url)}: there is no such folder")
+        if target.exists() and target.is_file():
+            raise PipelineFault(f"--tables {shown(target.url)}: is a file, and should be a folder")
         with Lock(target, command) as lock:
             work = cls(spark, source, target, lock, horizon_days, metrics or PipelineMetrics("run"))
             work.recover()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from pyspark.sql import DataFrame, GroupedData, Row, SparkSession
+from pyspark.sql import Column, DataFrame, GroupedData, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
@@ -53,7 +53,7 @@ def gather(
     made: datetime,
     unseen: tuple[tuple[str, str], ...] | None = None,
 ) -> Report:
-    """`days` are counted back from the newest window; None is all there is."""
+    """`days` are counted back from the newest window that can be; None is all there is."""
     absent = tuple(name for name in _USED if not tables.exists(name))
 
     def table(name: str) -> DataFrame:
@@ -64,6 +64,8 @@ def gather(
 
     windows = table("listener_windows").withColumn("lookups", F.col("hits") + F.col("misses"))
     first, last = _span(windows, table("latency_windows"))
+    if first is not None and last is not None and first < made < last:  # somebody's clock is ahead
+        last = made
     start = first if days is None or last is None or first is None else max(first, last + WINDOW - timedelta(days=days))
     columns = None if start is None or last is None else bins(start, last, _COLUMNS)
     ingresses = Names.most_used(windows, "ingress", "lookups", _INGRESSES)
@@ -121,13 +123,18 @@ def _span(*windows: DataFrame) -> tuple[datetime | None, datetime | None]:
     return time_of(first), time_of(last)
 
 
+def _is_in(columns: Bins) -> Column:
+    time = F.col("window_start")
+    return (time >= F.lit(columns.start)) & (time < F.lit(columns.time(columns.count)))
+
+
 def _sums(frame: DataFrame, *names: str) -> list[int]:
     return [int(value) for value in frame.agg(*(sum_of(name) for name in names)).collect()[0]]
 
 
 def _hits(windows: DataFrame, columns: Bins, ingresses: Names) -> tuple[Hits, ...]:
     rows = (
-        windows.where(F.col("window_start") >= F.lit(columns.start))
+        windows.where(_is_in(columns))
         .groupBy(place_in(columns, "window_start"), *ingresses.keys)
         .agg(sum_of("hits"), sum_of("misses"))
         .orderBy("place", "ingress")
@@ -145,7 +152,7 @@ def _latency(buckets: DataFrame, windows: DataFrame, columns: Bins, ingresses: N
 
     def lookups(frame: DataFrame, known: str) -> GroupedData:
         is_counted = (F.col("kind") == "lookup") & F.col(known).isNotNull()
-        return frame.where(is_counted & (F.col("window_start") >= F.lit(columns.start))).groupBy(*keys)
+        return frame.where(is_counted & _is_in(columns)).groupBy(*keys)
 
     worst = {
         (row["place"], name_of(row)): row["worst"]

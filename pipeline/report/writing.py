@@ -36,7 +36,7 @@ def write(
     if days is not None and days < 1:
         raise PipelineFault("--days must be 1 or more")
     folder = Storage(spark, tables)
-    if not folder.exists():
+    if not folder.exists() or folder.is_file():
         raise PipelineFault(f"{tables}: there are no tables here: `pulsar-ingress-pipeline run` makes them")
     then = _then(spark, since if since is not None else out, must_be=since is not None)
     report = _gathered(spark, folder, days, made or datetime.now(UTC), config)

@@ -9,15 +9,16 @@ from pipeline.tables.sources import is_lookup
 from pipeline.tables.table import COUNT, SPAN, STRING, Field, Table
 
 # As proxy.authorities reads a Location; only what it can be told apart by is looked at.
-_URL = r"^(?i:(https?))://([^/?#]*)"
-AUTHORITY = r"^(\[[0-9A-Fa-f:.]+\]|[^:@\[\]]+?)\.?(?::([0-9]*))?$"
+_URL = r"^(?i:(https?|pulsar(?:\+ssl)?))://([^/?#]*)"
+AUTHORITY = r"^(\[[0-9A-Fa-f:.]+\]|[^:@\[\]\s\p{Cntrl}]+?)\.?(?::([0-9]*))?$"
+_PORTS = {"http": "80", "https": "443", "pulsar": "6650", "pulsar+ssl": "6651"}
 
 
 def address_of(url: Column) -> Column:
-    """`host:port` of a URL, lower case, the port of its scheme filled in; null where it is no http URL."""
+    """`host:port` of a broker's URL, lower case, the port of its scheme filled in; null where it is none."""
     scheme, authority = F.lower(F.regexp_extract(url, _URL, 1)), F.regexp_extract(url, _URL, 2)
     host, port = F.lower(F.regexp_extract(authority, AUTHORITY, 1)), F.regexp_extract(authority, AUTHORITY, 2)
-    usual = F.when(scheme == "https", F.lit("443")).otherwise(F.lit("80"))
+    usual = F.coalesce(*(F.when(scheme == name, F.lit(port_)) for name, port_ in _PORTS.items()))
     whole = F.concat(host, F.lit(":"), F.when(port == "", usual).otherwise(F.regexp_replace(port, "^0+(?=.)", "")))
     return F.when(host != "", whole)
 
@@ -36,8 +37,9 @@ def merge_unmapped(parts: DataFrame) -> DataFrame:
 
 
 def leaks(events: DataFrame) -> DataFrame:
-    """Each hour's answers that carried an address off the listener. A body's address is not in the event."""
-    address = F.when(F.col("leak") == "location", address_of(F.col("redirect_from")))
+    """Each hour's answers that carried an address off the listener. That of an answer's body is not in the event."""
+    is_redirect = (F.col("leak") == "location") | ((F.col("leak") == "binary") & (F.col("redirect_action") == "passed"))
+    address = F.when(is_redirect, address_of(F.col("redirect_from")))
     found_in = F.col("leak").alias("found_in")
     return (
         events.where(F.col("leak").isNotNull())
@@ -73,7 +75,11 @@ TABLES = (
         "listener and address of unmapped redirects, of all kinds of requests",
         (
             Field("listener", STRING, "the listener that the client was on"),
-            Field("address", STRING, "host:port of the broker's Location; null where it is no http URL"),
+            Field(
+                "address",
+                STRING,
+                "host:port of the broker's Location, or of a binary redirect; null where it is no URL",
+            ),
             Field("redirects", COUNT, "redirects to it"),
             FIRST,
             LAST,
@@ -90,7 +96,7 @@ TABLES = (
             INGRESS,
             Field("listener", STRING, "the listener that the client was on"),
             Field("found_in", STRING, "where the address stood: location, body or binary"),
-            Field("address", STRING, "host:port, of a location; null: not known"),
+            Field("address", STRING, "host:port, of a redirect; null: not known"),
             Field("user_agent", STRING, "the first 256 characters"),
             Field("leaks", COUNT, "answers with such an address"),
             FIRST,

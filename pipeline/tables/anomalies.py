@@ -52,10 +52,22 @@ def anomalies(times: DataFrame) -> DataFrame:
 
 
 def merge_anomalies(parts: DataFrame) -> DataFrame:
-    """Hours that are too long ago to judge, or to judge by, are left out."""
-    newest = F.max("window_start").over(Window.partitionBy(SPAN))
-    since = F.unix_seconds(newest) - 2 * DAYS * _DAY
-    return parts.withColumn("since", since).where(F.unix_seconds("window_start") > F.col("since")).drop("since")
+    """Hours that are too long ago to judge, or to judge by, are left out; so are those of a clock that is wrong.
+
+    These stand apart: where between two hours there is more time than hours count for, the newest is the newest of
+    those, before it or after it, that have more lookups.
+    """
+    in_time = Window.partitionBy(SPAN).orderBy("at")
+    is_apart = F.coalesce(F.col("at") - F.lag("at").over(in_time) > DAYS * _DAY, F.lit(False)).cast("int")
+    apart = parts.withColumn("at", F.unix_seconds("window_start")).withColumn("is_apart", is_apart)
+    stretches = apart.withColumn("stretch", F.sum("is_apart").over(in_time))
+    weighed = stretches.withColumn("weight", F.sum("lookups").over(Window.partitionBy(SPAN, "stretch")))
+    newest = F.max(F.struct("weight", "at")).over(Window.partitionBy(SPAN))["at"]
+    return (
+        weighed.withColumn("newest", newest)
+        .where((F.col("at") > F.col("newest") - 2 * DAYS * _DAY) & (F.col("at") <= F.col("newest")))
+        .select(parts.columns)
+    )
 
 
 def finish_anomalies(merged: DataFrame) -> DataFrame:
@@ -134,7 +146,8 @@ TABLES = (
         f"what these vary by, or more. They vary by {_DEVIATION} times their median absolute deviation, and by no less "
         f"than {', '.join(map(_told, FLOORS))}. Only where the hour, or the median, has {LEAST_LOOKUPS} lookups. The "
         "newest hour is left out, since it may not be whole. An hour in which others had lookups and an ingress had "
-        f"none counts as none. Of the newest {DAYS} days.",
+        f"none counts as none. Of the newest {DAYS} days; a few hours that stand apart by more, as those of a clock "
+        "that is ahead, are not the newest.",
         "hour, ingress and what is unusual",
         (
             Field("window_start", TIME, "start of the hour, UTC"),

@@ -15,8 +15,8 @@ Made from the code by `python -m pipeline.tables.reference`; [pipeline.md](pipel
 
 Each is a folder of Parquet files (zstd) under `--tables`, for Spark, DuckDB, pandas and others. Times are UTC. A value
 that an event does not have stays null, also where rows are counted by it. Only events of `kind` lookup count as
-lookups, hits and misses. An `id` counts once. A table without rows has its columns nonetheless. What begins with `_` is
-the pipeline's own, and readers skip it.
+lookups, hits and misses. An `id` counts once. A table without rows, but `events`, has its columns nonetheless. What
+begins with `_` is the pipeline's own, and readers skip it.
 """
 
 _QUARANTINE = (

@@ -1,7 +1,9 @@
 """The command line before Spark starts: what is asked for wrongly is said plainly, and a Java is found."""
 
 import os
+import re
 import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from pipeline.cli import main
 from pipeline.faults import PipelineFault
 from pipeline.hours import read_time
 from pipeline.progress import shown
+from pipeline.storage import cause
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_spans_are_whole_hours() -> None:
@@ -26,6 +31,11 @@ def test_spans_are_whole_hours() -> None:
     [
         (["--from", "noon"], "--from noon: is not a time: write 2026-11-16 or 2026-11-16T09:00Z"),
         (["--from", "2026-11-17", "--to", "2026-11-16"], "--from must be before --to"),
+        (["--to", "9999-12-31T23:30Z"], "--to 9999-12-31T23:30Z: is not a time: write 2026-11-16 or 2026-11-16T09:00Z"),
+        (
+            ["--from", "0001-01-01T00:00+05:00"],
+            "--from 0001-01-01T00:00+05:00: is not a time: write 2026-11-16 or 2026-11-16T09:00Z",
+        ),
     ],
 )
 def test_a_bad_span_exits_2(span: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,3 +87,44 @@ def test_a_bundled_java_is_not_asked_for_what_it_lacks(tmp_path: Path, monkeypat
     flags = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "", "Main"]
     told = subprocess.run([home / "bin" / "java", *flags], capture_output=True, text=True, check=True)
     assert told.stdout.splitlines() == ["<-cp>", "<a b>", "<>", "<Main>"]
+
+
+@pytest.mark.parametrize(
+    ("said", "cause_"),
+    [
+        ("[CAST_INVALID_INPUT] The value 'x' is none. SQLSTATE: 22018\n== DataFrame ==\n\"cast\" was called\n  ^^^^\n",
+         "[CAST_INVALID_INPUT] The value 'x' is none. SQLSTATE: 22018"),
+        ("An error occurred while calling o1.save.\n: org.apache.spark.SparkException: Job aborted.\n\tat org.A.b\n"
+         "Caused by: java.io.IOException: No space left on device\n\tat java.base/x\n",
+         "java.io.IOException: No space left on device"),
+        ("a word\n", "a word"),
+    ],
+)  # fmt: skip
+def test_of_what_java_says_the_cause_is_told(said: str, cause_: str) -> None:
+    assert cause(RuntimeError(said)) == cause_
+
+
+@pytest.mark.parametrize(
+    ("master", "words"), [("bogus://x", "Master must either be"), ("local[x]", "Could not parse Master URL")]
+)
+def test_a_master_that_is_none_is_said_in_a_line(master: str, words: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pipeline", "run", "--events", str(tmp_path), "--tables", "t", "--master", master]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 2
+    assert re.fullmatch(rf"Spark does not start: [\w.]+Exception: {words}.*\n", done.stderr)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "--id-horizon-days", "-1"],
+        ["stream", "--pause", "nan"],
+        ["report", "--days", "0"],
+        ["suggest", "--support", "0"],
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--tables", "t"])
+    assert ended.value.code == 2
+    assert f"argument {arguments[1]}: {arguments[2]} is not" in capsys.readouterr().err

@@ -58,6 +58,8 @@ def event(time: datetime, **changes: Any) -> tuple[Any, ...]:
     return tuple((usual | changes).get(name) for name in EVENT)
 
 
+MADE = START + timedelta(days=7)
+"""When reports are made: after all that is in them."""
 CONFIG = {
     "brokers": {"webServiceUrl": ["http://broker:8080"]},
     "ingresses": [
@@ -165,7 +167,7 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_report_counts_what_the_tables_hold(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
     out = tmp_path / "new folder" / "report.html"
-    made = write(spark, str(tables), str(out), config=load_mapping(CONFIG))
+    made = write(spark, str(tables), str(out), made=MADE, config=load_mapping(CONFIG))
     assert made.absent == ("client_named",)
     assert made.clusters == ("pulsar",)
     assert made.bins is not None
@@ -215,7 +217,8 @@ def test_a_report_counts_what_the_tables_hold(spark: SparkSession, tables: Path,
 def test_the_last_days_are_of_the_newest_events(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
     older = Report(str(tables), START, numbers=Numbers(str(tables), START, START, 30, 29, 7000, 1, 0))
     (tmp_path / "older.html").write_text(page(older, None))
-    made = write(spark, str(tables), (tmp_path / "report.html").as_uri(), str(tmp_path / "older.html"), days=1)
+    out, before = (tmp_path / "report.html").as_uri(), str(tmp_path / "older.html")
+    made = write(spark, str(tables), out, before, days=1, made=MADE)
     assert sum(flow.lookups for flow in made.flows) == 1
     assert {miss.host for miss in made.misses.rows} == {"<script>"}
     assert [len(rows) for rows in (made.redirects, made.leaks.rows, made.loops.rows, made.anomalies.rows)] == [
@@ -234,6 +237,16 @@ def test_the_last_days_are_of_the_newest_events(spark: SparkSession, tables: Pat
     assert "It was made 2026-11-16 09:00 UTC" in html
     assert "+260 since last time" in html
     assert read(html) == made.numbers
+
+
+def test_windows_that_are_still_to_come_are_of_a_wrong_clock(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
+    """They count, and are in no plot."""
+    made = write(spark, str(tables), str(tmp_path / "report.html"), days=1, made=START + timedelta(hours=2))
+    assert made.bins is not None
+    assert (made.bins.start, made.bins.time(made.bins.count)) == (START, START + timedelta(hours=2, minutes=5))
+    assert sum(cell.requests for cell in made.latency) == 100
+    assert made.numbers is not None
+    assert made.numbers.lookups == 35
 
 
 def test_empty_tables_and_none_give_a_report(spark: SparkSession, tmp_path: Path) -> None:

@@ -160,3 +160,41 @@ def test_hosts_that_nobody_asks_for_are_a_comment_and_no_config() -> None:
     assert "# ingresses: wide has old.example.org, which no request of these tables asked for\n" in text
     assert yaml.safe_load(text) == {}
     assert "there is no table `hosts`" in as_yaml([], quiet=None)
+
+
+def test_what_the_binary_protocol_asks_for(spark: SparkSession, tmp_path: Path) -> None:
+    """A server name is to it what a host is, and a broker's address has another port."""
+    tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
+    asked: dict[str, Any] = {"protocol": "binary", "scheme": "pulsar+ssl", "host": None}
+    events = [event(n, **MISS | asked | {"serverName": "sni.example.com"}) for n in range(12)]
+    inside: dict[str, Any] = {"redirectFrom": "pulsar://broker-4.pulsar.svc:6650", "redirectAction": "refused"}
+    events += [event(100 + n, **asked | inside) for n in range(11)]
+    write(tmp_path / "events", "a.jsonl", events)
+    tables.absorb()
+    lines = [
+        {
+            "broker": f"broker-{number}.pulsar.svc",
+            "listeners": f"internal:pulsar://broker-{number}.pulsar.svc:6650,external:pulsar://b{number}.example.com:6650",
+        }
+        for number in (0, 1)
+    ]
+    config = {
+        "bindAddresses": ["external:pulsar://0.0.0.0:6650"],
+        "brokers": {"brokerServiceUrl": ["pulsar://broker:6650"]},
+        "advertisedListeners": lines,
+    }
+    found = yaml.safe_load(as_yaml(suggest(read(spark, Storage(spark, str(tmp_path / "tables"))), config)))
+    assert found == {
+        "ingresses": [{"name": "sni-example-com", "hosts": ["sni.example.com"], "listener": "external"}],
+        "advertisedListeners": [
+            {
+                "broker": "broker-4.pulsar.svc",
+                "listeners": "internal:pulsar://broker-4.pulsar.svc:6650,external:pulsar://b4.example.com:6650",
+            }
+        ],
+    }
+
+
+def test_whatever_brokers_say_is_one_line_of_a_comment() -> None:
+    odd = Evidence([], [seen("evil\nkey:80", listener="external"), seen("a\u2028b:1", listener="external")], None)
+    assert yaml.safe_load(as_yaml(suggest(odd, CONFIG))) == {}

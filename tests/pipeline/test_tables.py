@@ -92,18 +92,22 @@ def test_unmapped_addresses_are_redirects_without_an_answer(spark: SparkSession)
         event(2, 1, redirectFrom=inside), event(3, 4000, redirectFrom=inside),
         event(4, 2, redirectFrom=inside, kind="admin"),
         event(5, 3, redirectFrom="https://other.example.org/x", listener=None), event(6, 3, redirectFrom="gopher:"),
+        event(7, 3, redirectFrom="pulsar://Broker-9:6650", protocol="binary"),
+        event(8, 4, redirectFrom="pulsar+ssl://broker-9", protocol="binary"),
     ]  # fmt: skip
     expect(spark, "unmapped_addresses", events, [
         ("external", "broker-7.pulsar.svc:8080", 3, at(1), at(4000)),
         (None, "other.example.org:443", 1, at(3), at(3)),
         ("external", None, 1, at(3), at(3)),
+        ("external", "broker-9:6650", 1, at(3), at(3)),
+        ("external", "broker-9:6651", 1, at(4), at(4)),
     ])  # fmt: skip
 
 
 LOCATIONS = [
     "http://broker-0:8080/a", "https://broker-0", "HTTP://Broker-0.:080?x=/", "http://[::1]:8080/", "http://[::1]",
     "https://broker-0:/", "http://broker-0:8080#f", "/relative", "", "http://", "http://user@host/", "http://a:b/", "ftp://x/",
-    "http://10.0.0.1/",
+    "http://10.0.0.1/", "http://evil\nkey/x", "http://a b/", "http://a\x00b/",
 ]  # fmt: skip
 
 

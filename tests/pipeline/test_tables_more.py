@@ -94,10 +94,14 @@ def test_leaks_are_by_place_and_client(spark: SparkSession) -> None:
     events = [
         event(1, 0, **inside), event(2, 90_000, **inside, kind="admin"), event(3, 5, leak="body", userAgent=None),
         event(4, 6, leak="body", userAgent=None, redirectFrom="http://elsewhere/"), event(5),
+        event(6, 7, leak="binary", redirectAction="passed", redirectFrom="pulsar://b:6650", userAgent=None),
+        event(7, 8, leak="binary", redirectAction="followed", redirectFrom="pulsar://b:6650", userAgent=None),
     ]  # fmt: skip
     expect(spark, "leaks", events, [
         ("public", "external", "location", "broker-7.svc:8080", "Pulsar-Java-v4.0.1", 2, at(0), at(90_000)),
         ("public", "external", "body", None, None, 2, at(5), at(6)),
+        ("public", "external", "binary", "b:6650", None, 1, at(7), at(7)),
+        ("public", "external", "binary", None, None, 1, at(8), at(8)),
     ])  # fmt: skip
 
 
@@ -263,6 +267,7 @@ def test_what_is_unlike_the_same_hour_of_earlier_days(spark: SparkSession) -> No
         *((day, 5, "silent", 200, 0, 5.0) for day in range(4)), (4, 5, "public", 7, 0, 1.0),
         (-60, 9, "public", 5, 0, 1.0),
         (8, 9, "public", 1, 1, 999.0),  # the newest, which may not be whole
+        (26_000, 9, "public", 2, 0, 1.0), (26_001, 9, "public", 2, 0, 1.0),  # a clock that is ahead
     ]  # fmt: skip
     shares = [
         (
