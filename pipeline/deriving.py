@@ -99,7 +99,7 @@ class Deriving:
                     parts[name] = Part(_finished(table, by_day), SPAN, table.schema)
                     continue
                 parts[f"{name}.day"] = Part(by_day, SPAN, by_day.schema)
-                whole = sized(self._read([*files, *others[name]], schemas[name]))
+                whole = by_day.unionByName(sized(self._read(others[name], schemas[name])))
                 total = table.merge(whole.withColumn(SPAN, F.lit(ALL)))
                 parts[name] = Part(_finished(table, total), SPAN, table.schema)
             staged = self._write("days", parts, sinking.size_of(read) < sinking.SMALL_SHARES) if parts else {}

@@ -45,8 +45,9 @@ def unpacked(data: bytes) -> Iterator[bytes]:
 class Lines:
     """Each ends with a newline."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, count: int | None = None) -> None:
         self.data = data
+        self._known = count
 
     @classmethod
     def of(cls, lines: pa.BinaryArray) -> "Lines":
@@ -56,7 +57,7 @@ class Lines:
         return cls(pc.binary_join(whole, b"\n")[0].as_py() + b"\n")
 
     @cached_property
-    def ends(self) -> npt.NDArray[np.intp]:
+    def _ends(self) -> npt.NDArray[np.intp]:
         """The places of all newlines."""
         return np.flatnonzero(self._bytes == ord("\n"))
 
@@ -65,7 +66,9 @@ class Lines:
         return np.frombuffer(self.data, np.uint8)
 
     def __len__(self) -> int:
-        return len(self.ends)
+        if self._known is None:
+            self._known = self.data.count(b"\n")
+        return self._known
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.data[:-1].split(b"\n") if self.data else ())
@@ -75,11 +78,11 @@ class Lines:
         """Whether each begins with a brace and ends with one: then no object of several lines can be read as one."""
         if not (self.data.startswith(b"{") and self.data.endswith(b"}\n")):
             return False
-        between = self.ends[:-1]
+        between = self._ends[:-1]
         return bool((self._bytes[between - 1] == ord("}")).all() and (self._bytes[between + 1] == ord("{")).all())
 
     def halves(self) -> tuple["Lines", "Lines"]:
-        middle = int(self.ends[len(self) // 2 - 1]) + 1
+        middle = int(self._ends[len(self) // 2 - 1]) + 1
         return Lines(self.data[:middle]), Lines(self.data[middle:])
 
 
@@ -130,22 +133,22 @@ class _Waiting:
         self._clear()
 
     def _clear(self) -> None:
-        self.size = 0
+        self.size = self._lines = 0
         self._pieces: list[bytes] = []
-        self._files: list[tuple[str, int]] = []
-        """Each with the bytes that were there before its own."""
+        self._files: list[str] = []
+        self._starts: list[int] = []
         self.broken: list[tuple[str, str]] = []
 
     def begin(self, name: str) -> None:
-        self._files.append((name, self.size))
+        self._files.append(name)
+        self._starts.append(self._lines)
 
     def add(self, piece: bytes) -> None:
         self._pieces.append(piece)
         self.size += len(piece)
+        self._lines += piece.count(b"\n")
 
     def block(self) -> Block:
-        lines = Lines(b"".join(self._pieces))
-        starts = np.searchsorted(lines.ends, [place for _, place in self._files]).tolist()
-        made = Block(lines, [name for name, _ in self._files], starts, self.broken)
+        made = Block(Lines(b"".join(self._pieces), self._lines), self._files, self._starts, self.broken)
         self._clear()
         return made

@@ -100,11 +100,11 @@ def _parse(lines: Lines, start: int, parsed: Parsed) -> None:
 def _at_once(lines: Lines) -> pa.Table | None:
     """Rows of a block, one for each line; None where not every line is an event as sidecars write it."""
     data = lines.data
-    if not lines.are_braced or (b"\\" in data and any(half in data for half in _HALVES)):
-        return None
     if not (data.isascii() or is_text(data)):
         return None
     found = written.columns(data, len(lines))
+    if found is None and (not lines.are_braced or (b"\\" in data and any(half in data for half in _HALVES))):
+        return None
     if found is None and (table := _table(data, len(lines))) is not None:
         found = [column.combine_chunks() for column in table.columns]
     if found is None:
