@@ -72,12 +72,14 @@ def increments_table(increments: Sequence[Increment]) -> str:
 
 
 def as_markdown(measured: Sequence[Measured], increments: Sequence[Increment], machine: str, busy: float) -> str:
-    of = measured[-1]
+    of, sizes = measured[-1], " ".join(str(one.events // 1_000_000) for one in measured)
     parts = [
         "# What the pipeline costs\n",
-        "Written by `make bench-pipeline ARGS=--write`; [pipeline.md](pipeline.md#sizing) has what follows from it.\n",
+        f'Written by `make bench-pipeline ARGS="--millions {sizes} --write"`; '
+        "[pipeline.md](pipeline.md#sizing) has what follows from it.\n",
         f"On {machine}, load average {busy:.1f} before it began. CPU time is of all processes, Java's and Python's, "
-        "from an empty start: what Java compiles is in it. *ingest* is from gzip files of JSON lines to sorted Parquet "
+        "from an empty start: what Java compiles is in it. Java has 3 GB. *ingest* is from gzip files of JSON lines "
+        "to sorted Parquet "
         f"with the index of ids, each id looked for among all. *tables* are all {of.tables} that DuckDB makes too, of "
         f"the same Parquet on the same cores, {of.rows:,} rows that were compared: "
         "all equal, quantiles within their error. Spark writes its tables as files, DuckDB keeps them in memory.\n",
