@@ -14,8 +14,8 @@ setup: .venv/.all .venv/.spark ## Make .venv with the package, its extras and th
 demo: .venv/.core ## Run the product on this machine: simulated brokers, the proxy, a client
 	$(BIN)/pulsar-ingress-proxy demo $(ARGS)
 
-test: .venv/.dev .venv/.spark ## Run the tests
-	$(BIN)/python -m pytest $(ARGS)
+test: .venv/.dev .venv/.spark ## Run the tests, or some: ARGS=tests/binary
+	$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/halves.py)
 
 lint: .venv/.dev ## Lint, format check, types, import layers
 	$(BIN)/ruff check .

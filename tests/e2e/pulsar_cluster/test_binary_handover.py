@@ -92,7 +92,7 @@ def test_a_topic_that_is_handed_over(cluster: Cluster, namespace: str) -> None:
         assert "svc.cluster.local" not in client.log
 
 
-@pytest.mark.timeout(420, func_only=True)
+@pytest.mark.timeout(900, func_only=True)
 def test_brokers_that_restart_one_after_the_other(cluster: Cluster, namespace: str) -> None:
     """Under load, and nothing that was acknowledged is lost."""
     topic = f"persistent://{namespace}/orders"
