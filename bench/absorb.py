@@ -8,12 +8,13 @@ Started by bench.pipeline, in a session of its own: CPU time is that of all its 
 import json
 import os
 import sys
+import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from bench.processes import Child
 from pipeline.progress import Progress
 from pipeline.session import session
 from pipeline.working import Work
@@ -46,11 +47,46 @@ class Taken:
         return sum((cost for name, cost in self.stages.items() if name.startswith(prefixes or "")), Cost())
 
 
+class Processes(threading.Thread):
+    """The CPU time of all processes of this session, also of those that have ended.
+
+    PySpark's daemon waits for none of its workers, so that the system forgets what they took. A worker ends when it
+    has had nothing to do for a minute, so it is enough to look twice a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._ticks: dict[tuple[str, str], int] = {}
+        self._is_over = threading.Event()
+
+    def run(self) -> None:
+        while not self._is_over.wait(0.5):
+            self.cpu_seconds()
+
+    def cpu_seconds(self) -> float:
+        """proc(5): field 6 is the session, 14 and 15 are the times of the process itself, 22 is when it began."""
+        session = os.getsid(0)
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                fields = stat.read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session:
+                    self._ticks[stat.parent.name, fields[19]] = int(fields[11]) + int(fields[12])
+        return sum(list(self._ticks.values())) / os.sysconf("SC_CLK_TCK")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self.join()
+
+
 class Watching(Progress):
     """Progress that looks at the clocks whenever a stage begins."""
 
-    def watch(self) -> None:
-        self._child, self.taken, self._name = Child(os.getsid(0)), Taken(), "look"
+    def watch(self, processes: Processes) -> None:
+        self._processes, self.taken, self._name = processes, Taken(), "look"
         self._then = self._now()
 
     def stage(self, name: str) -> None:
@@ -60,18 +96,22 @@ class Watching(Progress):
         self._name, self._then = name, now
 
     def _now(self) -> Cost:
-        return Cost(self._child.cpu_seconds(), time.monotonic())
+        return Cost(self._processes.cpu_seconds(), time.monotonic())
 
 
 def main(tables: str, inbox: str, *folders: str) -> None:
     Path(inbox).mkdir(parents=True)
     master = f"local[{len(os.sched_getaffinity(0))}]"
     # Ten million events in one commit are too many for Java's usual gigabyte: docs/pipeline.md says so.
-    with session(master, {"spark.driver.memory": "3g"}) as spark, Work.on(spark, inbox, tables, "run", None) as work:
+    with (
+        Processes() as processes,
+        session(master, {"spark.driver.memory": "3g"}) as spark,
+        Work.on(spark, inbox, tables, "run", None) as work,
+    ):
         for folder in folders:
             os.symlink(folder, Path(inbox) / Path(folder).name)
             progress, before = Watching(spark), work.total.events
-            progress.watch()
+            progress.watch(processes)
             work.take_new(progress)
             progress.stage("done")
             progress.taken.events = work.total.events - before
