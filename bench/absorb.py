@@ -51,7 +51,7 @@ class Processes(threading.Thread):
     """The CPU time of all processes of this session, also of those that have ended.
 
     PySpark's daemon waits for none of its workers, so that the system forgets what they took. A worker ends when it
-    has had nothing to do for a minute, so it is enough to look twice a second.
+    has had nothing to do for a minute, so it is enough to look now and then.
     """
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Processes(threading.Thread):
         self._is_over = threading.Event()
 
     def run(self) -> None:
-        while not self._is_over.wait(0.5):
+        while not self._is_over.wait(5):
             self.cpu_seconds()
 
     def cpu_seconds(self) -> float:
