@@ -48,7 +48,7 @@ class Taken:
 
 
 class Processes(threading.Thread):
-    """The CPU time of all processes of this session, also of those that have ended.
+    """The CPU time of a session's processes, this one's, also of those that have ended.
 
     PySpark's daemon waits for none of its workers, so that the system forgets what they took. A worker ends when it
     has had nothing to do for a minute, so it is enough to look now and then.

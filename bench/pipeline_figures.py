@@ -114,7 +114,7 @@ def as_svg(measured: Sequence[Measured]) -> str:
              ("theirs", "DuckDB", [one.duck_wall for one in measured])],
         ),
     ]  # fmt: skip
-    width, height = 2 * _WIDTH + 200, _HEIGHT + _TOP + 40
+    width, height = 2 * _WIDTH + 240, _HEIGHT + _TOP + 40
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">\n<style>{_STYLE}</style>\n'
         + "\n".join(panels)
