@@ -133,11 +133,13 @@ class Splitter:
                     action, kind, is_plain = self._read(data, at + 8, length)
             else:
                 action, kind, is_plain, end = self._read_short(data, at)
-            if action == NOTE:
+            if not action:  # most frames pass
+                pass
+            elif action == NOTE:
                 self.noted = True
             elif action == COUNT:
                 self.counted += 1
-            elif action != PASS:
+            else:
                 if action == TAKE:
                     self._refuse_large(kind, end - at - 8)
                 if given < at:
