@@ -28,8 +28,7 @@ from networks import GATEWAY, Answer, TwoWorlds, two_worlds
 HEAP = 300  # MiB
 READY_SECONDS = 180
 END_SECONDS = 240
-"""For a broker that is the last of those that were there: the extensible load manager waits for answers of its own
-topics, which are just changing hands, half a minute each."""
+"""A broker of the extensible load manager, the last of three to restart, was seen not to have ended after 60."""
 
 
 @dataclass(frozen=True, slots=True)
