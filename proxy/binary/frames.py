@@ -8,6 +8,7 @@ of the types that were asked for are put together whole.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -24,11 +25,15 @@ of a frame has to come before that can be said."""
 
 # Both sizes, then of the command: the tag of its type, the type, and what follows. Every encoder that there is writes
 # the type first, then the command's own field, whose number is the type, and nothing else.
-_HEAD = Struct("!IIBBBB")
+_HEAD = Struct("!IQ")
 _SIZES = Struct("!II")
 _TYPE_TAG = 0x08
 _ENOUGH = 24
 """Bytes from which all of that can be read, however many bytes each number takes."""
+_BRIEF = 128
+"""Where sizes and the tags of fields begin to take two bytes."""
+_NEVER = 1 << 32
+"""More bytes than a frame can have."""
 
 
 class BadFrame(ValueError):
@@ -64,22 +69,38 @@ def write(command: Command, message: bytes = b"") -> bytes:
     return _SIZES.pack(len(data) + len(message) + 4, len(data)) + data + message
 
 
-def wanted(take: Iterable[int], note: Iterable[int] = (), count: Iterable[int] = ()) -> bytes:
-    """A table for a Splitter, by type."""
-    table = bytearray(256)
+class Table(NamedTuple):
+    """What becomes of frames, for a Splitter."""
+
+    actions: bytes
+    """By type."""
+    passing: dict[int, int]
+    """The least size of frames that pass, by what follows that size: the command's, and the command's first four bytes.
+    Only of commands that take one byte for each number there; they are nearly all that there are."""
+
+
+def wanted(take: Iterable[int], note: Iterable[int] = (), count: Iterable[int] = ()) -> Table:
+    """A table of what these types are to become; others pass."""
+    actions = bytearray(256)
     for action, kinds in ((NOTE, note), (COUNT, count), (TAKE, take)):
         for kind in kinds:
-            table[kind] = action
-    return bytes(table)
+            actions[kind] = action
+    passing = {
+        length << 32 | _TYPE_TAG << 24 | kind << 16 | (kind << 3 | 2) << 8 | length - 4: length + 4
+        for kind in range(_BRIEF >> 3)
+        for length in range(4, 4 + _BRIEF)
+        if actions[kind] == PASS
+    }
+    return Table(bytes(actions), passing)
 
 
 class Splitter:
     """Finds the frames in one direction of a connection."""
 
-    __slots__ = ("_actions", "_is_strict", "_most_command", "_most_frame", "counted", "held", "left", "noted")
+    __slots__ = ("_is_strict", "_most_command", "_most_frame", "_table", "counted", "held", "left", "noted")
 
-    def __init__(self, actions: bytes, most_command: int | None, is_strict: bool) -> None:
-        self._actions = actions
+    def __init__(self, table: Table, most_command: int | None, is_strict: bool) -> None:
+        self._table = table
         self._most_command = most_command
         """Bytes of a command that has to be read; None: as many as a frame may have."""
         self._most_frame = MESSAGE_LIMIT + PADDING
@@ -117,23 +138,30 @@ class Splitter:
         if is_joined:
             data, self.held = self.held + data, b""
             size = len(data)
-        actions, is_strict, most, unpack = self._actions, self._is_strict, self._most_frame, _HEAD.unpack_from
-        while at < size:
-            if size - at >= _ENOUGH:
-                total, length, first, kind, third, fourth = unpack(data, at)
+        passing, most, unpack, last = self._table.passing, self._most_frame, _HEAD.unpack_from, size - _ENOUGH
+        seen, least = -1, _NEVER
+        while True:
+            if at <= last:
+                total, head = unpack(data, at)
+                if head != seen:  # mostly it is that of the frame before
+                    seen, least = head, passing.get(head, _NEVER)
+                if least <= total <= most:
+                    at += total + 4
+                    continue
+                length = head >> 32
                 if total > most or length + 4 > total:
                     raise self._lie(total, length)
                 end = at + 4 + total
-                # Most commands of clients are of a number below 16 and have less than 128 bytes.
-                if first == _TYPE_TAG and (
-                    not is_strict or (third == kind << 3 | 2 and fourth == length - 4 and fourth < 128 and kind < 16)
-                ):
-                    action, is_plain = actions[kind], True
+                if not self._is_strict and head >> 24 & 0xFF == _TYPE_TAG:
+                    kind, is_plain = head >> 16 & 0xFF, True
+                    action = self._table.actions[kind]
                 else:
                     action, kind, is_plain = self._read(data, at + 8, length)
-            else:
+            elif at < size:
                 action, kind, is_plain, end = self._read_short(data, at)
-            if not action:  # most frames pass
+            else:
+                break
+            if action == PASS:
                 pass
             elif action == NOTE:
                 self.noted = True
@@ -181,7 +209,8 @@ class Splitter:
         return self._action(kind), kind, False
 
     def _action(self, kind: int) -> int:
-        return self._actions[kind] if kind < len(self._actions) else PASS
+        actions = self._table.actions
+        return actions[kind] if kind < len(actions) else PASS
 
     def _refuse_large(self, kind: int | None, size: int) -> None:
         if self._most_command is not None and size > self._most_command:

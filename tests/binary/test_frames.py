@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from words import LOOKUP, PING, SEND, SUBSCRIBE, command, framed, lookup, message, number, ping, send
 
-from proxy.binary.frames import MESSAGE_LIMIT, PADDING, BadFrame, Frame, Splitter, wanted
+from proxy.binary.frames import MESSAGE_LIMIT, PADDING, BadFrame, Frame, Splitter, Table, wanted
 
 TABLE = wanted(take=(LOOKUP,), note=(SUBSCRIBE,))
 MOST = 1 << 16
@@ -29,7 +29,7 @@ frames = st.one_of(
 )
 
 
-def splitter(*, is_strict: bool = True, most: int = MOST, table: bytes = TABLE) -> Splitter:
+def splitter(*, is_strict: bool = True, most: int = MOST, table: Table = TABLE) -> Splitter:
     return Splitter(table, most, is_strict)
 
 
@@ -124,6 +124,10 @@ def test_a_type_in_more_bytes_than_it_needs() -> None:
 
 LIES = {
     "a command larger than its frame": b"\x00\x00\x00\x06\x00\x00\x00\x07\x08\x12",
+    "a command larger than its frame, which is like the one before": send(bytes(40))
+    + bytes(3)
+    + b"\x04"
+    + send(bytes(40))[4:],
     "a frame without room for a command": b"\x00\x00\x00\x02\x00\x00\x00\x00\x08\x12",
     "a frame of four gigabytes": b"\xff\xff\xff\xff\x00\x00\x00\x05\x08\x12",
     "HTTP": b"GET / HTTP/1.1\r\nHost: pulsar.example.com\r\n\r\n",
