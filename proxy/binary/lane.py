@@ -63,6 +63,7 @@ class Lane:
 
     def __init__(self, rim: Rim, bind: BindAddress) -> None:
         self._rim = rim
+        self.in_flight = rim.metrics.in_flight.cell("binary")
         self._forget(bind)
 
     def _forget(self, bind: BindAddress) -> None:

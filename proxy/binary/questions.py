@@ -20,7 +20,6 @@ from proxy.binary.guest import Guest
 from proxy.binary.lane import Alike, Run, cut_answer, join_lookup, number_of, split_lookup
 from proxy.listeners import BindAddress
 from proxy.observe import lines
-from proxy.observe.metrics import same
 from proxy.observe.records import Record
 from proxy.redirects import Way
 from proxy.requests import Request
@@ -32,7 +31,6 @@ from proxy.web.upstream import ClosedEarly, TimedOut, UpstreamError
 
 _CLIENT_LEFT = 499
 _TICK = 0.001
-_IN_FLIGHT = same("binary")
 _OVERLOADED = Refusal(503, "overloaded", "more lookups are under way than limits.inFlight allows")
 
 log = logging.getLogger("proxy.binary")
@@ -234,11 +232,10 @@ class Questions:
             return None
         core, topic, number, tail = parts
         alike = lane.alike.get((guest.server_name, tail))
-        in_flight = rim.metrics.in_flight.values
-        under_way = in_flight[_IN_FLIGHT]
-        if alike is None or number in runs or under_way >= lane.most:
+        in_flight = lane.in_flight
+        if alike is None or number in runs or in_flight[0] >= lane.most:
             return None
-        in_flight[_IN_FLIGHT] = under_way + 1
+        in_flight[0] += 1
         run = Run()
         run.id, run.time, run.path, run.started = rim.new_id(), time(), "", perf_counter()
         run.alike, run.data, run.decision = alike, data, alike.decision

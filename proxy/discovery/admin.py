@@ -127,7 +127,7 @@ class Rounds:
                     self._bear(refused)
                 await asyncio.sleep(random.uniform(0.5, 1) * _EVERY)  # noqa: S311 - no secret
         finally:
-            self._metrics.discovery_synced.values.pop((KIND,), None)
+            self._metrics.discovery_synced.drop(KIND)
 
     async def round(self) -> None:
         """Ask everybody once; raises Unanswered where somebody did not answer."""

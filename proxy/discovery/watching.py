@@ -66,7 +66,7 @@ class Watching:
                 if timer is not None:
                     timer.cancel()
             for kind in self._watches:
-                self._metrics.discovery_synced.values.pop((kind.name,), None)
+                self._metrics.discovery_synced.drop(kind.name)
 
     async def _own_pod(self) -> OwnPod:
         pauses = Pauses(self._cluster.patience.first_pause, self._cluster.patience.longest_pause)
@@ -122,7 +122,7 @@ class Watching:
         self._open.difference_update(watches)
         self._unseen.difference_update(watches)
         del self._watches[kind]
-        self._metrics.discovery_synced.values.pop((kind.name,), None)
+        self._metrics.discovery_synced.drop(kind.name)
         self._say_absent([kind])
 
     # What watches tell.

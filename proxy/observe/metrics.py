@@ -1,14 +1,11 @@
-"""The metrics of the catalogue, as numbers kept as plain integers.
+"""The metrics of the catalogue, each number in a cell of its own.
 
-A counter of prometheus_client costs 1.6 µs where an integer in a dict costs 0.1; a lookup touches five. So the
-library does what it is for, the exposition, and the hot path adds to dicts.
+A counter of prometheus_client costs 1.6 µs where one in a list, once it is found, costs 0.03; a lookup touches five.
+So the library does what it is for, the exposition, and the hot path adds to cells.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -22,32 +19,43 @@ from proxy.observe.records import Record
 _CODES = {code: str(code) for code in range(100, 600)}
 
 Labels = tuple[str, ...]
-Tally = tuple[dict[Labels, float], Labels]
+Cell = list[float]
+"""One number."""
 
 
-@lru_cache(maxsize=4096)
-def same(*labels: str) -> Labels:
-    """The one tuple of these: a dict finds a key twice as fast that is the very one it has."""
-    return labels
-
-
-@dataclass(slots=True)
 class Number:
     """A counter or a gauge, by label values."""
 
-    of: Metric
-    values: dict[Labels, float] = field(default_factory=lambda: defaultdict(float))
+    def __init__(self, of: Metric) -> None:
+        self.of = of
+        self._cells: dict[Labels, Cell] = {}
+
+    @property
+    def values(self) -> dict[Labels, float]:
+        """As they are now."""
+        return {labels: value for labels, (value,) in list(self._cells.items())}
+
+    def cell(self, *labels: str) -> Cell:
+        """Where the number is kept, for as long as it is not dropped: for whoever adds to it often."""
+        found = self._cells.get(labels)
+        if found is None:
+            found = self._cells[labels] = [0.0]
+        return found
 
     def add(self, *labels: str, by: float = 1) -> None:
-        self.values[same(*labels)] += by
+        self.cell(*labels)[0] += by
 
     def set(self, value: float, *labels: str) -> None:
-        self.values[same(*labels)] = value
+        self.cell(*labels)[0] = value
+
+    def drop(self, *labels: str) -> None:
+        """Have no number for these any more."""
+        self._cells.pop(labels, None)
 
     def family(self) -> Family:
         make = CounterMetricFamily if self.of.kind == "counter" else GaugeMetricFamily
         family = make(self.of.name, self.of.help, labels=self.of.labels)
-        for labels, value in list(self.values.items()):
+        for labels, value in self.values.items():
             family.add_metric(labels, value)
         return family
 
@@ -90,20 +98,20 @@ class Histogram:
 class Course:
     """Where requests are counted that all went the same way: looked up once, and only added to after that."""
 
-    __slots__ = ("_durations", "_in_flight", "_protocol", "_tallies", "_waits")
+    __slots__ = ("_durations", "_in_flight", "_tallies", "_waits")
 
     def __init__(self, metrics: "Metrics", record: Record) -> None:
         labels = (record.target.kind, record.protocol)
         self._tallies = metrics.tallies(record)
-        self._in_flight, self._protocol = metrics.in_flight.values, same(record.protocol)
+        self._in_flight = metrics.in_flight.cell(record.protocol)
         self._durations = metrics.duration.counts(labels)
         self._waits = metrics.upstream_duration.counts(labels)
 
     def ended(self, duration: float, upstream_duration: float) -> None:
         """One that was in flight is over."""
-        self._in_flight[self._protocol] -= 1
-        for values, labels in self._tallies:
-            values[labels] += 1
+        self._in_flight[0] -= 1
+        for cell in self._tallies:
+            cell[0] += 1
         durations, waits = self._durations, self._waits
         place = bisect_left(REQUESTS, duration)
         durations[place] += 1
@@ -154,30 +162,30 @@ class Metrics(Numbers):
 
     def count(self, record: Record) -> None:
         """Add one finished request."""
-        for values, labels in self.tallies(record):
-            values[labels] += 1
+        for cell in self.tallies(record):
+            cell[0] += 1
         labels = (record.target.kind, record.protocol)
         self.duration.observe(record.duration, labels)
         if record.upstream_duration is not None:
             self.upstream_duration.observe(record.upstream_duration, labels)
 
-    def tallies(self, record: Record) -> list[Tally]:
+    def tallies(self, record: Record) -> list[Cell]:
         """What a finished request adds one to; the same for all that went the same way."""
         protocol, kind = record.protocol, record.target.kind
         code = _CODES.get(record.status) or str(record.status)
-        found: list[Tally] = [(self.requests.values, same(kind, protocol, code))]
+        found = [self.requests.cell(kind, protocol, code)]
         selection = record.selection
         if kind == "lookup" and selection is not None:
             ingress = selection.ingress.name if selection.ingress is not None else ""
             if record.miss_reason is None:
-                found.append((self.hits.values, same(ingress, record.listener, selection.rule, protocol)))
+                found.append(self.hits.cell(ingress, record.listener, selection.rule, protocol))
             else:
-                found.append((self.misses.values, same(ingress, record.miss_reason, protocol)))
-        found += [(self.redirects.values, same(record.listener, kind, action)) for action in record.redirects]
-        found += [(self.unmapped.values, same(record.listener))] * record.unmapped
+                found.append(self.misses.cell(ingress, record.miss_reason, protocol))
+        found += [self.redirects.cell(record.listener, kind, action) for action in record.redirects]
+        found += [self.unmapped.cell(record.listener) for _ in range(record.unmapped)]
         if record.leak is not None:
-            found.append((self.leaks.values, same(record.listener, record.leak, record.leak_action)))
-        found += [(self.upstream_errors.values, same(reason)) for reason in record.upstream_errors]
+            found.append(self.leaks.cell(record.listener, record.leak, record.leak_action))
+        found += [self.upstream_errors.cell(reason) for reason in record.upstream_errors]
         return found
 
 

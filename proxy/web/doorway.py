@@ -119,9 +119,9 @@ class Doorway(Generic[Someone]):
         self._deserted.clear()
         if self._is_closed:  # it was on its way in
             self._let_finish(client)
-        connections = self._rim.metrics.connections
-        connections.add(self.protocol)
-        return connections.values[self.protocol,] <= self._rim.rules.config.limits.connections
+        connections = self._rim.metrics.connections.cell(self.protocol)
+        connections[0] += 1
+        return connections[0] <= self._rim.rules.config.limits.connections
 
     def let_go(self, client: Someone) -> None:
         self._rim.metrics.connections.add(self.protocol, by=-1)

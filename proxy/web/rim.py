@@ -114,11 +114,12 @@ class Rim:
         self.rules = Rules(snapshot)
         self.budget.resize(snapshot.config.limits.replay_total_bytes)
         self.metrics.generation.set(snapshot.generation)
-        entries = self.metrics.book_entries.values
-        entries.clear()
-        entries["config",] = 0
+        entries = self.metrics.book_entries
+        for labels in entries.values:
+            entries.drop(*labels)
+        entries.set(0, "config")
         for entry in snapshot.book.entries:
-            entries[entry.source,] += 1
+            entries.add(entry.source)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -126,18 +127,18 @@ class Rim:
 
     def begin(self, protocol: str = "http") -> bool:
         """One more request; false where it is one too many."""
-        in_flight = self.metrics.in_flight.values
-        in_flight[protocol,] += 1
-        return in_flight[protocol,] <= self.rules.config.limits.in_flight
+        in_flight = self.metrics.in_flight.cell(protocol)
+        in_flight[0] += 1
+        return in_flight[0] <= self.rules.config.limits.in_flight
 
     @property
     def is_full(self) -> bool:
         """Whether the next request would be one too many."""
-        return self.metrics.in_flight.values["http",] >= self.rules.config.limits.in_flight
+        return self.metrics.in_flight.cell("http")[0] >= self.rules.config.limits.in_flight
 
     def let_go(self) -> None:
         """One request less, as another goes on with it."""
-        self.metrics.in_flight.values["http",] -= 1
+        self.metrics.in_flight.cell("http")[0] -= 1
 
     def new_id(self) -> str:
         """A request's id, unlike any other of any sidecar."""
@@ -145,7 +146,7 @@ class Rim:
 
     def finish(self, record: Record) -> None:
         """A request is over."""
-        self.metrics.in_flight.values[record.protocol,] -= 1
+        self.metrics.in_flight.cell(record.protocol)[0] -= 1
         self.tell(record)
 
     def tell(self, record: Record) -> None:

@@ -19,7 +19,8 @@ from proxy.discovery.credentials import Credentials
 from proxy.discovery.findings import Findings
 from proxy.discovery.watching import Watching
 from proxy.discovery.world import World
-from proxy.observe.metrics import Labels, Metrics
+from proxy.observe.catalogue import Metric, Sidecar
+from proxy.observe.metrics import Metrics, Number
 
 QUICK = Patience(first_pause=0.01, longest_pause=0.02, absent=0.02, gather=0.01)
 GATEWAY_API = "gateway.networking.k8s.io"
@@ -80,22 +81,24 @@ def said() -> Iterator[Log]:
     logger.setLevel(level)
 
 
-class Telling(dict[Labels, float]):
-    """The values of a metric, whose changes can be waited for."""
+class Telling(Number):
+    """A metric whose changes can be waited for."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: Metric) -> None:
+        super().__init__(of)
         self.changed = asyncio.Event()
 
-    def __missing__(self, labels: Labels) -> float:
-        return 0
-
-    def __setitem__(self, labels: Labels, value: float) -> None:
-        super().__setitem__(labels, value)
+    def add(self, *labels: str, by: float = 1) -> None:
+        super().add(*labels, by=by)
         self.changed.set()
 
-    def pop(self, labels: Labels, default: Any = None) -> Any:
+    def set(self, value: float, *labels: str) -> None:
+        super().set(value, *labels)
         self.changed.set()
-        return super().pop(labels, default)
+
+    def drop(self, *labels: str) -> None:
+        super().drop(*labels)
+        self.changed.set()
 
 
 class Watched:
@@ -109,13 +112,13 @@ class Watched:
             }
         )
         self.metrics = Metrics("pulsar")
-        self._synced = self.metrics.discovery_synced.values = Telling()
-        self._refused = self.metrics.discovery_restarts.values = Telling()
+        self._synced = self.metrics.discovery_synced = Telling(Sidecar.discovery_synced)
+        self._refused = self.metrics.discovery_restarts = Telling(Sidecar.discovery_restarts)
         self.news = News()
         self.task = asyncio.create_task(Watching(config, cluster, self.metrics, self.news).run())
 
     def synced(self, kind: str) -> float | None:
-        return self._synced.get((kind,))
+        return self._synced.values.get((kind,))
 
     async def until_synced(self, kind: str, value: float | None = 1) -> None:
         while self.synced(kind) != value:
@@ -123,7 +126,7 @@ class Watched:
             await self._synced.changed.wait()
 
     async def until_refused(self, kind: str, reason: str, times: int = 1) -> None:
-        while self._refused[kind, reason] < times:
+        while self._refused.values.get((kind, reason), 0) < times:
             self._refused.changed.clear()
             await self._refused.changed.wait()
 
