@@ -45,9 +45,8 @@ def unpacked(data: bytes) -> Iterator[bytes]:
 class Lines:
     """Each ends with a newline."""
 
-    def __init__(self, data: bytes, count: int | None = None) -> None:
+    def __init__(self, data: bytes) -> None:
         self.data = data
-        self._known = count
 
     @classmethod
     def of(cls, lines: pa.BinaryArray) -> "Lines":
@@ -66,9 +65,11 @@ class Lines:
         return np.frombuffer(self.data, np.uint8)
 
     def __len__(self) -> int:
-        if self._known is None:
-            self._known = self.data.count(b"\n")
-        return self._known
+        return len(self._ends)
+
+    def start_of(self, line: int) -> int:
+        """The place of its first byte."""
+        return int(self._ends[line - 1]) + 1 if line else 0
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.data[:-1].split(b"\n") if self.data else ())
@@ -93,12 +94,12 @@ class Block:
     lines: Lines
     files: list[str] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
-    """Where the lines of each begin, counted in lines."""
+    """Where the lines of each begin."""
     broken: list[tuple[str, str]] = field(default_factory=list)
     """Files that ended too soon, with the reason."""
 
     def file_of(self, line: int) -> str:
-        return self.files[bisect_right(self.starts, line) - 1]
+        return self.files[bisect_right(self.starts, self.lines.start_of(line)) - 1]
 
 
 def blocks(files: Iterable[tuple[str, bytes]]) -> Iterator[Block]:
@@ -133,7 +134,7 @@ class _Waiting:
         self._clear()
 
     def _clear(self) -> None:
-        self.size = self._lines = 0
+        self.size = 0
         self._pieces: list[bytes] = []
         self._files: list[str] = []
         self._starts: list[int] = []
@@ -141,14 +142,13 @@ class _Waiting:
 
     def begin(self, name: str) -> None:
         self._files.append(name)
-        self._starts.append(self._lines)
+        self._starts.append(self.size)
 
     def add(self, piece: bytes) -> None:
         self._pieces.append(piece)
         self.size += len(piece)
-        self._lines += piece.count(b"\n")
 
     def block(self) -> Block:
-        made = Block(Lines(b"".join(self._pieces), self._lines), self._files, self._starts, self.broken)
+        made = Block(Lines(b"".join(self._pieces)), self._files, self._starts, self.broken)
         self._clear()
         return made

@@ -85,7 +85,7 @@ def parse(lines: Lines) -> Parsed:
 
 
 def _parse(lines: Lines, start: int, parsed: Parsed) -> None:
-    if not len(lines):
+    if not lines.data:
         return
     if (table := _at_once(lines)) is not None:
         parsed.pieces.append(table)
@@ -102,7 +102,7 @@ def _at_once(lines: Lines) -> pa.Table | None:
     data = lines.data
     if not (data.isascii() or is_text(data)):
         return None
-    found = written.columns(data, len(lines))
+    found = written.columns(data)
     if found is None and (not lines.are_braced or (b"\\" in data and any(half in data for half in _HALVES))):
         return None
     if found is None and (table := _table(data, len(lines))) is not None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -108,7 +109,8 @@ def _blocks(batches: Iterator[pa.RecordBatch]) -> Iterator[Block]:
         yield from blocks((file.as_py(), content.as_py()) for file, content in whole)
         return
     for batch in batches:
-        yield Block(Lines.of(batch["value"]), batch["file"].to_pylist(), list(range(len(batch))))
+        ends = np.cumsum(pc.add(pc.binary_length(batch["value"]), 1).to_numpy())
+        yield Block(Lines.of(batch["value"]), batch["file"].to_pylist(), [0, *ends.tolist()])
 
 
 class _Taking:
@@ -128,7 +130,7 @@ class _Taking:
             read = found.events
             counts["bad"] += self._put_aside(block, found.bad)
             events = self._within(read)
-            counts["lines"] += len(block.lines)
+            counts["lines"] += len(read) + len(found.bad)
             counts["newer"] += found.newer
             counts["events"] += len(events)
             newest = max(filter(None, (newest, packing.newest_of(read))), default=None)

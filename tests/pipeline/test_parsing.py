@@ -106,8 +106,8 @@ def test_what_is_usual_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_block_of_several_pieces_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each piece of the columns has a dictionary of its own at first."""
-    monkeypatch.setattr(written, "BLOCK", 4 * len(GOOD))
+    """Separators are looked for in one piece after the other."""
+    monkeypatch.setattr(written, "PIECE", 100)
     lines = [line(event(number, topic=f"topic-{number // 2}")).strip() for number in range(100)]
     lines[50] = lines[50].replace(b'"acme"', b"null")
     parsed = parse(lines_of(lines))
