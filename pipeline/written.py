@@ -2,8 +2,8 @@
 
 Such a line has all fields of the schema in its order, nothing between them, and no escapes. So commas divide a block
 of lines into fields, whose values all begin with the same name. Neighbours that mostly come together are kept together:
-each text of such a group is taken apart once, however often it comes. What is in a field is then held to JSON's grammar.
-Anything else, a comma in a text too, is left to whoever parses JSON.
+each text of such a group is taken apart once, however often it comes. What is in a field is then held to the grammar of
+JSON. Anything else, a comma in a text too, is left to whoever parses JSON.
 """
 
 import re
