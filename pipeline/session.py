@@ -65,6 +65,7 @@ def _own(master: str | None, extra: dict[str, str]) -> SparkSession:
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", java.memory(java.memory_of_machine()))  # what counts least of all
     builder = SparkSession.builder.appName("pulsar-ingress-pipeline")
     for key, value in (SETTINGS | _quiet() | extra).items():
         builder = builder.config(key, value)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from pipeline import java
 from pipeline.cli import main
@@ -75,6 +76,38 @@ def test_without_a_java_the_message_says_what_to_do(tmp_path: Path, monkeypatch:
         java.find({"PATH": str(tmp_path)})
     with pytest.raises(PipelineFault, match="is none that runs"):
         java.find({"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": ""})
+
+
+@pytest.mark.parametrize(
+    ("machine", "given"), [(1 << 30, "1024m"), (6 << 30, "3072m"), (7 << 30, "3584m"), (256 << 30, "4096m")]
+)
+def test_java_may_take_half_of_the_memory(machine: int, given: str) -> None:
+    assert java.memory(machine) == given
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, None),
+        ({"memory.max": "max\n"}, None),
+        ({"memory.max": "1234567890\n"}, 1234567890),
+        ({"memory/memory.limit_in_bytes": "1234567890\n"}, 1234567890),
+        ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+    ],
+)
+def test_the_memory_of_a_container_counts(limits: dict[str, str], expected: int | None, tmp_path: Path) -> None:
+    for name, text in limits.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert java.memory_of_machine(tmp_path) == (expected or java.memory_of_machine(tmp_path / "none"))
+
+
+def test_spark_has_that_memory(spark: SparkSession) -> None:
+    expected = int(os.environ["SPARK_DRIVER_MEMORY"].removesuffix("m")) << 20
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    # Java leaves out the part of it that is always empty.
+    assert 0.8 * expected < jvm.java.lang.Runtime.getRuntime().maxMemory() <= expected
 
 
 def test_a_bundled_java_is_not_asked_for_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
