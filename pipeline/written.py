@@ -96,7 +96,7 @@ def _grouped(column: pa.DictionaryArray, fields: tuple[Field, ...]) -> list[pa.A
     assert ends is not None
     parts = _cut(whole, ends, list(range(len(fields))))
     made = [_coded(part.dictionary_encode(), field) for part, field in zip(parts, fields, strict=True)]
-    return [values and values.take(column.indices) for values in made]
+    return [None if values is None else values.take(column.indices) for values in made]
 
 
 def _bytes(texts: pa.StringArray) -> pa.Buffer:
