@@ -161,13 +161,11 @@ class Splitter:
                 action, kind, is_plain, end = self._read_short(data, at)
             else:
                 break
-            if action == PASS:
-                pass
-            elif action == NOTE:
+            if action == NOTE:
                 self.noted = True
             elif action == COUNT:
                 self.counted += 1
-            else:
+            elif action != PASS:
                 if action == TAKE:
                     self._refuse_large(kind, end - at - 8)
                 if given < at:

@@ -103,9 +103,9 @@ def test_the_memory_of_a_container_counts(limits: dict[str, str], expected: int 
 
 
 def test_spark_has_that_memory(spark: SparkSession) -> None:
-    expected = int(os.environ["SPARK_DRIVER_MEMORY"].removesuffix("m")) << 20
     jvm = spark.sparkContext._jvm
     assert jvm is not None
+    expected = jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(os.environ["SPARK_DRIVER_MEMORY"])
     # Java leaves out the part of it that is always empty.
     assert 0.8 * expected < jvm.java.lang.Runtime.getRuntime().maxMemory() <= expected
 
