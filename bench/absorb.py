@@ -10,11 +10,11 @@ import os
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
+from bench.processes import TICKS, processes_of
 from pipeline.progress import Progress
 from pipeline.session import session
 from pipeline.working import Work
@@ -64,14 +64,9 @@ class Processes(threading.Thread):
             self.cpu_seconds()
 
     def cpu_seconds(self) -> float:
-        """proc(5): field 6 is the session, 14 and 15 are the times of the process itself, 22 is when it began."""
-        session = os.getsid(0)
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                fields = stat.read_text().rpartition(")")[2].split()
-                if int(fields[3]) == session:
-                    self._ticks[stat.parent.name, fields[19]] = int(fields[11]) + int(fields[12])
-        return sum(list(self._ticks.values())) / os.sysconf("SC_CLK_TCK")
+        for one in processes_of(os.getsid(0)):
+            self._ticks[one.id] = one.own
+        return sum(list(self._ticks.values())) / TICKS
 
     def __enter__(self) -> Self:
         self.start()

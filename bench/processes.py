@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 START_SECONDS = 20
 STOP_SECONDS = 30
@@ -38,6 +39,30 @@ class Cores:
             os.sched_setaffinity(0, {self.load})
 
 
+TICKS = os.sysconf("SC_CLK_TCK")
+"""In a second."""
+
+
+class Process(NamedTuple):
+    """One that runs: which it is, and its CPU time in ticks."""
+
+    id: tuple[str, str]
+    """Its number, which others may have had before it, and when it began."""
+    own: int
+    ended: int
+    """Of its children that have ended, as far as it has waited for them."""
+
+
+def processes_of(session: int) -> Iterator[Process]:
+    """proc(5): field 6 is the session, 14 to 17 the times, 22 the start; they are split after the command's name."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # ended since the folder was read
+            fields = stat.read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                times = [int(field) for field in fields[11:15]]
+                yield Process((stat.parent.name, fields[19]), sum(times[:2]), sum(times[2:]))
+
+
 class Child:
     """A process that leads a session, so that its workers are found by it."""
 
@@ -45,17 +70,8 @@ class Child:
         self.pid = self._session = pid
 
     def cpu_seconds(self) -> float:
-        """User and system time so far, of all threads, of its workers, and of children that have ended.
-
-        proc(5): field 6 is the session, 14 to 17 the times, in ticks; they are split after the command's name.
-        """
-        ticks = 0
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            with suppress(FileNotFoundError, ProcessLookupError):  # ended since the folder was read
-                fields = stat.read_text().rpartition(")")[2].split()
-                if int(fields[3]) == self._session:
-                    ticks += sum(map(int, fields[11:15]))
-        return ticks / os.sysconf("SC_CLK_TCK")
+        """User and system time so far, of all threads, of its workers, and of children that have ended."""
+        return sum(one.own + one.ended for one in processes_of(self._session)) / TICKS
 
 
 @contextmanager
