@@ -166,6 +166,7 @@ class Sidecar:
         if self._pool is not None:
             self._pool.close()
         if self._events is not None:
+            self._rim.settle()
             await asyncio.to_thread(self._events.close, 5)
         if self._lag is not None:
             self._lag.stop()

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from proxy.binary.doors import Entrance, standing
 from proxy.binary.following import Introduction
-from proxy.binary.lane import Lane
+from proxy.binary.lane import Lane, Track
 from proxy.listeners import BindAddress
 from proxy.observe.records import UNKNOWN, Record
 from proxy.snapshot import Snapshot
@@ -37,6 +37,10 @@ class Guest:
         if self._entrance.bind is not self.door.bind:  # the config has another line for the socket by now
             self._entrance = Entrance(self.door.bind, self.server_name)
         return self._entrance
+
+    def track(self) -> Track:
+        """Its short way, as the rules have it now."""
+        return self.door.lane.track(self.server_name)
 
     def __str__(self) -> str:
         version = self.introduction.client_version.decode("utf-8", "replace") if self.introduction else ""

@@ -11,24 +11,26 @@ from struct import Struct
 from proxy.binary import commands
 from proxy.binary.commands_pb2 import Lookup
 from proxy.binary.frames import Frame, write
-from proxy.listeners import BindAddress
-from proxy.observe import lines
-from proxy.observe.records import Brief, Record
+from proxy.binary.lookups import about
+from proxy.observe import batches, lines
+from proxy.observe.metrics import Metrics
+from proxy.observe.records import Record
 from proxy.requests import Request
 from proxy.snapshot import Snapshot
 from proxy.verdicts import Verdict
-from proxy.web.rim import Outcome, Rim
+from proxy.web.rim import Rim, Rules
 
 _SIZES = Struct("!II")
 _MARK = b"\x08\x17\xba\x01"
 """How a lookup's command begins: its type, and the tag of its own field."""
 TYPE, SHORTEST = 9, 16
 """Where a frame has its command's type, and bytes that one on the short way has at least."""
-_BODY = 13
-"""Where a command's own field begins whose size takes one byte; with two it is one further."""
-_TOPIC, _ID, _URL_TLS = 0x0A, 0x10, 0x12
+BODY, BRIEF = 13, 141
+"""Where a command's own field begins whose size takes one byte, as it does in frames of fewer bytes than that; with
+two it is one further."""
+_TOPIC, _ID, URL_TLS = 0x0A, 0x10, 0x12
 
-_ASKED, _ANSWERED, _TOPICS = 1024, 1024, 8192
+_ALIKE, _ANSWERED, _ASKED, _NAMES = 1024, 1024, 8192, 1024
 _LONG = 1024
 """Bytes of a frame that are too many for the short way: clients choose them."""
 
@@ -36,64 +38,124 @@ _LONG = 1024
 class Alike:
     """Lookups that are alike in all but topic and id, and what is made of them."""
 
-    __slots__ = ("answers", "decision", "named", "request", "snapshot", "tail", "verdict")
+    __slots__ = ("answers", "decision", "named", "request", "said", "snapshot", "tail", "verdict")
 
-    def __init__(self, tail: bytes, decision: str, request: Request, verdict: Verdict, snapshot: Snapshot) -> None:
-        self.tail = tail
-        """What follows topic and id on the way to the broker."""
-        self.decision, self.request, self.verdict, self.snapshot = decision, request, verdict, snapshot
+    def __init__(
+        self, said: bytes, tail: bytes, record: Record, request: Request, verdict: Verdict, snapshot: Snapshot
+    ) -> None:
+        self.said, self.tail = said, tail
+        """What follows topic and id as the client sends it, and on the way to the broker."""
+        self.decision, self.request, self.verdict, self.snapshot = lines.decision(record), request, verdict, snapshot
         self.named = verdict.selection.client_named
-        self.answers: dict[tuple[bytes, bytes, int], Outcome] = {}
-        """By what stands before and after the id of a broker's answer, and by the size of it all."""
+        self.answers: dict[bytes, Answer] = {}
+        """By all that comes before the id."""
 
 
-class Run(Brief):
-    """One lookup on the short way."""
+class Answer(batches.Outcome):
+    """A broker's answer to them, with an id of one size, and what is made of it."""
 
-    __slots__ = ("alike", "data", "started")
+    __slots__ = ("end", "rest", "said", "start")
 
-    alike: Alike
-    data: bytes
-    """As it came."""
-    started: float
+    def __init__(self, said: bytes, end: int, start: bytes, rest: bytes, record: Record, metrics: Metrics) -> None:
+        super().__init__(record, [lines.result(record)], metrics)
+        self.said, self.end = said, end
+        """What follows the id as the broker says it, and where that begins."""
+        self.start, self.rest = start, rest
+        """What the client gets, before the id and after it."""
+
+
+class Asked(batches.Asked):
+    """Such a lookup of one topic, with an id of one size: they are the same in all but that id."""
+
+    __slots__ = ("alike", "end", "start")
+
+    def __init__(self, alike: Alike, about: str, size: int, start: bytes, end: int) -> None:
+        super().__init__(alike.decision, about, size)
+        self.alike = alike
+        self.start = start
+        """What goes to the broker, up to the id."""
+        self.end = end
+        """Where the id ends as the client sends it."""
+
+
+Run = tuple[Asked, bytes, float]
+"""One lookup on the short way: what it asks, as it came, and when by `perf_counter`."""
+
+
+class Track:
+    """The short way of those who came through one door by one name, for as long as its rules are in force."""
+
+    __slots__ = ("_lane", "alike", "asked", "most", "rules")
+
+    def __init__(self, lane: "Lane", rules: Rules) -> None:
+        self._lane = lane
+        self.rules: Rules | None = rules
+        """None: it is not to be gone any more."""
+        self.most = rules.config.limits.in_flight
+        self.alike: dict[bytes, Alike] = {}
+        """By what follows topic and id."""
+        self.asked: dict[bytes, Asked] = {}
+        """By all that comes before the id."""
+
+    def learn_lookup(self, sent: bytes, made: bytes, record: Record, verdict: Verdict) -> Alike | None:
+        """Remember what was made of a lookup, if lookups like it can be made from it."""
+        before, after = split_lookup(sent), split_lookup(made)
+        if before is None or after is None or before[0] != after[0] or record.request is None or self.rules is None:
+            return None
+        said = before[3]
+        found = self.alike.get(said)
+        if found is None and not _says_more(said):
+            self._lane.make_room(alike=1)
+            found = Alike(said, after[3], record, record.request, verdict, self.rules.snapshot)
+            self.alike[said] = found
+        return found
+
+    def learn_topic(self, sent: bytes) -> Asked | None:
+        """Remember a topic of which a lookup came that is like one before; None where it is not."""
+        parts = split_lookup(sent)
+        alike = self.alike.get(parts[3]) if parts is not None else None
+        if parts is None or alike is None:
+            return None
+        core, topic, number, said = parts
+        end = len(sent) - len(said)
+        start = join_lookup(core, alike.tail)[: -len(number + alike.tail)]
+        self._lane.make_room(asked=1)
+        asked = Asked(alike, lines.names(about(topic)), len(sent), start, end)
+        self.asked[sent[: end - len(number)]] = asked
+        return asked
 
 
 class Lane:
-    """The short way through one door, for as long as the rules and the door are the same."""
+    """The short ways through one door."""
 
-    def __init__(self, rim: Rim, bind: BindAddress) -> None:
+    def __init__(self, rim: Rim) -> None:
         self._rim = rim
         self.in_flight = rim.metrics.in_flight.cell("binary")
-        self._forget(bind)
+        self._tracks: dict[str | None, Track] = {}
+        self._alike = self._asked = 0
 
-    def _forget(self, bind: BindAddress) -> None:
-        self.rules, self.bind = self._rim.rules, bind
-        self.most = self.rules.config.limits.in_flight
-        self.alike: dict[tuple[str | None, bytes], Alike] = {}
-        """By server name, and by what follows topic and id."""
-        self.topics: dict[bytes, str] = {}
-        """What an event says of each."""
+    def track(self, server_name: str | None) -> Track:
+        """The one by the rules that are in force."""
+        rules, track = self._rim.rules, self._tracks.get(server_name)
+        if track is None or track.rules is not rules:
+            if track is not None or len(self._tracks) >= _NAMES:
+                self.forget()
+            track = self._tracks[server_name] = Track(self, rules)
+        return track
 
-    def learn_lookup(
-        self, bind: BindAddress, server_name: str | None, sent: bytes, made: bytes, record: Record, verdict: Verdict
-    ) -> Alike | None:
-        """Remember what was made of a lookup, if lookups like it can be made from it."""
-        if self.rules is not self._rim.rules or self.bind is not bind:
-            self._forget(bind)
-        before, after = split_lookup(sent), split_lookup(made)
-        if before is None or after is None or before[0] != after[0] or record.request is None:
-            return None
-        if _says_more(before[3]):
-            return None
-        key = (server_name, before[3])
-        found = self.alike.get(key)
-        if found is None:
-            if len(self.alike) >= _ASKED:
-                self.alike.clear()
-            found = self.alike[key] = Alike(
-                after[3], lines.decision(record), record.request, verdict, self.rules.snapshot
-            )
-        return found
+    def forget(self) -> None:
+        """Whoever is on one of them now looks for another."""
+        for track in self._tracks.values():
+            track.rules = None
+        self._tracks.clear()
+        self._alike = self._asked = 0
+
+    def make_room(self, alike: int = 0, asked: int = 0) -> None:
+        """So many more are to be remembered: clients choose them."""
+        self._alike += alike
+        self._asked += asked
+        if self._alike > _ALIKE or self._asked > _ASKED:
+            self.forget()
 
     def learn_answer(self, alike: Alike, said: bytes, made: bytes, record: Record) -> None:
         """Remember what was made of a broker's answer to one of these."""
@@ -102,15 +164,8 @@ class Lane:
             return
         if len(alike.answers) >= _ANSWERED:
             alike.answers.clear()
-        words = [lines.result(record)]
-        outcome = Outcome([after[0]], after[2], record, words, self._rim.metrics)
-        alike.answers[before[0], before[2], len(said)] = outcome
-
-    def about(self, topic: bytes, words: str) -> str:
-        if len(self.topics) >= _TOPICS:
-            self.topics.clear()
-        self.topics[topic] = words
-        return words
+        start, end = before[0], len(said) - len(before[2])
+        alike.answers[start] = Answer(before[2], end, after[0], after[2], record, self._rim.metrics)
 
 
 def _says_more(tail: bytes) -> bool:
@@ -153,11 +208,11 @@ def cut_answer(data: bytes) -> tuple[bytes, bytes, bytes] | None:
     what is cut in the wrong places is like nothing before it.
     """
     try:
-        at = _BODY if len(data) < _BODY + 128 else _BODY + 1
-        at += 2 + data[at + 1]
-        if data[at] == _URL_TLS:
-            at += 2 + data[at + 1]
-        first = last = at + 3
+        at = BODY if len(data) < BRIEF else BODY + 1
+        first = at + 5 + data[at + 1]
+        if data[first - 3] == URL_TLS:
+            first += 2 + data[first - 2]
+        last = first
         while data[last] > 127:
             last += 1
     except IndexError:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from time import perf_counter, time
+from time import perf_counter
 
 from proxy.answers import lacks_listener
 from proxy.binary import answers, commands, lookups
@@ -17,7 +17,7 @@ from proxy.binary.doors import asked, dial_url, standing
 from proxy.binary.following import CannotRepeat, ask
 from proxy.binary.frames import Frame, write
 from proxy.binary.guest import Guest
-from proxy.binary.lane import Alike, Run, cut_answer, join_lookup, number_of, split_lookup
+from proxy.binary.lane import BODY, BRIEF, URL_TLS, Alike, Run, number_of
 from proxy.listeners import BindAddress
 from proxy.observe import lines
 from proxy.observe.records import Record
@@ -65,8 +65,8 @@ class Questions:
     """All that were asked and are not answered, and what is told without being asked."""
 
     __slots__ = (
-        "_guest", "_known", "_loop", "_named", "_pending", "_rim", "_runs", "_say", "_start", "_watch", "_whose",
-        "is_closing",
+        "_guest", "_in_flight", "_known", "_lane", "_loop", "_named", "_pending", "_rim", "_runs", "_say", "_start",
+        "_track", "_watch", "_whose", "is_closing",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +83,8 @@ class Questions:
         """Runs something that ends with the client."""
         self._loop = asyncio.get_running_loop()
         self._pending: dict[int, Pending] = {}
+        self._lane, self._track = guest.door.lane, guest.track()
+        self._in_flight = self._lane.in_flight
         self._runs: dict[bytes, Run] = {}
         """Lookups on the short way, by the bytes of their ids."""
         self._watch: asyncio.TimerHandle | None = None
@@ -139,8 +141,7 @@ class Questions:
         self._watch_over(snapshot)
         made = frame.with_command(command) if changed or not frame.is_plain else frame.raw
         if frame.is_plain and not snapshot.config.shadow:
-            door, name = self._guest.door, self._guest.server_name
-            pending.alike = door.lane.learn_lookup(door.bind, name, frame.raw, made, record, verdict)
+            pending.alike = self._guest.track().learn_lookup(frame.raw, made, record, verdict)
         return made
 
     def _judge(self, command: Command, snapshot: Snapshot) -> tuple[Request, Verdict]:
@@ -194,7 +195,7 @@ class Questions:
         self._finish(pending, status, len(data))
         is_usual = response.response == commands.FOUND and record.leak is None and not record.redirects
         if pending.alike is not None and is_usual and frame is not None and frame.is_plain:
-            self._guest.door.lane.learn_answer(pending.alike, frame.raw, data, record)
+            self._lane.learn_answer(pending.alike, frame.raw, data, record)
         return data
 
     def tell(self, frame: Frame) -> bytes | None:
@@ -222,57 +223,76 @@ class Questions:
 
     def ask_alike(self, data: bytes) -> bytes | None:
         """What the broker gets of a lookup that is like one before; None where it has to go the long way."""
-        guest, rim, runs = self._guest, self._rim, self._runs
-        door = guest.door
-        lane = door.lane
-        if lane.rules is not rim.rules or lane.bind is not door.bind or self.is_closing:
+        track, runs = self._track, self._runs
+        if track.rules is not self._rim.rules:
+            track = self._track = self._guest.track()
+        try:
+            at = BODY if len(data) < BRIEF else BODY + 1
+            length = data[at + 1]
+            if length > 127:
+                length += (data[at + 2] << 7) - 127
+            first = last = at + 3 + length
+            while data[last] > 127:
+                last += 1
+        except IndexError:
             return None
-        parts = split_lookup(data)
-        if parts is None:
+        last += 1
+        asked = track.asked.get(data[:first])
+        if asked is None or asked.end != last or asked.alike.said != data[last:]:
+            asked = track.learn_topic(data)
+        number, in_flight = data[first:last], self._in_flight
+        if asked is None or number in runs or in_flight[0] >= track.most or self.is_closing:
             return None
-        core, topic, number, tail = parts
-        alike = lane.alike.get((guest.server_name, tail))
-        in_flight = lane.in_flight
-        if alike is None or number in runs or in_flight[0] >= lane.most:
+        if not data[last - 1] and last - first > 1:  # not as encoders write it
             return None
         in_flight[0] += 1
-        run = Run()
-        run.id, run.time, run.path, run.started = rim.new_id(), time(), "", perf_counter()
-        run.alike, run.data, run.decision = alike, data, alike.decision
-        run.about = lane.topics.get(topic) or lane.about(topic, lines.names(lookups.about(topic)))
-        runs[number] = run
+        runs[number] = asked, data, perf_counter()
+        alike = asked.alike
         self._named = alike.named
         if self._watch is None:
             self._watch_over(alike.snapshot)
-        return join_lookup(core, alike.tail)
+        return asked.start + number + alike.tail
 
     def answer_alike(self, data: bytes) -> bytes | None:
         """What the client gets of an answer that is like one before; None where it has to go the long way."""
-        parts = cut_answer(data)
-        if parts is None or self.is_closing:
+        try:  # as cut_answer does, whose call alone would be a tenth of all this
+            at = BODY if len(data) < BRIEF else BODY + 1
+            first = at + 5 + data[at + 1]
+            if data[first - 3] == URL_TLS:
+                first += 2 + data[first - 2]
+            last = first
+            while data[last] > 127:
+                last += 1
+        except IndexError:
             return None
-        before, number, after = parts
-        run = self._runs.get(number)
-        if run is None or (outcome := run.alike.answers.get((before, after, len(data)))) is None:
+        last += 1
+        number, runs = data[first:last], self._runs
+        run = runs.get(number)
+        if run is None or self.is_closing:
             return None
-        del self._runs[number]
-        made = outcome.start[0] + number + outcome.rest
-        run.duration = run.upstream_duration = perf_counter() - run.started
-        if not self._whose:
-            self._whose = lines.client(self._guest.record(run.alike.snapshot))
-        run.outcome, run.client = outcome.words, self._whose
-        run.request_bytes, run.response_bytes = len(run.data), len(made)
-        self._rim.finish_alike(run, outcome)
-        return made
+        asked, _, started = run
+        answer = asked.alike.answers.get(data[:first])
+        if answer is None or answer.end != last or answer.said != data[last:]:
+            return None
+        del runs[number]
+        self._in_flight[0] -= 1
+        duration, whose = perf_counter() - started, self._whose or self._say_whose(asked.alike.snapshot)
+        self._rim.finish_soon(asked, answer, whose, started, duration)
+        return answer.start + number + answer.rest
+
+    def _say_whose(self, snapshot: Snapshot) -> str:
+        self._whose = lines.client(self._guest.record(snapshot))
+        return self._whose
 
     def _take_back(self, run: Run) -> Pending:
         """Go on the long way with a lookup that began on the short one."""
-        alike = run.alike
-        command = Frame(commands.LOOKUP, run.data).command()
-        record = self._record(command, len(run.data), alike.request, alike.verdict, alike.snapshot)
-        record.id, record.time = run.id, run.time
+        asked, data, started = run
+        alike = asked.alike
+        command = Frame(commands.LOOKUP, data).command()
+        record = self._record(command, len(data), alike.request, alike.verdict, alike.snapshot)
+        record.time -= perf_counter() - started
         lookups.prepare(command.lookup, alike.verdict.selection, alike.snapshot)
-        pending = Pending(record, alike.snapshot, alike.verdict, command, run.started, alike)
+        pending = Pending(record, alike.snapshot, alike.verdict, command, started, alike)
         self._pending[pending.request_id] = pending
         return pending
 
@@ -299,15 +319,14 @@ class Questions:
         within, now = self._rim.rules.config.timeouts.lookup, perf_counter()
         self._watch = None
         for number, run in list(self._runs.items()):
-            if run.started + within <= now + _TICK:
+            if run[2] + within <= now + _TICK:
                 self._take_back(self._runs.pop(number))
         for pending in list(self._pending.values()):
             if pending.started + within <= now + _TICK:
                 error = TimedOut(f"the broker gave no answer within {within:g} s")
                 self._say(self._given_up(pending, error))
         if self.are_open:
-            waiting: list[Pending | Run] = [*self._pending.values(), *self._runs.values()]
-            oldest = min(each.started for each in waiting)
+            oldest = min([*(each.started for each in self._pending.values()), *(run[2] for run in self._runs.values())])
             self._watch = self._loop.call_later(max(oldest + within - now, _TICK), self._expire)
 
     # Redirects.

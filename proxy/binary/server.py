@@ -39,9 +39,13 @@ class BinaryDoor(Doorway[Session]):
 
     def __init__(self, rim: Rim, bind: BindAddress) -> None:
         super().__init__(rim, bind)
-        self.lane = Lane(rim, bind)
+        self.lane = Lane(rim)
         for gauge in (rim.metrics.connections, rim.metrics.in_flight):
             gauge.add("binary", by=0)
+
+    def adopt(self, bind: BindAddress) -> None:
+        super().adopt(bind)
+        self.lane.forget()
 
     def __call__(self) -> Session:
         return Session(self._rim, self)

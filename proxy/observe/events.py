@@ -14,8 +14,9 @@ from collections.abc import Callable
 from itertools import accumulate
 
 from proxy.config.model import Events
+from proxy.observe.batches import Batch
 from proxy.observe.files import Folder, Unfinished
-from proxy.observe.lines import event, line, origin
+from proxy.observe.lines import batch_lines, event, line, origin
 from proxy.observe.records import Brief, Record
 
 __all__ = ["EventLog", "event"]
@@ -57,8 +58,10 @@ class EventLog:
         # A file alone must not be more than is kept.
         self._file_bytes = min(settings.rotate_bytes, settings.retain_bytes)
 
-        self._queue: deque[Record | Brief] = deque()
+        self._queue: deque[Record | Brief | Batch] = deque()
         self._room = room
+        self._added = self._taken = 0
+        """Events, and not what is in the queue: a batch has many."""
         self._refused = 0
         self._refused_and_counted = 0
 
@@ -82,10 +85,17 @@ class EventLog:
 
     def add(self, record: Record | Brief) -> None:
         """Take a record that nobody will change any more. Never waits, never fails."""
-        if len(self._queue) < self._room:
-            self._queue.append(record)
+        self._admit(record, 1)
+
+    def add_batch(self, batch: Batch) -> None:
+        self._admit(batch, len(batch))
+
+    def _admit(self, events: Record | Brief | Batch, number: int) -> None:
+        if self._added - self._taken + number <= self._room:
+            self._added += number
+            self._queue.append(events)
         else:
-            self._refused += 1
+            self._refused += number
 
     def flush(self, timeout: float) -> bool:
         """Wait until what was added is written or dropped; False where that takes longer."""
@@ -102,9 +112,10 @@ class EventLog:
         self._thread.join(timeout)
         with self._count_lock:
             self._given_up = True
-            if left := self._in_hand + len(self._queue):
+            if left := self._in_hand + self._added - self._taken:
                 self._dropped("disk", left)
             self._in_hand = 0
+            self._taken = self._added
             self._queue.clear()
             self._count_refused()
         return not self._thread.is_alive()
@@ -140,19 +151,19 @@ class EventLog:
             self._let_go()
 
     def _write_queue(self) -> None:
-        left = len(self._queue)
+        left = self._added - self._taken
         try:
-            while left and not self._given_up:
+            while left > 0 and not self._given_up:
                 if self._file is None:
                     self._file = self._begin()
-                lines = [line(record, self._origin) for record in self._take(min(left, BATCH))]
+                lines = self._take(min(left, BATCH))
                 left -= len(lines)
                 self._put(lines)
         except OSError:
             self._lose(left)
             raise
 
-    def _put(self, lines: list[bytes]) -> None:
+    def _put(self, lines: list[str]) -> None:
         """Write lines, to as many files as rotateBytes makes of them; a line of more than that has its own."""
         while lines:
             file = self._file = self._file or self._begin()
@@ -160,7 +171,7 @@ class EventLog:
             if not fitting and not file.events:
                 fitting = 1
             if fitting:
-                file.write(lines[:fitting])
+                file.write("".join(lines[:fitting]).encode("ascii"), fitting)
                 self._count_written(fitting)
             lines = lines[fitting:]
             if lines:
@@ -204,11 +215,26 @@ class EventLog:
                 file.close()
                 self._untidy = True
 
-    def _take(self, count: int) -> list[Record | Brief]:
+    def _take(self, count: int) -> list[str]:
+        """The lines of so many events, or of a few more."""
         with self._count_lock:
-            taken = [self._queue.popleft() for _ in range(min(count, len(self._queue)))]
-            self._in_hand = len(taken)
-        return taken
+            taken = self._taken_out(count)
+            self._in_hand = sum(map(_number, taken))
+        lines: list[str] = []
+        for events in taken:
+            if isinstance(events, Batch):
+                lines += batch_lines(events, self._origin)
+            else:
+                lines.append(line(events, self._origin))
+        return lines
+
+    def _taken_out(self, count: int) -> list[Record | Brief | Batch]:
+        out = []
+        last = self._taken + count
+        while self._queue and self._taken < last:
+            out.append(self._queue.popleft())
+            self._taken += _number(out[-1])
+        return out
 
     def _count_written(self, count: int) -> None:
         with self._count_lock:
@@ -223,9 +249,7 @@ class EventLog:
         """Drop what is in hand and so many of those that wait."""
         with self._count_lock:
             if not self._given_up:
-                for _ in range(waiting):
-                    self._queue.popleft()
-                lost, self._in_hand = self._in_hand + waiting, 0
+                lost, self._in_hand = self._in_hand + sum(map(_number, self._taken_out(waiting))), 0
                 self._lost += lost
                 self._dropped("disk", lost)
 
@@ -234,3 +258,7 @@ class EventLog:
         if count := refused - self._refused_and_counted:
             self._refused_and_counted = refused
             self._dropped("queue-full", count)
+
+
+def _number(events: Record | Brief | Batch) -> int:
+    return len(events) if isinstance(events, Batch) else 1

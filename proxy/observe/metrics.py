@@ -4,8 +4,10 @@ A counter of prometheus_client costs 1.6 µs where one in a list, once it is fou
 So the library does what it is for, the exposition, and the hot path adds to cells.
 """
 
-from bisect import bisect_left
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -15,6 +17,9 @@ from prometheus_client.registry import Collector
 from proxy import __version__
 from proxy.observe.catalogue import REQUESTS, Metric, Sidecar
 from proxy.observe.records import Record
+
+if TYPE_CHECKING:
+    from proxy.observe.batches import Batch
 
 _CODES = {code: str(code) for code in range(100, 600)}
 
@@ -84,6 +89,15 @@ class Histogram:
         counts[bisect_left(self._bounds, seconds)] += 1
         counts[-1] += seconds
 
+    def observe_all(self, seconds: Iterable[float], labels: Labels = ()) -> None:
+        counts, ordered, below = self.counts(labels), sorted(seconds), 0
+        for place, bound in enumerate(self._bounds):
+            upto = bisect_right(ordered, bound, below)
+            counts[place] += upto - below
+            below = upto
+        counts[-2] += len(ordered) - below
+        counts[-1] += sum(ordered)
+
     def family(self) -> Family:
         family = HistogramMetricFamily(self.of.name, self.of.help, labels=self.of.labels)
         for labels, counts in list(self.values.items()):
@@ -107,11 +121,15 @@ class Course:
         self._durations = metrics.duration.counts(labels)
         self._waits = metrics.upstream_duration.counts(labels)
 
+    def add(self, number: int) -> None:
+        """So many more, whose durations are counted elsewhere."""
+        for cell in self._tallies:
+            cell[0] += number
+
     def ended(self, duration: float, upstream_duration: float) -> None:
         """One that was in flight is over."""
         self._in_flight[0] -= 1
-        for cell in self._tallies:
-            cell[0] += 1
+        self.add(1)
         durations, waits = self._durations, self._waits
         place = bisect_left(REQUESTS, duration)
         durations[place] += 1
@@ -131,6 +149,8 @@ class Metrics(Numbers):
     """All metrics of one sidecar."""
 
     def __init__(self, cluster: str) -> None:
+        self.settle: Callable[[], None] = _nothing
+        """Counts what waits to be counted."""
         self.hits = Number(Sidecar.hits)
         self.misses = Number(Sidecar.misses)
         self.redirects = Number(Sidecar.redirects)
@@ -160,6 +180,10 @@ class Metrics(Numbers):
         for result in ("success", "failure"):  # or the first of each would be no increase to Prometheus
             self.reloads.add(result, by=0)
 
+    def collect(self) -> Iterable[Family]:
+        self.settle()
+        return super().collect()
+
     def count(self, record: Record) -> None:
         """Add one finished request."""
         for cell in self.tallies(record):
@@ -168,6 +192,13 @@ class Metrics(Numbers):
         self.duration.observe(record.duration, labels)
         if record.upstream_duration is not None:
             self.upstream_duration.observe(record.upstream_duration, labels)
+
+    def count_batch(self, batch: "Batch") -> None:
+        """Add finished lookups of the binary protocol."""
+        for outcome, number in Counter(batch.outcomes).items():
+            outcome.course.add(number)
+        for histogram in (self.duration, self.upstream_duration):
+            histogram.observe_all(batch.durations, ("lookup", "binary"))
 
     def tallies(self, record: Record) -> list[Cell]:
         """What a finished request adds one to; the same for all that went the same way."""
@@ -187,6 +218,10 @@ class Metrics(Numbers):
             found.append(self.leaks.cell(record.listener, record.leak, record.leak_action))
         found += [self.upstream_errors.cell(reason) for reason in record.upstream_errors]
         return found
+
+
+def _nothing() -> None:
+    """What there is to do where nothing waits."""
 
 
 def registry(metrics: Numbers) -> CollectorRegistry:

@@ -6,12 +6,15 @@ a second of hits would wash away the miss that an operator is after.
 
 import secrets
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
-from itertools import takewhile
-from typing import Literal, NamedTuple, get_args
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from proxy.observe.records import Brief, Record
+
+if TYPE_CHECKING:
+    from proxy.observe.batches import Batch
 
 Sort = Literal["leak", "miss", "redirect"]
 """What is worth a ring of its own, the rarest first."""
@@ -27,7 +30,10 @@ class Kept(NamedTuple):
 
     number: int
     sorts: tuple[Sort, ...]
-    record: Record | Brief
+    record: "Record | Brief | Batch"
+
+
+_Kept = tuple[int, tuple[Sort, ...], "Record | Brief | Batch"]
 
 
 class Recent:
@@ -37,20 +43,43 @@ class Recent:
         self._run = secrets.token_hex(4)
         self.newest = 0
         """The number of the last that was added."""
-        self._plain: deque[tuple[int, tuple[Sort, ...], Record | Brief]] = deque(maxlen=room)
+        self._plain: deque[_Kept] = deque(maxlen=room)
         self._rings = {sort: self._plain.copy() for sort in SORTS}
+        self._room = room
+        self._batches: deque[tuple[int, Batch]] = deque()
+        """With the number of their first."""
+        self.settle: Callable[[], None] = lambda: None
+        """Adds what waits to be added."""
 
     def add(self, record: Record | Brief, sorts: tuple[Sort, ...]) -> None:
         number = self.newest = self.newest + 1
         (self._rings[sorts[0]] if sorts else self._plain).append((number, sorts, record))
 
+    def add_batch(self, batch: "Batch") -> None:
+        first = self.newest + 1
+        self.newest += len(batch)
+        self._batches.append((first, batch))
+        while self._batches[0][0] + len(self._batches[0][1]) <= self.newest - self._room:
+            self._batches.popleft()
+        for place, outcome in enumerate(batch.outcomes):
+            if outcome.sorts:
+                self._rings[outcome.sorts[0]].append((first + place, outcome.sorts, batch.one(place)))
+
     def after(self, number: int, wanted: Iterable[Sort] = ()) -> list[Kept]:
         """Those that came after that number, the newest first; of these sorts alone, where some are named."""
+        self.settle()
         only = frozenset(wanted)
-        rings = (self._plain, *self._rings.values())
-        newer = (takewhile(lambda kept: kept[0] > number, reversed(ring)) for ring in rings)
-        every = merge(*newer, key=lambda kept: -kept[0])
+        plain = islice(_newest_first(reversed(self._plain), self._plain_of_batches()), self._room)
+        rings = (plain, *map(reversed, self._rings.values()))
+        newer = (takewhile(lambda kept: kept[0] > number, ring) for ring in rings)
+        every = _newest_first(*newer)
         return [Kept(*kept) for kept in every if not only or not only.isdisjoint(kept[1])]
+
+    def _plain_of_batches(self) -> Iterator["_Kept"]:
+        for first, batch in reversed(self._batches):
+            for place in reversed(range(len(batch))):
+                if not batch.outcomes[place].sorts:
+                    yield first + place, (), batch.one(place)
 
     def cursor(self, number: int) -> str:
         """A number as it is given out: it means nothing to another run of the sidecar."""
@@ -61,6 +90,10 @@ class Recent:
         run, _, number = cursor.partition("-")
         is_ours = run == self._run and number.isascii() and number.isdigit() and len(number) < 20
         return int(number) if is_ours else 0
+
+
+def _newest_first(*each: Iterable["_Kept"]) -> Iterator["_Kept"]:
+    return merge(*each, key=lambda kept: -kept[0])
 
 
 def sorts_of(record: Record) -> tuple[Sort, ...]:

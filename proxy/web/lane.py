@@ -18,7 +18,7 @@ from proxy.requests import BadPath, read_target
 from proxy.web import forwarding, heads
 from proxy.web.client import ClientConnection
 from proxy.web.exchange import Exchange
-from proxy.web.rim import Outcome, Rim
+from proxy.web.rim import Answer, Rim
 from proxy.web.upstream import UpstreamConnection
 
 # Letters that mean themselves wherever a path may stand: in a head, in a URL, in JSON.
@@ -241,7 +241,7 @@ class Run(Brief):
         ):
             if len(outcomes) >= _OUTCOMES:
                 outcomes.clear()
-            outcomes[self._asker.number, *said] = Outcome(parts, rest, record, words, self._rim.metrics)
+            outcomes[self._asker.number, *said] = Answer(parts, rest, record, words, self._rim.metrics)
 
 
 def _are_single(names: list[bytes], message: RawRequestMessage) -> bool:

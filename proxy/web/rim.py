@@ -1,13 +1,16 @@
 """What all exchanges share: the snapshot in force, the connections to brokers, and those who keep the records."""
 
+import asyncio
 import secrets
 from functools import lru_cache
 from itertools import count
+from time import perf_counter, time
 
 from proxy.answers import LookupAnswer, put_on_listener
 from proxy.listeners import BindAddress
+from proxy.observe.batches import Asked, Batch, Outcome
 from proxy.observe.events import EventLog
-from proxy.observe.metrics import Course, Metrics
+from proxy.observe.metrics import Metrics
 from proxy.observe.recent import Recent, sorts_of
 from proxy.observe.records import Brief, Record
 from proxy.observe.tracing import Tracing
@@ -20,23 +23,21 @@ from proxy.web.pool import Pool
 
 _REMEMBERED = 4096
 _SHORT_ANSWER, _SHORT_NAMES = 4096, 512
+_SOON, _TOGETHER = 0.05, 256
+"""Seconds for which finished lookups may wait to be recorded, and how many may."""
 _FORWARDED = (b"host", b"x-forwarded-host", b"x-forwarded-proto")
 
 
-class Outcome:
-    """What came of a lookup, for all that are answered alike: they differ in their paths and ids alone."""
+class Answer(Outcome):
+    """What clients get whose lookups are answered alike: it differs in the path and the request's id alone."""
 
-    __slots__ = ("course", "rest", "sizes", "sorts", "start", "words")
+    __slots__ = ("rest", "start")
 
     def __init__(self, start: list[bytes], rest: bytes, record: Record, words: list[str], metrics: Metrics) -> None:
+        super().__init__(record, words, metrics)
         self.start = start
-        """What the client gets, up to the request's id; between its parts stands the path."""
+        """Up to the id; between its parts stands the path."""
         self.rest = rest
-        self.words = words
-        """Of the event: likewise."""
-        self.sizes = record.request_bytes, record.response_bytes
-        self.course = Course(metrics, record)
-        self.sorts = sorts_of(record)
 
 
 class Rules:
@@ -48,7 +49,7 @@ class Rules:
 
         self._known: dict[tuple[object, ...], tuple[Request, Verdict, int]] = {}
         self._number = count()
-        self.outcomes: dict[tuple[int | bytes, ...], Outcome] = {}
+        self.outcomes: dict[tuple[int | bytes, ...], Answer] = {}
         """What came of lookups, by the number of their verdict and what the broker said, without the path."""
 
         @lru_cache(1024)
@@ -106,7 +107,11 @@ class Rim:
         self._recent = recent
         self.budget = ReplayBudget(snapshot.config.limits.replay_total_bytes)
         self._ids = secrets.token_hex(6)
-        self._count = count(1)
+        self._last_id = 0
+        self._batch = Batch()
+        metrics.settle = self.settle
+        if recent is not None:
+            recent.settle = self.settle
         self.install(snapshot)
 
     def install(self, snapshot: Snapshot) -> None:
@@ -142,7 +147,8 @@ class Rim:
 
     def new_id(self) -> str:
         """A request's id, unlike any other of any sidecar."""
-        return f"{self._ids}-{next(self._count)}"
+        self._last_id += 1
+        return f"{self._ids}-{self._last_id}"
 
     def finish(self, record: Record) -> None:
         """A request is over."""
@@ -151,6 +157,7 @@ class Rim:
 
     def tell(self, record: Record) -> None:
         """Count and record what nobody was waiting for."""
+        self.settle()
         self.metrics.count(record)
         if self._events is not None:
             self._events.add(record)
@@ -159,8 +166,41 @@ class Rim:
 
     def finish_alike(self, record: Brief, outcome: Outcome) -> None:
         """A lookup is over that went like one before it."""
+        self.settle()
         outcome.course.ended(record.duration, record.upstream_duration)
         if self._events is not None:
             self._events.add(record)
         if self._recent is not None:
             self._recent.add(record, outcome.sorts)
+
+    def finish_soon(self, asked: Asked, outcome: Outcome, client: str, started: float, duration: float) -> None:
+        """A lookup of the binary protocol is over that went like one before it: it is recorded with others."""
+        batch = self._batch
+        batch.asked.append(asked)
+        batch.outcomes.append(outcome)
+        batch.clients.append(client)
+        batch.started.append(started)
+        batch.durations.append(duration)
+        number = len(batch.clients)
+        if number == 1:
+            asyncio.get_running_loop().call_later(_SOON, self._settle_one, batch)
+        elif number == _TOGETHER:
+            self.settle()
+
+    def _settle_one(self, batch: Batch) -> None:
+        if batch is self._batch:
+            self.settle()
+
+    def settle(self) -> None:
+        """Record what waits for it, before anything that ended later, and before anybody looks."""
+        batch = self._batch
+        if not batch.clients:
+            return
+        self._batch = Batch()
+        batch.ids, batch.first, batch.since = self._ids, self._last_id + 1, time() - perf_counter()
+        self._last_id += len(batch)
+        self.metrics.count_batch(batch)
+        if self._events is not None:
+            self._events.add_batch(batch)
+        if self._recent is not None:
+            self._recent.add_batch(batch)

@@ -11,8 +11,9 @@ from typing import Any, Literal, cast
 from words import connect, connected
 
 from proxy.config import load_mapping
+from proxy.observe.batches import Batch
 from proxy.observe.lines import event
-from proxy.observe.records import Brief, Record
+from proxy.observe.records import Record
 from proxy.service import Sidecar
 
 Who = Literal["client", "broker", "other"]
@@ -183,7 +184,7 @@ class Stage:
         self.sidecar = sidecar
         self.brokers = {"broker": broker, "other": other}
         self.wires: dict[Who, Wire] = {}
-        self.records: list[Record | Brief] = []
+        self.records: list[Record | Batch] = []
         self._all: list[Wire] = []
 
     @property

@@ -28,8 +28,9 @@ from words import (
 from proxy.binary.commands_pb2 import Command
 from proxy.binary.frames import BadFrame, Frame
 from proxy.binary.lane import cut_answer, is_plain, join_lookup, number_of, split_lookup
+from proxy.observe.batches import Batch
 from proxy.observe.lines import line, origin
-from proxy.observe.records import Brief, Record
+from proxy.observe.records import Record
 
 ORIGIN = origin("pulsar", "sidecar")
 
@@ -39,20 +40,26 @@ async def stage(start: Start) -> Stage:
     return await start(ingresses=[{"name": "public", "listener": "external", "lookupProperties": {"rack": "a"}}])
 
 
-def overheard(stage: Stage) -> list[Record | Brief]:
+def overheard(stage: Stage) -> list[Record | Batch]:
     """What is recorded from now on, by either way."""
     rim, records = stage.sidecar._rim, stage.records
-    finish = rim.finish_alike
+    finish, count = rim.finish_soon, rim.metrics.count_batch
 
-    def overhear(record: Brief, *rest: Any) -> None:
-        records.append(record)
-        finish(record, *rest)
+    def overhear(*lookup: Any) -> None:
+        finish(*lookup)
+        rim.settle()
 
-    rim.finish_alike = overhear  # type: ignore[method-assign, assignment]
+    def overhear_batch(batch: Batch) -> None:
+        assert len(batch) == 1
+        records.append(batch)
+        count(batch)
+
+    rim.finish_soon = overhear  # type: ignore[assignment, method-assign]
+    rim.metrics.count_batch = overhear_batch  # type: ignore[method-assign]
     return records
 
 
-def told(record: Record | Brief) -> dict[str, Any]:
+def told(record: Record | Batch) -> dict[str, Any]:
     """An event, without what differs each time."""
     import json
 
@@ -101,7 +108,7 @@ async def test_another_client_finds_the_way(stage: Stage, broker: ScriptedBroker
         CLIENT.hears(connected()),
     )
     await ask(stage, broker, 1)
-    assert isinstance(records[1], Brief)
+    assert isinstance(records[1], Batch)
     assert [told(record)["userAgent"] for record in records] == ["Pulsar-Test-v1", "Another-v2"]
 
 
