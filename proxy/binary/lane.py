@@ -105,8 +105,8 @@ class Track:
         said = before[3]
         found = self.alike.get(said)
         if found is None and not _says_more(said):
-            self._lane.make_room(alike=1)
             found = Alike(said, after[3], record, record.request, verdict, self.rules.snapshot)
+            self._lane.make_room(alike=1)
             self.alike[said] = found
         return found
 

@@ -50,7 +50,7 @@ def line(record: Record | Brief | Batch, origin: str) -> str:
     else:
         decided, about, outcome = decision(record), names(record.target), result(record)
         whose = client(record)
-    second, microsecond = divmod(round(record.time * 1_000_000), 1_000_000)
+    second, microsecond = _whole(record.time)
     upstream = record.upstream_duration
     took = _milliseconds(record.duration)
     waited = took if upstream == record.duration else "null" if upstream is None else _milliseconds(upstream)
@@ -69,7 +69,7 @@ def batch_lines(batch: Batch, origin: str) -> list[str]:
     for asked, outcome, whose, started, duration in batch.rows():
         microsecond = int((since + started - second) * 1_000_000 + 0.5)
         if microsecond >= 1_000_000 or microsecond < 0:
-            second, microsecond = divmod(round((since + started) * 1_000_000), 1_000_000)
+            second, microsecond = _whole(since + started)
             prefix = _second(second)
         # To have a number formatted takes several times as long as to look up its last three digits.
         microseconds = int(duration * 1_000_000 + 0.5)
@@ -187,8 +187,15 @@ def redacted(url: str) -> str:
 _THREE_DIGITS = [f"{number:03d}" for number in range(1000)]
 
 
+def _whole(time: float) -> tuple[int, int]:
+    """Seconds and microseconds."""
+    second = int(time)
+    microsecond = int((time - second) * 1_000_000 + 0.5)
+    return (second, microsecond) if microsecond < 1_000_000 else (second + 1, 0)
+
+
 def _milliseconds(seconds: float) -> str:
-    microseconds = round(seconds * 1_000_000)
+    microseconds = int(seconds * 1_000_000 + 0.5)
     return f"{microseconds // 1000}.{_THREE_DIGITS[microseconds % 1000]}"
 
 

@@ -1,7 +1,9 @@
 """The short way of lookups: nobody can tell it from the long one."""
 
 import asyncio
+import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from words import (
     redirect,
 )
 
+from proxy.binary import lane
 from proxy.binary.commands_pb2 import Command
 from proxy.binary.frames import BadFrame, Frame
 from proxy.binary.lane import cut_answer, is_plain, join_lookup, number_of, split_lookup
@@ -61,8 +64,6 @@ def overheard(stage: Stage) -> list[Record | Batch]:
 
 def told(record: Record | Batch) -> dict[str, Any]:
     """An event, without what differs each time."""
-    import json
-
     event = json.loads(line(record, ORIGIN))
     for key in ("id", "time", "durationMs", "upstreamMs"):
         assert event.pop(key)
@@ -251,6 +252,85 @@ async def test_many_at_once_in_any_order(stage: Stage, broker: ScriptedBroker) -
     for number in numbers:
         stage.broker.say(found(number, broker.inner()))
         assert await stage.client.hear() == found(number, broker.outer(), broker.outer("pulsar+ssl"))
+
+
+async def test_the_same_topic_in_two_forms_of_one_size(stage: Stage, broker: ScriptedBroker) -> None:
+    records = overheard(stage)
+    await stage.play(*HELLO)
+    for number, authoritative in enumerate((False, True, False, True, True), 1):
+        await ask(stage, broker, number, authoritative=authoritative)
+    assert [type(record) is Record for record in records] == [True, True, False, False, False]
+
+
+async def test_an_id_in_more_bytes_than_it_needs_goes_the_long_way(stage: Stage, broker: ScriptedBroker) -> None:
+    """The broker answers with the id as encoders write it."""
+    await stage.play(*HELLO)
+    for number in (1, 300, 301):
+        await ask(stage, broker, number)
+    wide = lookup(5 + 2 * 128, "").replace(b"\x85\x02", b"\x85\x00")
+    stage.client.say(wide)
+    assert Frame(LOOKUP, await stage.broker.hear()).command().lookup.request_id == 5
+    stage.broker.say(found(5, broker.inner()))
+    assert await stage.client.hear() == found(5, broker.outer(), broker.outer("pulsar+ssl"))
+    assert stage.number("in_flight_requests", protocol="binary") == 0
+
+
+async def test_what_is_answered_is_in_flight_no_more(start: Start, broker: ScriptedBroker) -> None:
+    stage = await start(limits={"inFlight": 1})
+    await stage.play(*HELLO)
+    for number in range(1, 20):
+        await stage.play(
+            CLIENT.says(lookup(number)),
+            BROKER.hears(lookup(number, "external")),
+            BROKER.says(found(number, broker.inner())),
+            CLIENT.hears(found(number, broker.outer(), broker.outer("pulsar+ssl"))),
+        )
+    assert stage.number("listener_hits_total") == 19
+
+
+@pytest.mark.parametrize("limit", ["_ALIKE", "_ASKED", "_NAMES", "_ANSWERED"])
+async def test_more_than_can_be_remembered(
+    stage: Stage, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(lane, limit, 3)
+    await stage.play(*HELLO)
+    for number in range(1, 40):
+        topic = f"persistent://public/default/{'t' * (number % 7)}"
+        stage.client.say(command(LOOKUP, message(f1=topic, f2=number, f3=False, f9=number % 5)))
+        asked = Frame(LOOKUP, await stage.broker.hear()).command().lookup
+        assert (asked.topic.decode(), asked.request_id, asked.advertised_listener_name) == (topic, number, b"external")
+        stage.broker.say(found(number, broker.inner()))
+        assert await stage.client.hear() == found(number, broker.outer(), broker.outer("pulsar+ssl"))
+    kept = stage.sidecar.binary_doors[0].lane
+    assert len(kept._tracks) <= 3
+    if limit == "_ASKED":
+        assert sum(len(track.asked) for track in kept._tracks.values()) <= 3
+    if limit == "_ALIKE":
+        assert sum(len(track.alike) for track in kept._tracks.values()) <= 3
+    assert stage.number("listener_hits_total") == 39
+    assert stage.number("in_flight_requests", protocol="binary") == 0
+
+
+async def test_all_are_in_the_event_log_when_it_ends(start: Start, broker: ScriptedBroker, tmp_path: Path) -> None:
+    """Also those that ended last, and those of more than one batch; in the console's rings they are at once."""
+    stage = await start(events={"path": str(tmp_path), "compress": "none"})
+    await stage.play(*HELLO)
+    for number in range(1, 301):
+        stage.client.say(lookup(number))
+        await stage.broker.hear()
+        stage.broker.say(found(number, broker.inner()))
+        await stage.client.hear()
+    recent = stage.sidecar._rim._recent
+    assert recent is not None
+    assert [kept.number for kept in recent.after(0)] == list(range(300, 0, -1))
+    await stage.sidecar.stop()
+    written = written_in(tmp_path)
+    assert len({event["id"] for event in written}) == len(written) == 300
+    assert [event["time"] for event in written] == sorted(event["time"] for event in written)
+
+
+def written_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(event) for path in folder.iterdir() for event in path.read_text().splitlines()]
 
 
 @given(st.binary(max_size=300), st.integers(0, 2**64 - 1), st.binary(max_size=200))
