@@ -57,7 +57,7 @@ class Answer(batches.Outcome):
     __slots__ = ("end", "rest", "said", "start")
 
     def __init__(self, said: bytes, end: int, start: bytes, rest: bytes, record: Record, metrics: Metrics) -> None:
-        super().__init__(record, [lines.result(record)], metrics)
+        super().__init__(record, lines.outcome_words(record), metrics)
         self.said, self.end = said, end
         """What follows the id as the broker says it, and where that begins."""
         self.start, self.rest = start, rest
@@ -70,7 +70,7 @@ class Asked(batches.Asked):
     __slots__ = ("alike", "end", "start")
 
     def __init__(self, alike: Alike, about: str, size: int, start: bytes, end: int) -> None:
-        super().__init__(alike.decision, about, size)
+        super().__init__(lines.asked_words(alike.decision, about, size))
         self.alike = alike
         self.start = start
         """What goes to the broker, up to the id."""

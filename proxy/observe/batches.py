@@ -15,10 +15,11 @@ from proxy.observe.records import Record
 class Asked:
     """What was asked, for all that ask the same."""
 
-    __slots__ = ("about", "decision", "size")
+    __slots__ = ("words",)
 
-    def __init__(self, decision: str, about: str, size: int) -> None:
-        self.decision, self.about, self.size = decision, about, size
+    def __init__(self, words: tuple[str, str]) -> None:
+        self.words = words
+        """Of the event, in the two places where it speaks of that."""
 
 
 class Outcome:
@@ -28,14 +29,14 @@ class Outcome:
 
     def __init__(self, record: Record, words: list[str], metrics: Metrics) -> None:
         self.words = words
-        """Of the event, in parts: what stands between them is each one's own."""
+        """Of the event, in parts: what stands between them is each one's own. Of those in batches there are two."""
         self.sizes = record.request_bytes, record.response_bytes
         self.course = Course(metrics, record)
         self.sorts: tuple[Sort, ...] = sorts_of(record)
 
 
 class Batch:
-    """Lookups in the order in which they ended. Those of the binary protocol, whose words have one part."""
+    """Lookups of the binary protocol, in the order in which they ended."""
 
     __slots__ = ("asked", "clients", "durations", "first", "ids", "outcomes", "since", "started")
 

@@ -12,7 +12,7 @@ from recorded import Counted, events, finished, lines, lookup, numbers
 from proxy.observe import files
 from proxy.observe.batches import Asked, Batch, Outcome
 from proxy.observe.catalogue import REQUESTS, Sidecar
-from proxy.observe.lines import batch_lines, client, decision, line, names, origin, result
+from proxy.observe.lines import asked_words, batch_lines, client, decision, line, names, origin, outcome_words
 from proxy.observe.metrics import Histogram, Metrics
 from proxy.observe.recent import Recent, Sort
 from proxy.observe.records import Record
@@ -26,8 +26,8 @@ def batch_of(records: list[Record], metrics: Metrics | None = None, since: float
     batch = Batch()
     batch.ids, batch.first, batch.since = "0" * 8, 1, since
     for record in records:
-        batch.asked.append(Asked(decision(record), names(record.target), record.request_bytes))
-        batch.outcomes.append(Outcome(record, [result(record)], metrics or Metrics("pulsar")))
+        batch.asked.append(Asked(asked_words(decision(record), names(record.target), record.request_bytes)))
+        batch.outcomes.append(Outcome(record, outcome_words(record), metrics or Metrics("pulsar")))
         batch.clients.append(client(record))
         batch.started.append(record.time - since)
         batch.durations.append(record.duration)

@@ -302,6 +302,14 @@ def test_a_line_is_one_line_for_every_reader(record: Record, sidecar: str) -> No
     assert re.fullmatch(r"\{[ -~\x7f]+\}\n", written)
 
 
+@given(st.text(st.sampled_from(["\ud83d", "\ude00", "\\", "u", "d", "8", '"', "ö", "\x7f"])))
+def test_half_a_character_is_a_question_mark(name: str) -> None:
+    """Two halves are one, to whoever reads it; what looks like half of one and is not stays."""
+    whole = json.loads(json.dumps(name))
+    expected = "".join("?" if "\ud800" <= letter <= "\udfff" else letter for letter in whole)
+    assert of(lookup(broker=name))["broker"] == expected
+
+
 @given(text, text)
 def test_no_token_is_ever_written(before: str, secret: str) -> None:
     """Whatever stands before it, and whatever it is made of but what ends a parameter."""
