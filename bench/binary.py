@@ -1,6 +1,6 @@
 """What the binary protocol costs: our sidecar beside HAProxy in tcp mode, which looks at nothing.
 
-    python -m bench.binary [--rounds N] [--seconds N] [--quick] [--json FILE]
+    python -m bench.binary [--rounds N] [--seconds N] [--quick] [--new-topics] [--json FILE]
 
 CPU time of the proxy process per lookup, and per gigabyte of messages both ways, in turns, in one run; and the memory
 that a connection takes which says nothing.
@@ -84,19 +84,26 @@ WORKLOADS: dict[str, tuple[Work, float, str]] = {
 """What is done, and the CPU time of one of it: a microsecond a lookup, a second a gigabyte."""
 
 
+NEW_TOPICS: dict[str, tuple[Work, float, str]] = {
+    "of new topics": (lambda port, seconds: ends.look_up(port, CONNECTIONS, seconds, True), 1e-6, "µs each"),
+}
+"""Alone, since it would make the sidecar forget the topics of the others."""
+
+
 def main() -> None:
     options = _options()
+    workloads = NEW_TOPICS if options.new_topics else WORKLOADS
     cores, busy = Cores.of_this_machine(), os.getloadavg()[0]
     cores.stay_on_load()
     try:
-        figures, memory = uvloop.run(compare(options.rounds, options.seconds, cores))
+        figures, memory = uvloop.run(compare(workloads, options.rounds, options.seconds, cores))
     except CannotMeasure as fault:
         sys.exit(f"bench: {fault}")
     print(f"{'':<18} {OURS:>22} {HAPROXY:>16} {'ratio':>7} {'spread':>14}")
     for workload, rounds in figures.items():
         ratios = [ours / theirs for ours, theirs in rounds]
         ours, theirs = (statistics.median(column) for column in zip(*rounds, strict=True))
-        unit = WORKLOADS[workload][2]
+        unit = workloads[workload][2]
         spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
         print(f"{workload:<18} {ours:>12.2f} {unit:>9} {theirs:>16.2f} {statistics.median(ratios):>7.2f} {spread:>14}")
     for name, kilobytes in memory.items():
@@ -108,7 +115,7 @@ def main() -> None:
 
 
 async def compare(
-    rounds: int, seconds: float, cores: Cores
+    workloads: dict[str, tuple[Work, float, str]], rounds: int, seconds: float, cores: Cores
 ) -> tuple[dict[str, list[tuple[float, float]]], dict[str, float]]:
     """By workload, ours and theirs for each round; and kilobytes for each connection."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
@@ -123,9 +130,9 @@ async def compare(
         if (told := await ends.told(ports[0])) != ends.EXPECTED:
             raise CannotMeasure(f"the sidecar answers {told} and not {ends.EXPECTED}")
         memory = {peer: await _idle(port, child.pid) for peer, (child, port) in proxies.items()}
-        figures: dict[str, list[tuple[float, float]]] = {name: [] for name in WORKLOADS}
+        figures: dict[str, list[tuple[float, float]]] = {name: [] for name in workloads}
         for place in range(rounds + 1):
-            for workload, (work, unit, _) in WORKLOADS.items():
+            for workload, (work, unit, _) in workloads.items():
                 taken = {}
                 for peer in list(proxies)[:: 1 if place % 2 else -1]:
                     child, port = proxies[peer]
@@ -162,9 +169,11 @@ def _resident(pid: int) -> float:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="CPU time and memory of the binary protocol.")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2)
+    # Many short ones: where cores are shared, their speed changes between one measurement and the next.
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=0.7)
     parser.add_argument("--quick", action="store_const", const=(1, 1.0), help="one round of a second")
+    parser.add_argument("--new-topics", action="store_true", help="lookups of topics that nobody has asked for")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     if options.quick:

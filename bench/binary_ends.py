@@ -5,6 +5,7 @@ python -m bench.binary_ends PORT     the broker
 
 import asyncio
 import sys
+from itertools import count
 from struct import Struct
 from time import perf_counter
 from typing import cast
@@ -27,9 +28,13 @@ def connect() -> bytes:
     return write(Command(type=CONNECT, connect=Connect(client_version=b"bench", protocol_version=21)))
 
 
-def lookup(number: int) -> bytes:
-    topic = f"persistent://public/default/orders-{number % 1000}".encode()
-    return write(Command(type=LOOKUP, lookup=Lookup(topic=topic, request_id=number, authoritative=False)))
+def lookup(number: int, topic: int) -> bytes:
+    name = f"persistent://public/default/orders-{topic}".encode()
+    return write(Command(type=LOOKUP, lookup=Lookup(topic=name, request_id=number, authoritative=False)))
+
+
+_TOPICS = count(1000)
+"""Those that nobody has asked for."""
 
 
 def messages(kind: int, size: int) -> bytes:
@@ -124,7 +129,7 @@ class Client(Frames):
         self._number = 0
         self.answers = 0
         self.first: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self.is_asking = False
+        self.is_asking = self.asks_for_new = False
 
     def heard(self, frame: bytes) -> None:
         if not self.connected.done():
@@ -138,7 +143,8 @@ class Client(Frames):
 
     def ask(self) -> None:
         self._number += 1
-        self.transport.write(lookup(self._number))
+        topic = next(_TOPICS) if self.asks_for_new else self._number % 1000
+        self.transport.write(lookup(self._number, topic))
 
 
 async def client(port: int) -> Client:
@@ -148,11 +154,14 @@ async def client(port: int) -> Client:
     return made
 
 
-async def look_up(port: int, connections: int, seconds: float) -> int:
-    """Lookups one after the other on each of so many connections; how many were answered."""
+async def look_up(port: int, connections: int, seconds: float, is_new: bool = False) -> int:
+    """Lookups one after the other on each of so many connections; how many were answered.
+
+    Of a thousand topics, or each of one that nobody has asked for before.
+    """
     clients = [await client(port) for _ in range(connections)]
     for one in clients:
-        one.is_asking = True
+        one.is_asking, one.asks_for_new = True, is_new
         one.ask()
     await asyncio.sleep(seconds)
     for one in clients:

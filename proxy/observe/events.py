@@ -167,7 +167,9 @@ class EventLog:
         """Write lines, to as many files as rotateBytes makes of them; a line of more than that has its own."""
         while lines:
             file = self._file = self._file or self._begin()
-            fitting = bisect_right(list(accumulate(map(len, lines))), self._file_bytes - file.size)
+            room, fitting = self._file_bytes - file.size, len(lines)
+            if sum(map(len, lines)) > room:
+                fitting = bisect_right(list(accumulate(map(len, lines))), room)
             if not fitting and not file.events:
                 fitting = 1
             if fitting:
