@@ -12,7 +12,8 @@ from proxy.binary import commands
 from proxy.binary.commands_pb2 import Lookup
 from proxy.binary.frames import Frame, write
 from proxy.binary.lookups import about
-from proxy.observe import batches, lines
+from proxy.observe import lines
+from proxy.observe.batches import Outcome
 from proxy.observe.metrics import Metrics
 from proxy.observe.records import Record
 from proxy.requests import Request
@@ -51,7 +52,7 @@ class Alike:
         """By all that comes before the id."""
 
 
-class Answer(batches.Outcome):
+class Answer(Outcome):
     """A broker's answer to them, with an id of one size, and what is made of it."""
 
     __slots__ = ("end", "rest", "said", "start")
@@ -64,14 +65,13 @@ class Answer(batches.Outcome):
         """What the client gets, before the id and after it."""
 
 
-class Asked(batches.Asked):
+class Asked:
     """Such a lookup of one topic, with an id of one size: they are the same in all but that id."""
 
-    __slots__ = ("alike", "end", "start")
+    __slots__ = ("alike", "end", "start", "words")
 
-    def __init__(self, alike: Alike, about: str, size: int, start: bytes, end: int) -> None:
-        super().__init__(lines.asked_words(alike.decision, about, size))
-        self.alike = alike
+    def __init__(self, alike: Alike, words: tuple[str, str], start: bytes, end: int) -> None:
+        self.alike, self.words = alike, words
         self.start = start
         """What goes to the broker, up to the id."""
         self.end = end
@@ -120,7 +120,8 @@ class Track:
         end = len(sent) - len(said)
         start = join_lookup(core, alike.tail)[: -len(number + alike.tail)]
         self._lane.make_room(asked=1)
-        asked = Asked(alike, lines.names(about(topic)), len(sent), start, end)
+        words = lines.asked_words(alike.decision, lines.names(about(topic)), len(sent))
+        asked = Asked(alike, words, start, end)
         self.asked[sent[: end - len(number)]] = asked
         return asked
 

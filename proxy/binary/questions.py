@@ -277,7 +277,7 @@ class Questions:
         del runs[number]
         self._in_flight[0] -= 1
         duration, whose = perf_counter() - started, self._whose or self._say_whose(asked.alike.snapshot)
-        self._rim.finish_soon(asked, answer, whose, started, duration)
+        self._rim.finish_soon(asked.words, answer, whose, started, duration)
         return answer.start + number + answer.rest
 
     def _say_whose(self, snapshot: Snapshot) -> str:

@@ -12,18 +12,8 @@ from proxy.observe.recent import Sort, sorts_of
 from proxy.observe.records import Record
 
 
-class Asked:
-    """What was asked, for all that ask the same."""
-
-    __slots__ = ("words",)
-
-    def __init__(self, words: tuple[str, str]) -> None:
-        self.words = words
-        """Of the event, in the two places where it speaks of that."""
-
-
 class Outcome:
-    """What came of it, for all that are answered alike."""
+    """What came of a lookup, for all that are answered alike."""
 
     __slots__ = ("course", "sizes", "sorts", "words")
 
@@ -41,7 +31,8 @@ class Batch:
     __slots__ = ("asked", "clients", "durations", "first", "ids", "outcomes", "since", "started")
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[tuple[str, str]] = []
+        """What events say of what was asked, in the two places where they do."""
         self.outcomes: list[Outcome] = []
         self.clients: list[str] = []
         """What events say of who asked."""
@@ -53,7 +44,7 @@ class Batch:
     def __len__(self) -> int:
         return len(self.clients)
 
-    def rows(self) -> Iterator[tuple[Asked, Outcome, str, float, float]]:
+    def rows(self) -> Iterator[tuple[tuple[str, str], Outcome, str, float, float]]:
         return zip(self.asked, self.outcomes, self.clients, self.started, self.durations, strict=True)
 
     def one(self, place: int) -> "Batch":

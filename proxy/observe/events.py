@@ -92,8 +92,8 @@ class EventLog:
 
     def _admit(self, events: Record | Brief | Batch, number: int) -> None:
         if self._added - self._taken + number <= self._room:
+            self._queue.append(events)  # before it is counted: the thread looks for what is
             self._added += number
-            self._queue.append(events)
         else:
             self._refused += number
 

@@ -66,7 +66,7 @@ def batch_lines(batch: Batch, origin: str) -> list[str]:
     digits, made = _THREE_DIGITS, []
     ids, number, second, prefix = batch.ids, batch.first, 0, ""
     since = batch.since
-    for asked, outcome, whose, started, duration in batch.rows():
+    for (what, sent), outcome, whose, started, duration in batch.rows():
         microsecond = int((since + started - second) * 1_000_000 + 0.5)
         if microsecond >= 1_000_000 or microsecond < 0:
             second, microsecond = _whole(since + started)
@@ -74,7 +74,6 @@ def batch_lines(batch: Batch, origin: str) -> list[str]:
         # To have a number formatted takes several times as long as to look up its last three digits.
         microseconds = int(duration * 1_000_000 + 0.5)
         took = f"{microseconds // 1000}.{digits[microseconds % 1000]}"
-        what, sent = asked.words
         came, answered = outcome.words
         made.append(
             f'{prefix}{digits[microsecond // 1000]}{digits[microsecond % 1000]}Z","id":"{ids}-{number}",'

@@ -8,7 +8,7 @@ from time import perf_counter, time
 
 from proxy.answers import LookupAnswer, put_on_listener
 from proxy.listeners import BindAddress
-from proxy.observe.batches import Asked, Batch, Outcome
+from proxy.observe.batches import Batch, Outcome
 from proxy.observe.events import EventLog
 from proxy.observe.metrics import Metrics
 from proxy.observe.recent import Recent, sorts_of
@@ -173,7 +173,9 @@ class Rim:
         if self._recent is not None:
             self._recent.add(record, outcome.sorts)
 
-    def finish_soon(self, asked: Asked, outcome: Outcome, client: str, started: float, duration: float) -> None:
+    def finish_soon(
+        self, asked: tuple[str, str], outcome: Outcome, client: str, started: float, duration: float
+    ) -> None:
         """A lookup of the binary protocol is over that went like one before it: it is recorded with others."""
         batch = self._batch
         batch.asked.append(asked)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from recorded import Counted, events, finished, lines, lookup, numbers
 
 from proxy.observe import files
-from proxy.observe.batches import Asked, Batch, Outcome
+from proxy.observe.batches import Batch, Outcome
 from proxy.observe.catalogue import REQUESTS, Sidecar
 from proxy.observe.lines import asked_words, batch_lines, client, decision, line, names, origin, outcome_words
 from proxy.observe.metrics import Histogram, Metrics
@@ -26,7 +26,7 @@ def batch_of(records: list[Record], metrics: Metrics | None = None, since: float
     batch = Batch()
     batch.ids, batch.first, batch.since = "0" * 8, 1, since
     for record in records:
-        batch.asked.append(Asked(asked_words(decision(record), names(record.target), record.request_bytes)))
+        batch.asked.append(asked_words(decision(record), names(record.target), record.request_bytes))
         batch.outcomes.append(Outcome(record, outcome_words(record), metrics or Metrics("pulsar")))
         batch.clients.append(client(record))
         batch.started.append(record.time - since)
