@@ -81,6 +81,7 @@ class Figures:
 
 def totals(metrics: Metrics) -> Totals:
     """The counters as they stand."""
+    metrics.settle()
     codes = metrics.requests.values
     return Totals(
         hits=_sum(metrics.hits.values),

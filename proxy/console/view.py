@@ -87,7 +87,9 @@ class View:
     def doors(self) -> answers.Doors:
         snapshot = self._of.snapshot()
         config = snapshot.config
-        hits, misses = _by_door(self._of.metrics.hits.values), _by_door(self._of.metrics.misses.values)
+        metrics = self._of.metrics
+        metrics.settle()
+        hits, misses = _by_door(metrics.hits.values), _by_door(metrics.misses.values)
         names = snapshot.known_listeners | config.named_listeners
         return answers.Doors(
             sockets=[

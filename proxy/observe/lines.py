@@ -62,7 +62,7 @@ def line(record: Record | Brief | Batch, origin: str) -> str:
 
 
 def batch_lines(batch: Batch, origin: str) -> list[str]:
-    """Of each event."""
+    """The line of each."""
     digits, made = _THREE_DIGITS, []
     ids, number, second, prefix = batch.ids, batch.first, 0, ""
     since = batch.since

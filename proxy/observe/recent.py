@@ -41,8 +41,7 @@ class Recent:
 
     def __init__(self, room: int = ROOM) -> None:
         self._run = secrets.token_hex(4)
-        self.newest = 0
-        """The number of the last that was added."""
+        self._newest = 0
         self._plain: deque[_Kept] = deque(maxlen=room)
         self._rings = {sort: self._plain.copy() for sort in SORTS}
         self._room = room
@@ -51,15 +50,21 @@ class Recent:
         self.settle: Callable[[], None] = lambda: None
         """Adds what waits to be added."""
 
+    @property
+    def newest(self) -> int:
+        """The number of the last that has ended."""
+        self.settle()
+        return self._newest
+
     def add(self, record: Record | Brief, sorts: tuple[Sort, ...]) -> None:
-        number = self.newest = self.newest + 1
+        number = self._newest = self._newest + 1
         (self._rings[sorts[0]] if sorts else self._plain).append((number, sorts, record))
 
     def add_batch(self, batch: "Batch") -> None:
-        first = self.newest + 1
-        self.newest += len(batch)
+        first = self._newest + 1
+        self._newest += len(batch)
         self._batches.append((first, batch))
-        while self._batches[0][0] + len(self._batches[0][1]) <= self.newest - self._room:
+        while self._batches[0][0] + len(self._batches[0][1]) <= self._newest - self._room:
             self._batches.popleft()
         for place, outcome in enumerate(batch.outcomes):
             if outcome.sorts:

@@ -166,7 +166,6 @@ class Rim:
 
     def finish_alike(self, record: Brief, outcome: Outcome) -> None:
         """A lookup is over that went like one before it."""
-        self.settle()
         outcome.course.ended(record.duration, record.upstream_duration)
         if self._events is not None:
             self._events.add(record)

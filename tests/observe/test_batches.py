@@ -113,6 +113,14 @@ def test_batches_stand_among_others_in_order() -> None:
     assert recent.newest == 5
 
 
+def test_whoever_looks_sees_what_has_ended() -> None:
+    """By either look, so that nobody is told of a decision twice."""
+    recent, waiting = Recent(), [batch_of([binary(broker="a")]), batch_of([binary(broker="b")])]
+    recent.settle = lambda: recent.add_batch(waiting.pop()) if waiting else None
+    assert recent.newest == 1
+    assert kept(recent) == [(2, "a"), (1, "b")]
+
+
 def test_what_is_rare_in_them_outlives_what_is_not() -> None:
     recent = Recent(room=3)
     recent.add_batch(batch_of([binary(broker="rare", **MISS), binary(broker="old")]))
