@@ -47,6 +47,7 @@ class Recent:
         self._room = room
         self._batches: deque[tuple[int, Batch]] = deque()
         """With the number of their first."""
+        self._in_batches = 0
         self.settle: Callable[[], None] = lambda: None
         """Adds what waits to be added."""
 
@@ -64,8 +65,9 @@ class Recent:
         first = self._newest + 1
         self._newest += len(batch)
         self._batches.append((first, batch))
-        while self._batches[0][0] + len(self._batches[0][1]) <= self._newest - self._room:
-            self._batches.popleft()
+        self._in_batches += len(batch)
+        while self._in_batches - len(self._batches[0][1]) >= self._room:
+            self._in_batches -= len(self._batches.popleft()[1])
         for place, outcome in enumerate(batch.outcomes):
             if outcome.sorts:
                 self._rings[outcome.sorts[0]].append((first + place, outcome.sorts, batch.one(place)))
