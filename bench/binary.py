@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -67,15 +68,16 @@ listen door
     return [program("haproxy"), "-db", "-q", "-f", place.write("haproxy.cfg", config)]
 
 
-Work = Callable[[int, float], Awaitable[int]]
+Work = Callable[[int, float, Callable[[], None]], Awaitable[int]]
+"""To a port, for so many seconds, with a word when all are connected: how much was done."""
 
 
-def _stream(how: Callable[[int, int, float], Awaitable[int]], size: int) -> Work:
-    return lambda port, seconds: how(port, size, seconds)
+def _stream(how: Callable[[int, int, float, Callable[[], None]], Awaitable[int]], size: int) -> Work:
+    return lambda port, seconds, begun: how(port, size, seconds, begun)
 
 
 WORKLOADS: dict[str, tuple[Work, float, str]] = {
-    "lookups": (lambda port, seconds: ends.look_up(port, CONNECTIONS, seconds), 1e-6, "µs each"),
+    "lookups": (lambda port, seconds, begun: ends.look_up(port, CONNECTIONS, seconds, begun), 1e-6, "µs each"),
     "produce, 64 KiB": (_stream(ends.produce, 64 * KIB), 1e-9, "s per GB"),
     "produce, 1 KiB": (_stream(ends.produce, KIB), 1e-9, "s per GB"),
     "consume, 64 KiB": (_stream(ends.consume, 64 * KIB), 1e-9, "s per GB"),
@@ -85,7 +87,11 @@ WORKLOADS: dict[str, tuple[Work, float, str]] = {
 
 
 NEW_TOPICS: dict[str, tuple[Work, float, str]] = {
-    "of new topics": (lambda port, seconds: ends.look_up(port, CONNECTIONS, seconds, True), 1e-6, "µs each"),
+    "of new topics": (
+        lambda port, seconds, begun: ends.look_up(port, CONNECTIONS, seconds, begun, is_new=True),
+        1e-6,
+        "µs each",
+    ),
 }
 """Alone, since it would make the sidecar forget the topics of the others."""
 
@@ -136,9 +142,9 @@ async def compare(
                 taken = {}
                 for peer in list(proxies)[:: 1 if place % 2 else -1]:
                     child, port = proxies[peer]
-                    before = child.cpu_seconds()
-                    done = await work(port, seconds)
-                    spent = child.cpu_seconds() - before
+                    readings: list[float] = []
+                    done = await work(port, seconds, partial(_read, child, readings))
+                    spent = child.cpu_seconds() - readings[0]
                     if not done:
                         raise CannotMeasure(f"{peer} passes nothing on: {workload}")
                     taken[peer] = spent / done / unit
@@ -146,6 +152,10 @@ async def compare(
                     figures[workload].append((taken[OURS], taken[HAPROXY]))
                     print(f"{workload}: {taken}", file=sys.stderr)
     return figures, memory
+
+
+def _read(child: Child, readings: list[float]) -> None:
+    readings.append(child.cpu_seconds())
 
 
 async def _idle(port: int, pid: int) -> float:

@@ -5,6 +5,7 @@ python -m bench.binary_ends PORT     the broker
 
 import asyncio
 import sys
+from collections.abc import Callable
 from itertools import count
 from struct import Struct
 from time import perf_counter
@@ -154,12 +155,13 @@ async def client(port: int) -> Client:
     return made
 
 
-async def look_up(port: int, connections: int, seconds: float, is_new: bool = False) -> int:
+async def look_up(port: int, connections: int, seconds: float, begun: Callable[[], None], is_new: bool = False) -> int:
     """Lookups one after the other on each of so many connections; how many were answered.
 
     Of a thousand topics, or each of one that nobody has asked for before.
     """
     clients = [await client(port) for _ in range(connections)]
+    begun()
     for one in clients:
         one.is_asking, one.asks_for_new = True, is_new
         one.ask()
@@ -170,17 +172,19 @@ async def look_up(port: int, connections: int, seconds: float, is_new: bool = Fa
     return sum(one.answers for one in clients)
 
 
-async def produce(port: int, size: int, seconds: float) -> int:
+async def produce(port: int, size: int, seconds: float, begun: Callable[[], None]) -> int:
     """Messages of that size; their bytes."""
     one = await client(port)
+    begun()
     one.transport.write(write(Command(type=PRODUCER)))
     sent, _ = await one.pour(messages(SEND, size), seconds)
     one.transport.abort()
     return sent
 
 
-async def consume(port: int, size: int, seconds: float) -> int:
+async def consume(port: int, size: int, seconds: float, begun: Callable[[], None]) -> int:
     one = await client(port)
+    begun()
     flow = bytes((8, FLOW)) + bytes((0x5A, 4)) + size.to_bytes(4, "big")
     one.transport.write(_SIZE.pack(len(flow) + 4) + _SIZE.pack(len(flow)) + flow)
     swallow = Swallow()
