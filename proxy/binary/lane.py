@@ -9,7 +9,7 @@ by that from the start.
 from struct import Struct
 
 from proxy.binary import commands
-from proxy.binary.commands_pb2 import Lookup
+from proxy.binary.commands_pb2 import Lookup, LookupResponse
 from proxy.binary.frames import Frame, write
 from proxy.binary.lookups import about
 from proxy.observe import lines
@@ -83,7 +83,10 @@ Run = tuple[Asked, bytes, float]
 
 
 class Track:
-    """The short way of those who came through one door by one name, for as long as its rules are in force."""
+    """The short way of those who came through one door by one name, for as long as its rules are in force.
+
+    A door's line in the config changes with the rules alone.
+    """
 
     __slots__ = ("_lane", "alike", "asked", "most", "rules")
 
@@ -161,7 +164,7 @@ class Lane:
     def learn_answer(self, alike: Alike, said: bytes, made: bytes, record: Record) -> None:
         """Remember what was made of a broker's answer to one of these."""
         before, after = cut_answer(said), cut_answer(made)
-        if before is None or after is None or before[1] != after[1] or not (is_plain(said) and is_plain(made)):
+        if before is None or after is None or before[1] != after[1]:
             return
         if len(alike.answers) >= _ANSWERED:
             alike.answers.clear()
@@ -202,33 +205,24 @@ def split_lookup(data: bytes) -> tuple[bytes, bytes, bytes, bytes] | None:
     return data[at:last], data[begin:end], data[first:last], data[last:]
 
 
-def cut_answer(data: bytes) -> tuple[bytes, bytes, bytes] | None:
-    """What stands before an answer's id, the id's bytes, and what follows.
+def cut_answer(answer: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """What stands before an answer's id, the id's bytes, and what follows; None if it has another form.
 
-    Taken to be a URL, perhaps another for TLS, what it is, and the id. Whether it is so was seen when it was learned:
-    what is cut in the wrong places is like nothing before it.
+    Only what is as encoders write it: a URL, perhaps another for TLS, what it is, and the id. Whoever looks for the id
+    of the next one may take that form for granted: what is cut in the wrong places is like nothing before it.
     """
-    try:
-        at = BODY if len(data) < BRIEF else BODY + 1
-        first = at + 5 + data[at + 1]
-        if data[first - 3] == URL_TLS:
-            first += 2 + data[first - 2]
-        last = first
-        while data[last] > 127:
-            last += 1
-    except IndexError:
-        return None
-    last += 1
-    return data[:first], data[first:last], data[last:]
-
-
-def is_plain(answer: bytes) -> bool:
-    """Whether it is as encoders write it, and of the form that `cut_answer` takes it to have."""
     command = Frame(commands.LOOKUP_RESPONSE, answer).command()
     found = command.lookup_response
-    has_form = found.HasField("url") and found.HasField("response") and len(answer) < _LONG
+    has_form = all(map(found.HasField, ("url", "response", "request_id"))) and len(answer) < _LONG
     is_short = len(found.url) < 128 and len(found.url_tls) < 128 and found.response < 128
-    return has_form and is_short and write(command) == answer
+    if not has_form or not is_short or write(command) != answer:
+        return None
+    rest = LookupResponse.FromString(found.SerializeToString())
+    for field in ("url", "url_tls", "response"):
+        rest.ClearField(field)
+    number = number_of(found.request_id)
+    end = len(answer) - rest.ByteSize() + 1 + len(number)
+    return answer[: end - len(number)], number, answer[end:]
 
 
 def join_lookup(core: bytes, tail: bytes) -> bytes:

@@ -255,7 +255,7 @@ class Questions:
 
     def answer_alike(self, data: bytes) -> bytes | None:
         """What the client gets of an answer that is like one before; None where it has to go the long way."""
-        try:  # as cut_answer does, whose call alone would be a tenth of all this
+        try:
             at = BODY if len(data) < BRIEF else BODY + 1
             first = at + 5 + data[at + 1]
             if data[first - 3] == URL_TLS:

@@ -43,10 +43,6 @@ class BinaryDoor(Doorway[Session]):
         for gauge in (rim.metrics.connections, rim.metrics.in_flight):
             gauge.add("binary", by=0)
 
-    def adopt(self, bind: BindAddress) -> None:
-        super().adopt(bind)
-        self.lane.forget()
-
     def __call__(self) -> Session:
         return Session(self._rim, self)
 

@@ -1,7 +1,7 @@
 """Lookups that went like others before them, many at a time, as they are recorded.
 
-What they have in common is shared, and what each has of its own stands in columns. As objects of their own they would
-take longer to record than to answer, and most of that for memory that is never at hand when it is needed.
+What they have in common is shared, and what each has of its own stands in columns: objects of their own, kept until
+their events are written, would be spread over memory that is never at hand when it is needed.
 """
 
 from array import array

@@ -30,7 +30,7 @@ from words import (
 from proxy.binary import lane
 from proxy.binary.commands_pb2 import Command
 from proxy.binary.frames import BadFrame, Frame
-from proxy.binary.lane import cut_answer, is_plain, join_lookup, number_of, split_lookup
+from proxy.binary.lane import cut_answer, join_lookup, number_of, split_lookup
 from proxy.observe.batches import Batch
 from proxy.observe.lines import line, origin
 from proxy.observe.records import Record
@@ -254,6 +254,19 @@ async def test_many_at_once_in_any_order(stage: Stage, broker: ScriptedBroker) -
         assert await stage.client.hear() == found(number, broker.outer(), broker.outer("pulsar+ssl"))
 
 
+async def test_answers_with_two_urls_go_the_short_way(stage: Stage, broker: ScriptedBroker) -> None:
+    records = overheard(stage)
+    await stage.play(*HELLO)
+    for number in (1, 2):
+        await stage.play(
+            CLIENT.says(lookup(number, "")),
+            BROKER.hears(lookup(number, "external", properties=[("rack", "a")])),
+            BROKER.says(found(number, broker.inner(), broker.inner())),
+            CLIENT.hears(found(number, broker.outer(), broker.outer("pulsar+ssl"))),
+        )
+    assert [type(record) for record in records] == [Record, Batch]
+
+
 async def test_the_same_topic_in_two_forms_of_one_size(stage: Stage, broker: ScriptedBroker) -> None:
     records = overheard(stage)
     await stage.play(*HELLO)
@@ -349,12 +362,14 @@ def test_what_is_taken_apart_is_what_a_parser_finds(topic: bytes, number: int, t
 @given(st.text(max_size=200), st.text(max_size=200), st.integers(0, 2**63 - 1), st.booleans())
 def test_so_it_is_for_answers(url: str, url_tls: str, number: int, through: bool) -> None:
     data = found(number, url, url_tls, through=through)
-    assert is_plain(data) == (len(url.encode()) < 128 and len(url_tls.encode()) < 128)
     parts = cut_answer(data)
-    if is_plain(data):
-        assert parts is not None
-        assert parts[1] == number_of(number)
-        assert b"".join(parts) == data
+    if len(url.encode()) >= 128 or len(url_tls.encode()) >= 128:
+        assert parts is None
+        return
+    assert parts is not None
+    other = cut_answer(found(number ^ 1, url, url_tls, through=through))
+    assert other == (parts[0], number_of(number ^ 1), parts[2])
+    assert (parts[1], b"".join(parts)) == (number_of(number), data)
 
 
 @pytest.mark.parametrize(
@@ -369,8 +384,8 @@ def test_so_it_is_for_answers(url: str, url_tls: str, number: int, through: bool
     ],
 )
 def test_answers_of_another_form_are_not_learned(answer: bytes) -> None:
-    assert not is_plain(command(LOOKUP_RESPONSE, answer))
-    assert not is_plain(command(LOOKUP_RESPONSE, message(f1="pulsar://a:1", f3=1, f4=7), b"payload"))
+    assert cut_answer(command(LOOKUP_RESPONSE, answer)) is None
+    assert cut_answer(command(LOOKUP_RESPONSE, message(f1="pulsar://a:1", f3=1, f4=7), b"payload")) is None
 
 
 @pytest.mark.parametrize("size", [0, 12, 141, 1024, 4096])
