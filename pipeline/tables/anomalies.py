@@ -128,9 +128,10 @@ def _off(judged: DataFrame) -> DataFrame:
 
 
 def _median(values: Column) -> Column:
+    """Null where there is none: Spark may evaluate this before it drops rows that have too few values."""
     ordered, size = F.sort_array(values), F.size(values)
     low, high = F.floor((size - 1) / 2).cast("int"), F.floor(size / 2).cast("int")
-    return (ordered[low] + ordered[high]) / 2
+    return (F.get(ordered, low) + F.get(ordered, high)) / 2
 
 
 def _told(what: str) -> str:

@@ -9,7 +9,9 @@ import pytest
 from made_events import MISS, START, Event, at, event, frame
 from made_tables import TABLES, expect, made
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
+from pipeline.tables.anomalies import _median
 from proxy.observe.objectives import DAYS, OBJECTIVE, SECONDS
 
 DAY = 86_400
@@ -299,3 +301,24 @@ def test_what_is_unlike_the_same_hour_of_earlier_days(spark: SparkSession) -> No
     scores = {row.what: row.score for row in rows if row.ingress == "public"}
     assert scores["lookups"] == pytest.approx(-610 / 101)
     assert scores["p95_ms"] == pytest.approx(70 / 2)
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_median_of_nothing_is_null(spark: SparkSession, ansi: str) -> None:
+    """In ANSI mode an index outside of an array is an error, and nothing says that rows are filtered before it."""
+    medians: dict[tuple[float, ...], float | None] = {
+        (): None,
+        (3.0,): 3.0,
+        (4.0, 1.0): 2.5,
+        (9.0, 1.0, 2.0): 2.0,
+        (4.0, 3.0, 1.0, 2.0): 2.5,
+    }
+    before = spark.conf.get("spark.sql.ansi.enabled") or "true"
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        values = spark.createDataFrame([(list(row),) for row in medians], "values array<double>")
+        assert [row.median for row in values.select(_median(F.col("values")).alias("median")).collect()] == [
+            *medians.values()
+        ]
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
