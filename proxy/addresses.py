@@ -12,10 +12,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from proxy.authorities import Authority
-from proxy.listeners import BINARY_SCHEMES, VARIABLE, WEB_SCHEMES, ServiceUrl, Urls
-
-# Hosts come from clients, so what is remembered of them is bounded.
-_REMEMBERED = 4096
+from proxy.listeners import BINARY_SCHEMES, VARIABLE, WEB_SCHEMES, ServiceUrl, Urls, kind_of
+from proxy.memory import ADDRESSES
 
 _TRUST = ("config", "annotation", "derived", "admin")
 
@@ -100,9 +98,10 @@ class Broker:
         urls, (plain, secure) = self.listeners.get(listener, {}), schemes
         return urls.get(scheme) or urls.get(plain if scheme == secure else secure)
 
-    def is_at(self, listener: str, address: str) -> bool:
-        """Whether `host:port` is one of its addresses on that listener."""
-        return any(url.authority == address for url in self.listeners.get(listener, {}).values())
+    def is_at(self, listener: str, address: str, schemes: tuple[str, ...] = WEB_SCHEMES) -> bool:
+        """Whether `host:port` is one of its web addresses, or binary ones, on that listener."""
+        urls = self.listeners.get(listener, {})
+        return any(urls[scheme].authority == address for scheme in schemes if scheme in urls)
 
 
 class Entry:
@@ -170,11 +169,15 @@ class Entry:
         """Whether this is one of the broker's own names, to the letter."""
         return any(own.match(name) is not None for own in self._names)
 
-    def addressed(self, address: str) -> Iterator[dict[str, str]]:
-        """The values for which this `host:port` is one of the broker's listener URLs."""
-        for *_, whole in self._urls:
-            if (values := whole.match(address)) is not None:
+    def addressed(self, address: str, schemes: tuple[str, ...]) -> Iterator[dict[str, str]]:
+        """The values for which this `host:port` is one of the broker's listener URLs of these schemes."""
+        for _, url, _, whole in self._urls:
+            if url.scheme in schemes and (values := whole.match(address)) is not None:
                 yield values
+
+    def has_on(self, listener: str, schemes: tuple[str, ...]) -> bool:
+        """Whether the broker has an address of these schemes on that listener."""
+        return any(scheme in schemes for scheme in self.listeners.get(listener, {}))
 
     def addressed_on(
         self, listener: str, authority: Authority, whole: bool, schemes: tuple[str, ...]
@@ -216,11 +219,13 @@ class AddressBook:
     def __bool__(self) -> bool:
         return bool(self.entries)
 
-    def _resolve(self, authority: Authority, default_port: int) -> Broker | None:
-        """The one broker that this authority means, by its name or by any of its listener URLs."""
+    def _resolve(
+        self, authority: Authority, default_port: int, schemes: tuple[str, ...] = WEB_SCHEMES
+    ) -> Broker | None:
+        """The one broker that this authority means, by its name or by any of its web, or binary, listener URLs."""
         authority = Authority(authority.host, authority.port or default_port)
         entries = self._about(authority.host, str(authority))
-        return self._only((entry, values) for entry in entries for values in self._meanings(entry, authority))
+        return self._only((entry, values) for entry in entries for values in self._meanings(entry, authority, schemes))
 
     def _pinned(self, listener: str, authority: Authority, schemes: tuple[str, ...] = WEB_SCHEMES) -> Broker | None:
         """The one broker whose web address, or binary one, on this listener a client meant by its Host.
@@ -239,16 +244,31 @@ class AddressBook:
         return None
 
     def is_web_address(
-        self, listener: str, authority: Authority, default_port: int, schemes: tuple[str, ...] = WEB_SCHEMES
+        self,
+        listener: str,
+        authority: Authority,
+        default_port: int,
+        schemes: tuple[str, ...] = WEB_SCHEMES,
+        default: str | None = None,
     ) -> bool:
-        """Whether this is some broker's web address, or binary one, on the listener, be it shared by several."""
+        """Whether this is some broker's web address, or binary one, on the listener, be it shared by several.
+
+        A broker that has none there is at its address on the default listener (PIP-338).
+        """
         authority = Authority(authority.host, authority.port or default_port)
-        entries = self._about(authority.host)
-        return any(True for entry in entries for _ in entry.addressed_on(listener, authority, True, schemes))
+        for entry in self._about(authority.host):
+            place = listener if default is None or entry.has_on(listener, schemes) else default
+            if any(True for _ in entry.addressed_on(place, authority, True, schemes)):
+                return True
+        return False
+
+    def has_on(self, listener: str, schemes: tuple[str, ...]) -> bool:
+        """Whether any broker has an address of these schemes on the listener."""
+        return any(entry.has_on(listener, schemes) for entry in self.entries)
 
     def is_shared(self, broker: Broker, url: ServiceUrl) -> bool:
         """Whether that address of the broker's would lead to others as well."""
-        return self.resolve(Authority(url.host, int(url.port)), 0) != broker
+        return self.resolve(Authority(url.host, int(url.port)), 0, kind_of(url.scheme)) != broker
 
     def inside_suffixes(self) -> frozenset[str]:
         """The domains of the brokers' own names, and the cluster's: no client outside could use them."""
@@ -260,10 +280,10 @@ class AddressBook:
         return frozenset(suffixes)
 
     @staticmethod
-    def _meanings(entry: Entry, authority: Authority) -> Iterator[dict[str, str]]:
+    def _meanings(entry: Entry, authority: Authority, schemes: tuple[str, ...]) -> Iterator[dict[str, str]]:
         if (values := entry.named(authority)) is not None:
             yield values
-        yield from entry.addressed(str(authority))
+        yield from entry.addressed(str(authority), schemes)
 
     def _only(self, meanings: Iterable[tuple[Entry, dict[str, str]]]) -> Broker | None:
         found: Broker | None = None
@@ -294,7 +314,7 @@ def _without_port(name: str) -> str:
 
 
 def _remember(function: Memoized) -> Memoized:
-    return lru_cache(_REMEMBERED)(function)  # type: ignore[return-value]
+    return lru_cache(ADDRESSES.entries)(function)  # type: ignore[return-value]
 
 
 def _is_number(text: str) -> bool:

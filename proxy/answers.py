@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy.addresses import Broker
 from proxy.authorities import Authority, looks_inside
-from proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl, Urls, parse_service_url
+from proxy.listeners import ServiceUrl, Urls, kind_of, parse_service_url
 from proxy.selection import Refusal
 from proxy.snapshot import Snapshot
 
@@ -81,8 +81,8 @@ def settle(sent: Mapping[str, Any], keys: tuple[str, ...], listener: str, snapsh
         answer,
         only,
         only.name if only is not None else _named_by(sent),
-        was_foreign=any(_is_foreign(sent.get(key), listener, snapshot) for key in keys),
-        is_foreign=any(_is_foreign(answer.get(key), listener, snapshot) for key in keys),
+        was_foreign=any(is_foreign(key, sent.get(key), listener, snapshot) for key in keys),
+        is_foreign=any(is_foreign(key, answer.get(key), listener, snapshot) for key in keys),
     )
 
 
@@ -120,17 +120,24 @@ def _url(value: object) -> ServiceUrl | None:
 
 def _broker_of(value: object, snapshot: Snapshot) -> Broker | None:
     url = _url(value)
-    return None if url is None else snapshot.book.resolve(Authority(url.host, int(url.port)), 0)
+    if url is None:
+        return None
+    return snapshot.book.resolve(Authority(url.host, int(url.port)), 0, kind_of(url.scheme))
 
 
 def _put(answer: dict[str, Any], key: str, broker: Broker, listener: str, snapshot: Snapshot) -> None:
     """Give one key the broker's URL on the listener, and leave it where the listener has none of its family."""
-    urls = _family(URL_KEYS[key.removesuffix("Tls")], broker, listener, snapshot)
+    urls = _family(_kind(key), broker, listener, snapshot)
     url = next((urls[scheme] for scheme in URL_KEYS[key] if scheme in urls), None)
     if urls and url is None:
         answer.pop(key, None)
     elif url is not None and _url(answer.get(key)) != url:
         answer[key] = str(url)
+
+
+def _kind(key: str) -> tuple[str, ...]:
+    """The schemes of a key and of the one that goes with it."""
+    return URL_KEYS[key.removesuffix("Tls")]
 
 
 def _family(schemes: tuple[str, ...], broker: Broker, listener: str, snapshot: Snapshot) -> Urls:
@@ -142,26 +149,23 @@ def _family(schemes: tuple[str, ...], broker: Broker, listener: str, snapshot: S
     return {}
 
 
-def _is_foreign(value: object, listener: str, snapshot: Snapshot) -> bool:
-    """Whether a URL is known not to be on the listener: another address of a broker, or plainly of the inside.
+def is_foreign(key: str, value: object, listener: str, snapshot: Snapshot) -> bool:
+    """Whether what a key holds is not on the listener: another address of a broker, one that nobody knows, or no URL.
 
-    One that the book does not know and that looks public is the broker's own word for the listener it was asked for.
+    Where the book has no address of that kind on the listener, one that looks public is the broker's own word for the
+    listener that it was asked for.
     """
-    url = _url(value)
-    if url is None:
+    url, schemes, book = _url(value), _kind(key), snapshot.book
+    if url is None or url.scheme not in schemes:
         return isinstance(value, str) and value != ""
-    broker = snapshot.book.resolve(Authority(url.host, int(url.port)), 0)
+    authority = Authority(url.host, int(url.port))
+    broker = book.resolve(authority, 0, schemes)
     if broker is not None:
-        schemes = WEB_SCHEMES if url.scheme in WEB_SCHEMES else BINARY_SCHEMES
-        return not _has(_family(schemes, broker, listener, snapshot), url)
-    if any(_has(entry.listeners.get(listener, {}), url) for entry in snapshot.book.entries):
+        urls = _family(schemes, broker, listener, snapshot)
+        return all(own.authority != url.authority for own in urls.values())
+    if book.is_web_address(listener, authority, 0, schemes, snapshot.config.lookup_listener_name):
         return False
-    return looks_inside(url.host, snapshot.inside_suffixes)
-
-
-def _has(urls: Urls, url: ServiceUrl) -> bool:
-    """Whether a listener has this very address, as where brokers share one."""
-    return any(own.authority == url.authority for own in urls.values())
+    return book.has_on(listener, schemes) or looks_inside(url.host, snapshot.inside_suffixes)
 
 
 def _named_by(answer: Mapping[str, Any]) -> str | None:

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from proxy.memory import AUTHORITIES
+
 # A Host header may hold what DNS allows, underscores too: gateways of container networks send them.
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?)(?::([0-9]{0,5}))?")
 
 _INSIDE_SUFFIXES = (".svc", ".local", ".internal", ".localhost")
 
-
-# RFC 1035 3.1, and a port. What is longer is no name, and what is remembered of clients' hosts stays small.
-_LONGEST = 255 + len(":65535")
+# All that IANA has assigned (RFC 4291 2.4). Outside it, and in 6to4 (RFC 3056), an address may stand for any of IPv4:
+# mapped, compatible (RFC 4291 2.5.5) or behind NAT64 (RFC 6052, RFC 8215).
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
 
 
 class Authority(NamedTuple):
@@ -29,10 +32,10 @@ class Authority(NamedTuple):
 
 def parse_authority(text: str) -> Authority | None:
     """Read `host[:port]`; None where it is not one (a user part, a path, a space, an impossible port)."""
-    return _parse_authority(text) if len(text) <= _LONGEST else None
+    return _parse_authority(text) if len(text) <= AUTHORITIES.longest else None
 
 
-@lru_cache(4096)
+@lru_cache(AUTHORITIES.entries)
 def _parse_authority(text: str) -> Authority | None:
     match = _AUTHORITY.fullmatch(text)
     if match is None:
@@ -92,14 +95,25 @@ def is_relative(location: str) -> bool:
 
 def looks_inside(host: str, inside_suffixes: Iterable[str]) -> bool:
     """Whether no client from outside could mean this host: private, unqualified or of the cluster's own domain."""
-    try:
-        return not ipaddress.ip_address(host.strip("[]")).is_global
-    except ValueError:
-        pass
-    # A last label of digits is an address written oddly (127.1), which resolvers may still accept.
-    if "." not in host or host.endswith(_INSIDE_SUFFIXES) or host.rpartition(".")[2].isdigit():
+    # A top-level domain never begins with a digit (RFC 1123 2.1), but every form of IPv4 that inet_aton reads ends in
+    # a label that does: 127.1, 0177.0.0.1, 127.0.0.0x1.
+    if ":" in host or host.startswith("[") or host.rpartition(".")[2][:1].isdigit():
+        return not _is_global_address(host)
+    if "." not in host or host.endswith(_INSIDE_SUFFIXES):
         return True
     return any(host == suffix or host.endswith("." + suffix) for suffix in inside_suffixes)
+
+
+def _is_global_address(host: str) -> bool:
+    """Whether this is an address of the Internet, and written so that every resolver reads it alike."""
+    try:
+        if ":" not in host:
+            v4 = ipaddress.IPv4Address(host)
+            return v4.is_global and not v4.is_multicast
+        v6 = ipaddress.IPv6Address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return v6.is_global and v6 in _GLOBAL_UNICAST and v6 not in _SIX_TO_FOUR and v6.scope_id is None
 
 
 def host_matches(host: str, patterns: Iterable[str]) -> bool:

@@ -139,6 +139,11 @@ def parse_service_url(text: str, template: bool = False) -> ServiceUrl:
     return ServiceUrl(scheme, host.lower().rstrip("."), _port(text, port, DEFAULT_PORTS[scheme], template), shows_port)
 
 
+def kind_of(scheme: str) -> tuple[str, str]:
+    """WEB_SCHEMES or BINARY_SCHEMES: an address is compared with those of its own kind only."""
+    return BINARY_SCHEMES if scheme in BINARY_SCHEMES else WEB_SCHEMES
+
+
 def is_host(host: str) -> bool:
     """Whether java.net.URI, which brokers parse with, would take this as a host: no underscores."""
     if host.startswith("["):
@@ -148,6 +153,24 @@ def is_host(host: str) -> bool:
     if labels[-1][:1].isdigit() and (len(labels) > 1 or host.isdigit()):
         return _is_ipv4(host)
     return all(_LABEL.fullmatch(label) for label in labels)
+
+
+def is_bindable(host: str) -> bool:
+    """Whether some machine could listen on it: an address, or a name that DNS could have (RFC 1035 2.3.4)."""
+    return is_host(host.replace("_", "x")) and all(len(label) <= 63 for label in host.split("."))
+
+
+def is_one_socket(host: str, port: int, other_host: str, other_port: int) -> bool:
+    """Whether the second cannot be bound beside the first: `0.0.0.0` takes the port of every IPv4 address.
+
+    Port 0 is another port each time. What a name stands for is not known here.
+    """
+    if port != other_port or port == 0:
+        return False
+    one, other = _ip(host), _ip(other_host)
+    if one is None or other is None or one.version != other.version:
+        return host == other_host
+    return one == other or one.is_unspecified or other.is_unspecified
 
 
 def check_name(name: str) -> str:
@@ -213,6 +236,13 @@ def _port(url: str, text: str | None, default: int, template: bool) -> str:
     if int(text) > 65535:
         raise ValueError(f"'{url}' has the port {text}: the highest is 65535")
     return str(int(text))
+
+
+def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return None
 
 
 def _is_ipv4(text: str) -> bool:

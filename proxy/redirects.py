@@ -4,13 +4,14 @@ A broker's 3xx names the broker to ask next by an address of the brokers' own ne
 that broker's address on its listener, or the sidecar asks that broker itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from proxy.addresses import Broker
 from proxy.authorities import Authority, host_matches, is_relative, looks_inside, parse_location
-from proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl
-from proxy.requests import Request, set_listener_name
+from proxy.listeners import BINARY_SCHEMES, ServiceUrl, kind_of
+from proxy.requests import BadPath, Request, read_target, set_listener_name
+from proxy.routing import not_exposed
 from proxy.selection import Refusal, Selection
 from proxy.snapshot import Snapshot
 
@@ -66,6 +67,9 @@ def decide(
             target = _with_listener(parsed.target, request, listener)
             return Redirect("rewritten", f"{way.base}{target}{parsed.fragment}")
         if way.action == "followed":
+            if not _may_ask_for(parsed.target, request, selection, snapshot):
+                text = "a broker redirects to a path that is ambiguous or not exposed here"
+                return Redirect("refused", refusal=Refusal(502, "bad-answer", text), unmapped=way.unmapped)
             target = _with_listener(parsed.target, request, listener)
             return Redirect("followed", broker=way.broker, target=target, unmapped=way.unmapped)
     sent = location if way.refusal is None else None
@@ -93,12 +97,12 @@ def _way(
 ) -> Way:
     if host_matches(authority.host, snapshot.config.redirects.peers):
         return Way("passed")
-    broker = snapshot.book.resolve(authority, port)
+    schemes = kind_of(scheme)
+    broker = snapshot.book.resolve(authority, port, schemes)
     if broker is not None:
-        on_listener = broker.is_at(listener, f"{authority.host}:{port}")
+        on_listener = broker.is_at(listener, f"{authority.host}:{port}", schemes)
         return _known(broker, on_listener, listener, scheme, policy, can_follow, snapshot)
-    schemes = BINARY_SCHEMES if scheme in BINARY_SCHEMES else WEB_SCHEMES
-    if snapshot.book.is_web_address(listener, authority, port, schemes):
+    if snapshot.book.is_web_address(listener, authority, port, schemes, snapshot.config.lookup_listener_name):
         return Way("kept")
     return way_to_nobody(authority.host, policy, snapshot)
 
@@ -163,6 +167,17 @@ def _reachable(broker: Broker, listener: str, scheme: str, snapshot: Snapshot) -
     url = find(listener, scheme)
     default = snapshot.config.lookup_listener_name
     return url if url is not None or default is None else find(default, scheme)
+
+
+def _may_ask_for(target: str, request: Request, selection: Selection, snapshot: Snapshot) -> bool:
+    """Whether the client itself could have asked for this here, so that `expose` holds for followed redirects too."""
+    # Of all areas only `client` depends on the method, and only there it is surely GET or HEAD.
+    method = "GET" if request.target.area == "client" else "POST"
+    try:
+        found = read_target(method, target.partition("?")[0])
+    except BadPath:
+        return False
+    return not_exposed(replace(request, target=found), selection, snapshot) is None
 
 
 def _with_listener(target: str, request: Request, listener: str) -> str:

@@ -10,8 +10,7 @@ from proxy.discovery.findings import NOTHING, Conflict, Findings, FoundBroker
 from proxy.discovery.hosts import covers
 from proxy.discovery.merge import Claim, claims, in_order, settle
 from proxy.ingresses import Ingress, Ingresses
-
-_REMEMBERED = 8192
+from proxy.memory import DECISIONS
 
 Answer = TypeVar("Answer")
 
@@ -34,9 +33,11 @@ class Snapshot:
     memory: dict[Hashable, object] = field(default_factory=dict, compare=False, repr=False)
     """Decisions that were made by this picture, and so would be made again."""
 
-    def remember(self, question: Hashable, answer: Answer) -> Answer:
-        """Keep an answer, of which there are so many at most: questions come from clients and brokers."""
-        if len(self.memory) >= _REMEMBERED:
+    def remember(self, question: tuple[Hashable, ...], answer: Answer) -> Answer:
+        """Keep an answer, if it is to a short question: they come from clients and brokers."""
+        if sum(len(part) for part in question if isinstance(part, str | bytes)) > DECISIONS.longest:
+            return answer
+        if len(self.memory) >= DECISIONS.entries:
             self.memory.clear()
         self.memory[question] = answer
         return answer

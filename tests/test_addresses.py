@@ -7,6 +7,7 @@ from pictures import INSIDE, picture
 
 from proxy.addresses import Broker, Pattern
 from proxy.authorities import Authority, parse_authority
+from proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, kind_of
 
 
 def authority(text: str) -> Authority:
@@ -104,13 +105,48 @@ def test_values_that_are_found_make_the_text_again(case: tuple[str, dict[str, st
         pytest.param(f"PULSAR-broker-7.{INSIDE.upper()}.", id="its name in capitals, with the root's dot"),
         pytest.param("broker-7.pulsar.example.com", id="its https address, the port filled in"),
         pytest.param("broker-7.pulsar.example.com:443", id="its https address with the port"),
-        pytest.param("broker-7.pulsar.example.com:6658", id="its binary address"),
         pytest.param("broker-7.partner.example:8080", id="its address on another listener"),
         pytest.param("broker-7.partner.example:8443", id="its other address there"),
     ],
 )
-def test_an_authority_means_a_broker_by_its_name_and_by_each_of_its_urls(text: str) -> None:
+def test_an_authority_means_a_broker_by_its_name_and_by_each_of_its_web_urls(text: str) -> None:
     assert name(picture().book.resolve(authority(text), 443)) == f"pulsar-broker-7.{INSIDE}"
+
+
+@pytest.mark.parametrize(
+    ("text", "schemes", "is_meant"),
+    [
+        ("broker-7.pulsar.example.com:443", WEB_SCHEMES, True),
+        ("broker-7.pulsar.example.com:443", BINARY_SCHEMES, False),
+        ("broker-7.pulsar.example.com:6658", WEB_SCHEMES, False),
+        ("broker-7.pulsar.example.com:6658", BINARY_SCHEMES, True),
+        (f"pulsar-broker-7.{INSIDE}:1234", BINARY_SCHEMES, True),
+    ],
+)
+def test_web_addresses_are_compared_with_web_addresses_only_and_binary_with_binary(
+    text: str, schemes: tuple[str, str], is_meant: bool
+) -> None:
+    expected = f"pulsar-broker-7.{INSIDE}" if is_meant else None
+    assert name(picture().book.resolve(authority(text), 0, schemes)) == expected
+
+
+PORTS = """
+advertisedListeners:
+  - broker: b-{n}.svc
+    listeners: >-
+      internal:http://b-{n}.svc:8080, internal:pulsar://b-{n}.svc:6650,
+      external:http://gw.example.com:{n+8080}, external:pulsar://gw.example.com:{n+6650}
+"""
+PORTS_BOOK = picture(PORTS).book
+
+
+@given(st.integers(0, 9_999))
+def test_web_and_binary_ports_of_templates_on_one_host_do_not_mix(n: int) -> None:
+    for scheme, port in (("http", 8080), ("pulsar", 6650)):
+        broker = PORTS_BOOK.resolve(Authority("gw.example.com", n + port), 0, kind_of(scheme))
+        assert broker is not None
+        assert broker.name == f"b-{n}.svc"
+        assert not PORTS_BOOK.is_shared(broker, broker.listeners["external"][scheme])
 
 
 @pytest.mark.parametrize(
@@ -294,8 +330,8 @@ def test_each_address_of_each_broker_leads_back_to_it(n: int) -> None:
     assert broker is not None
     for listener, urls in broker.listeners.items():
         for url in urls.values():
-            assert BOOK.resolve(Authority(url.host, int(url.port)), 0) == broker
-            assert broker.is_at(listener, url.authority)
+            assert BOOK.resolve(Authority(url.host, int(url.port)), 0, kind_of(url.scheme)) == broker
+            assert broker.is_at(listener, url.authority, kind_of(url.scheme))
 
 
 @given(

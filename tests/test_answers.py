@@ -157,15 +157,44 @@ def test_where_the_listener_has_no_address_the_lookup_listener_has_one() -> None
         pytest.param("pulsar://pulsar-broker:6650", True, id="a single label"),
         pytest.param(f"pulsar://something-else.{INSIDE}:6650", True, id="a name beside the brokers"),
         pytest.param("not a url", True, id="no URL at all"),
-        pytest.param(
-            "pulsar://broker-1.elsewhere.example:6650", False, id="public: the broker's word for its listener"
-        ),
+        pytest.param("pulsar://stranger.nowhere.test:6650", True, id="a public name"),
+        pytest.param("pulsar://8.8.8.8:6650", True, id="a public address"),
+        pytest.param("http://stranger.nowhere.test:6650", True, id="a URL of another kind than the key's"),
+        pytest.param("https://broker-1.pulsar.example.com:6650", True, id="a broker's host with a strange port"),
         pytest.param("", False, id="empty"),
     ],
 )
-def test_what_the_book_does_not_know_passes_and_is_a_leak_if_it_is_plainly_inside(url: str, leak: bool) -> None:
+def test_what_the_book_does_not_know_passes_and_is_a_leak(url: str, leak: bool) -> None:
     assert put({"brokerUrl": url}, "external", picture()) == {"brokerUrl": url}
     assert marks({"brokerUrl": url}, "external", picture()) == (leak, leak)
+
+
+WEB_ALONE = """
+advertisedListeners:
+  - broker: b{n}.svc
+    listeners: internal:http://b{n}.svc:8080,internal:pulsar://b{n}.svc:6650,external:http://b{n}.pulsar.example.com
+"""
+
+
+@pytest.mark.parametrize(
+    ("sent", "leak"),
+    [
+        pytest.param({"brokerUrl": "pulsar://b1.example.com:6650"}, False, id="no binary address on the listener"),
+        pytest.param({"httpUrl": "http://b1.example.com"}, True, id="but web addresses"),
+        pytest.param({"brokerUrl": "http://b1.example.com:6650"}, True, id="a URL of another kind than the key's"),
+        pytest.param({"brokerUrl": "pulsar://10.0.0.7:6650"}, True, id="plainly inside"),
+    ],
+)
+def test_where_the_book_has_no_address_of_a_kind_on_the_listener_the_brokers_word_counts(
+    sent: dict[str, str], leak: bool
+) -> None:
+    assert marks(sent, "external", picture(WEB_ALONE)) == (leak, leak)
+
+
+def test_a_peer_clusters_address_is_a_leak_in_an_answer() -> None:
+    """Brokers redirect to peer clusters. An answer names a broker of their own cluster."""
+    snapshot = picture("redirects: {peers: ['*.nowhere.test']}")
+    assert marks({"brokerUrl": "pulsar://stranger.nowhere.test:6650"}, "external", snapshot) == (True, True)
 
 
 def test_without_a_book_nothing_is_changed_and_what_is_plainly_inside_is_still_a_leak() -> None:
@@ -187,6 +216,38 @@ def test_an_address_that_brokers_share_is_on_the_listener() -> None:
     )
     assert marks({"httpUrl": "http://10.0.0.1:30080"}, "external", snapshot) == (False, False)
     assert put({"httpUrl": "http://b1:8080"}, "external", snapshot)["httpUrl"] == "http://10.0.0.1:30080"
+
+
+@pytest.mark.parametrize(
+    ("own", "leak"),
+    [
+        pytest.param("", False, id="where a broker has no other"),
+        pytest.param(",external:http://b{n}.pulsar.example.com", True, id="where each has one on the listener"),
+    ],
+)
+def test_an_address_that_brokers_share_on_the_lookup_listener(own: str, leak: bool) -> None:
+    line = "internal:http://b{n}.svc:8080,partner:http://pulsar.partner.example" + own
+    strange = "{broker: c.svc, listeners: 'external:http://c.pulsar.example.com'}"
+    lines = f"[{{broker: 'b{{n}}.svc', listeners: '{line}'}}, {strange}]"
+    snapshot = picture(f"{{advertisedListeners: {lines}, lookupListenerName: partner}}")
+    assert marks({"httpUrl": "http://pulsar.partner.example"}, "external", snapshot) == (leak, leak)
+    assert marks({"httpUrl": "http://b1.svc:8080"}, "external", snapshot) == (True, False)
+
+
+def test_an_address_that_brokers_of_two_templates_share_is_on_the_listener() -> None:
+    lines = [
+        f"{{broker: '{name}{{n}}.svc', listeners: 'external:http://gw.example.com:{{n+8080}}'}}" for name in ("a", "b")
+    ]
+    snapshot = picture(f"advertisedListeners: [{', '.join(lines)}]")
+    assert marks({"httpUrl": "http://gw.example.com:8081"}, "external", snapshot) == (False, False)
+
+
+def test_a_web_address_is_no_place_for_a_binary_one() -> None:
+    listeners = "internal:pulsar://b{n}.svc:6650,external:http://gw.example.com:{n+8080},external:pulsar://gw.example.com:{n+6650}"
+    snapshot = picture(f"advertisedListeners: [{{broker: 'b{{n}}.svc', listeners: '{listeners}'}}]")
+    sent = {"brokerUrl": "pulsar://gw.example.com:6651", "httpUrl": "http://gw.example.com:8081"}
+    assert marks(sent, "external", snapshot) == (False, False)
+    assert put({"brokerUrl": "pulsar://b1.svc:6650"}, "external", snapshot)["httpUrl"] == "http://gw.example.com:8081"
 
 
 def test_urls_of_two_brokers_are_each_put_on_the_listener() -> None:

@@ -1,5 +1,9 @@
 """Hosts, authorities and Locations as they stand in headers."""
 
+import socket
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -138,7 +142,7 @@ def test_what_may_lead_to_another_host_is_not_relative(text: str) -> None:
         "[::1]", "[fd00::1]", "[fe80::1]", "[::ffff:10.0.0.1]",
         "pulsar-broker", "localhost", "x.localhost",
         "pulsar.default.svc", "printer.local", "pulsar.default.svc.cluster.local", "metadata.google.internal",
-        "127.1", "corp.example", "x.corp.example",
+        "corp.example", "x.corp.example",
     ],
 )  # fmt: skip
 def test_hosts_that_are_plainly_inside(host: str) -> None:
@@ -147,10 +151,90 @@ def test_hosts_that_are_plainly_inside(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["pulsar.example.com", "8.8.8.8", "[2606:4700::1111]", "notcorp.example", "svc.example.com", "local.example"],
-)
+    [
+        # IPv4 in other forms, also of global addresses: resolvers differ in how they read 010.
+        "127.1", "127.0.1", "2130706433", "0x7f000001", "0177.0.0.1", "0177.1", "127.0.0.0x1", "127.0x1", "0x7f.1",
+        "010.8.8.8", "8.8.2056", "8.8.8.0x8", "256.1.1.1", "1.2.3.4.5", "a.1", "a.0x1", "b0.example.1a",
+        # ... and of others that are not of one host on the Internet
+        "224.0.0.1", "239.255.255.250", "255.255.255.255", "240.0.0.1", "192.0.2.1", "198.51.100.1", "203.0.113.1",
+        "198.18.0.1",
+        # IPv4 within IPv6: compatible, mapped, translated, NAT64, 6to4, Teredo
+        "[::127.0.0.1]", "[::7f00:1]", "[::8.8.8.8]", "[::ffff:7f00:1]", "[::ffff:8.8.8.8]", "[::ffff:0:127.0.0.1]",
+        "[64:ff9b::7f00:1]", "[64:ff9b::127.0.0.1]", "[64:ff9b:1::7f00:1]", "[64:ff9b:1:7f00:0:100::]",
+        "[2002:7f00:1::]", "[2002:808:808::1]", "[2001:0:4136:e378:8000:63bf:3fff:fdd2]",
+        # the rest of IPv6: unspecified, link-local, site-local, multicast, documentation, not assigned
+        "[::]", "[fe80::1]", "[fec0::1]", "[ff02::1]", "[ff0e::1]", "[2001:db8::1]", "[100::1]", "[4000::1]",
+        # zone ids, and what is no address
+        "[fe80::1%eth0]", "[2606:4700::1111%1]", "[8.8.8.8]", "[1.2]", "[:::]", "[]", "fd00::1",
+    ],
+)  # fmt: skip
+def test_addresses_that_do_not_plainly_lead_outside_are_inside(host: str) -> None:
+    assert looks_inside(host, ())
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["pulsar.example.com", "8.8.8.8", "[2606:4700::1111]", "[2a00:1450:4001:81b::200e]", "notcorp.example",
+     "svc.example.com", "local.example", "127.0.0.1.example.com", "0x7f.example", "1.2.3.xn--p1ai", "8.8.8.8.arpa"],
+)  # fmt: skip
 def test_hosts_that_look_public(host: str) -> None:
     assert not looks_inside(host, ["corp.example"])
+
+
+NUMBERS = ("{}", "0{:o}", "000{:o}", "0x{:x}", "0X{:X}", "0x000{:x}")
+
+
+@st.composite
+def inet_aton_forms(draw: st.DrawFn, addresses: st.SearchStrategy[IPv4Address]) -> tuple[str, IPv4Address]:
+    """An address in one to four numbers, of which the last takes all bytes that are left."""
+    address = draw(addresses)
+    lead = list(address.packed[: draw(st.integers(0, 3))])
+    last = int.from_bytes(address.packed[len(lead) :], "big")
+    return ".".join(draw(st.sampled_from(NUMBERS)).format(number) for number in [*lead, last]), address
+
+
+def bounds(network: str) -> tuple[int, int]:
+    addresses = IPv4Network(network)
+    return int(addresses[0]), int(addresses[-1]) + 1
+
+
+inside_addresses = st.sampled_from(
+    ["0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16",
+     "198.18.0.0/15", "224.0.0.0/4", "240.0.0.0/4"]
+).flatmap(lambda text: st.sampled_from(range(*bounds(text)))).map(IPv4Address)  # fmt: skip
+
+
+@given(inet_aton_forms(inside_addresses))
+def test_every_spelling_of_an_inside_ipv4_address_is_inside(form: tuple[str, IPv4Address]) -> None:
+    text, address = form
+    assert socket.inet_aton(text) == address.packed
+    authority = parse_authority(text)
+    assert authority is not None
+    assert looks_inside(authority.host, ())
+
+
+@given(inet_aton_forms(st.integers(0, 2**32 - 1).map(IPv4Address)))
+def test_an_ipv4_address_looks_public_in_its_usual_spelling_alone(form: tuple[str, IPv4Address]) -> None:
+    text, address = form
+    assert looks_inside(text, ()) or text == str(address)
+
+
+@given(st.from_regex(r"[0-9a-fx]{1,4}(\.[0-9a-fx]{1,4}){0,3}", fullmatch=True))
+def test_what_inet_aton_reads_as_inside_is_inside(text: str) -> None:
+    with suppress(OSError):
+        address = IPv4Address(socket.inet_aton(text))
+        assert looks_inside(text, ()) or (address.is_global and not address.is_multicast)
+
+
+IPV4_WITHIN_IPV6 = ("::{}", "::ffff:{}", "::ffff:0:{}", "64:ff9b::{}", "64:ff9b:1::{}")
+
+
+@given(inside_addresses, st.sampled_from(IPV4_WITHIN_IPV6))
+def test_an_inside_ipv4_address_within_an_ipv6_address_is_inside(address: IPv4Address, form: str) -> None:
+    assert looks_inside(f"[{form.format(address)}]", ())
+    high, low = address.packed[:2].hex(), address.packed[2:].hex()
+    assert looks_inside(f"[{form.format(f'{high}:{low}')}]", ())
+    assert looks_inside(f"[2002:{high}:{low}::1]", ())
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from proxy.snapshot import Snapshot
 
 PUBLIC = "https://pulsar.example.com"
 PARTNERS = "https://pulsar.partner.example"
+PARTITIONS = "/admin/v2/persistent/acme/orders/paid/partitions"
 LOOKING_UP = asks(PUBLIC + LOOKUP)
 ADMINISTERING = asks(PUBLIC + STATS)
 B1 = f"http://pulsar-broker-1.{INSIDE}:8080"
@@ -162,6 +163,34 @@ def test_follow_asks_the_named_broker_for_the_same_path_and_query() -> None:
     assert redirect.target == f"{LOOKUP}?authoritative=true&listenerName=external"
 
 
+@pytest.mark.parametrize(
+    ("expose", "asked", "path", "action"),
+    [
+        ("[lookup]", "/lookup/v2/topic/persistent/t/n/a%20b", "/lookup/v2/topic/persistent/t/n/a+b", "followed"),
+        ("[lookup]", LOOKUP, STATS, "refused"),
+        ("[lookup]", LOOKUP, "/metrics/", "refused"),
+        ("[lookup, client]", PARTITIONS, PARTITIONS, "followed"),
+        ("[lookup, client]", PARTITIONS, STATS, "refused"),
+        ("[admin]", STATS, PARTITIONS, "followed"),
+        ("[admin]", STATS, "/admin/v3/functions/acme/orders/f", "refused"),
+        ("null", LOOKUP, "/elsewhere", "followed"),
+        ("null", LOOKUP, "/lookup/%u002e%u002e/admin/v2/tenants", "refused"),
+        ("null", LOOKUP, "/lookup;v2/topic/persistent/acme/orders/paid", "refused"),
+    ],
+)
+def test_a_redirect_is_followed_only_to_what_the_client_could_have_asked_for(
+    expose: str, asked: str, path: str, action: str
+) -> None:
+    snapshot = picture(f"""
+        ingresses: [{{name: public, hosts: [pulsar.example.com], listener: external, expose: {expose}}}]
+        redirects: {{lookup: follow, admin: follow}}
+    """)
+    redirect = redirected(f"{B1}{path}", asks(PUBLIC + asked), snapshot)
+    assert redirect.action == action
+    if action == "refused":
+        assert refused(redirect) == (502, "bad-answer")
+
+
 def test_a_body_that_cannot_be_sent_again_is_redirected_instead_of_followed() -> None:
     snapshot = picture("redirects: {admin: follow}")
     asked = asks(PUBLIC + STATS, "PUT")
@@ -183,6 +212,31 @@ def test_redirects_to_an_address_that_brokers_share_are_followed_never_rewritten
     assert not redirect.unmapped
     unreplayable = redirected(f"http://b1:8080{STATS}", ADMINISTERING, picture(SHARED), can_follow=False)
     assert refused(unreplayable) == (502, "body-not-replayable")
+
+
+PORTS = """
+advertisedListeners:
+  - broker: b-{n}.svc
+    listeners: >-
+      internal:http://b-{n}.svc:8080, internal:pulsar://b-{n}.svc:6650,
+      external:http://gw.example.com:{n+8080}, external:pulsar://gw.example.com:{n+6650}
+"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 2000])
+def test_an_address_that_only_a_binary_one_equals_is_not_shared(n: int) -> None:
+    """With these templates broker 1430 would have the binary address `gw.example.com:8080`."""
+    redirect = redirected(f"http://b-{n}.svc:8080{STATS}", ADMINISTERING, picture(PORTS))
+    assert redirect == Redirect("rewritten", f"http://gw.example.com:{n + 8080}{STATS}")
+
+
+def test_a_binary_address_on_the_listener_does_not_put_a_location_on_it() -> None:
+    snapshot = picture(PORTS)
+    assert redirected(f"http://gw.example.com:6650{STATS}", ADMINISTERING, snapshot).unmapped
+    books = "advertisedListeners: [{broker: gw.example.com, listeners: ['external:pulsar://gw.example.com:6650', %s]}]"
+    named = picture(books % "'external:http://b.example.com'")
+    redirect = redirected(f"http://gw.example.com:6650{STATS}", ADMINISTERING, named)
+    assert redirect == Redirect("rewritten", f"http://b.example.com{STATS}")
 
 
 def test_a_shared_address_is_on_the_listener_all_the_same() -> None:
@@ -223,6 +277,14 @@ def test_unless_it_has_one_on_the_lookup_listener() -> None:
     snapshot = picture(f"{WEBLESS}\nlookupListenerName: partner")
     redirect = redirected(f"http://b1.svc:8080{STATS}", ADMINISTERING, snapshot)
     assert redirect == Redirect("rewritten", f"http://b1.partner.example{STATS}")
+
+
+def test_an_address_that_brokers_share_on_the_lookup_listener_is_kept_where_they_have_no_other() -> None:
+    shared = "partner:http://pulsar.partner.example"
+    lines = [f"{{broker: b{n}.svc, listeners: 'internal:http://b{n}.svc:8080,{shared}'}}" for n in (0, 1)]
+    snapshot = picture(f"{{advertisedListeners: [{', '.join(lines)}], lookupListenerName: partner}}")
+    location = f"http://pulsar.partner.example{STATS}"
+    assert redirected(location, ADMINISTERING, snapshot) == Redirect("kept", location)
 
 
 INSIDERS = [
