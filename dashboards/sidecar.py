@@ -136,9 +136,10 @@ def _load() -> Sequence[Panel]:
         lines(
             "Memory",
             "bytes",
-            "Resident. It grows with connections and with bodies kept to be sent again (`limits.replayTotalBytes`); "
-            "growth without either is a fault of ours.",
-            Query(shown(Around.memory), "{{instance}}"),
+            "Resident, and what is held for requests and answers: near `limits.bufferBytes`, further requests get 503. "
+            "`check` prints the most that a config allows.",
+            Query(shown(Around.memory), "resident, {{instance}}"),
+            Query(shown(Sidecar.buffered), "for requests and answers, {{instance}}"),
             span=6,
         ),
         lines(

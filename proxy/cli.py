@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from proxy import __version__, doctor, running
-from proxy.addresses import Entry
+from proxy.check import Report, check
 from proxy.config import Config, ConfigFaults, load
 from proxy.config.model import Log, json_schema
 from proxy.demo import show
@@ -19,13 +19,12 @@ from proxy.discovery.findings import NOTHING
 from proxy.discovery.manifests import BadManifests, read_world
 from proxy.discovery.world import World
 from proxy.explain import CannotExplain, explain
-from proxy.listeners import ServiceUrl
 from proxy.observe import log
-from proxy.review import review
 from proxy.service import CannotStart
 from proxy.snapshot import Snapshot, build
 
-_UNREACHABLE, _FAULT = 1, 2
+_UNREACHABLE = _WARNED = 1
+_FAULT = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,7 +78,19 @@ def _parser() -> argparse.ArgumentParser:
         "run", _run, "serve until SIGTERM or SIGINT", "SIGHUP or a changed file reloads. A bad config at start exits 2."
     )
     serve.add_argument("--hold", action="store_true", help="serve 503 with the reason while the config is bad")
-    add_seeing("check", _check, "validate a config", "Prints what it says; exits 2 with a line for each fault.")
+    validate = add_seeing(
+        "check",
+        _check,
+        "validate a config",
+        "Prints what it says and what is questionable; exits 2 with a line for whatever `run` would refuse at start.",
+    )
+    validate.add_argument(
+        "--no-files",
+        action="store_true",
+        help="do not look for what `run` needs here beside the config: certificates, keys, tokens, packages",
+    )
+    validate.add_argument("--strict", action="store_true", help="exit 1 where there are warnings")
+    validate.add_argument("--json", action="store_true", help="as JSON")
 
     dry = add_seeing("explain", _explain, "say what would become of a request, without sending it")
     dry.add_argument(
@@ -151,35 +162,19 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _check(options: argparse.Namespace) -> int:
-    config, snapshot, world = _read(options)
-    print(f"{options.config}: valid")
-    if world is not None:
-        print(f"seen from namespace {world.here.own.namespace}, in {', '.join(sorted(world.here.namespaces))}")
-    for bind in config.bind_addresses:
-        print(f"socket    {bind}")
-    for name in sorted(snapshot.known_listeners):
-        print(f"listener  {name}{' (internal)' if name == config.internal_listener_name else ''}")
-    for ingress in snapshot.ingresses:
-        print(f"ingress   {ingress.name}: {', '.join(ingress.hosts) or '(no hosts)'} -> {ingress.listener}")
-    for entry in snapshot.book.entries:
-        print(f"broker    {entry.broker}")
-        if entry.names[1:]:
-            print(f"            also {', '.join(entry.names[1:])}")
-        for listener, urls in entry.listeners.items():
-            print(f"            {listener}: {', '.join(_sourced(entry, listener, url) for url in urls.values())}")
-    for conflict in snapshot.conflicts:
-        print(f"conflict  {conflict.subject}: {conflict.text}")
-    for doubt in review(snapshot, is_discovering=world is not None):
-        print(f"warning   {doubt}")
-    return 0
-
-
-def _sourced(entry: Entry, listener: str, url: ServiceUrl) -> str:
-    """A URL, with who says so where not all is the config's."""
-    if all(source == "config" for source, _ in entry.sources.values()):
-        return str(url)
-    source, by = entry.sources[listener, url.scheme]
-    return f"{url} ({source}, {by})"
+    try:
+        _, snapshot, world = _read(options)
+    except (ConfigFaults, BadManifests, CannotExplain) as fault:
+        report = Report(options.config, str(fault).splitlines())
+    else:
+        report = check(options.config, snapshot, world, with_files=not options.no_files)
+    if options.json:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        print(report.as_text(), file=sys.stderr if report.faults else sys.stdout)
+    if report.faults:
+        return _FAULT
+    return _WARNED if options.strict and report.is_questionable else 0
 
 
 def _explain(options: argparse.Namespace) -> int:

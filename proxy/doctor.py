@@ -12,10 +12,13 @@ import json
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from proxy.addresses import Broker, Entry, Pattern
-from proxy.authorities import looks_inside, parse_authority
+from proxy.answers import is_foreign
+from proxy.authorities import parse_authority
 from proxy.binary import commands
 from proxy.binary.commands_pb2 import Command, Connect, Lookup
 from proxy.binary.frames import BadFrame, Frame, Splitter, write
@@ -25,6 +28,9 @@ from proxy.discovery.hosts import covers
 from proxy.listeners import BINARY_SCHEMES, TLS_SCHEMES, VARIABLE, ServiceUrl
 from proxy.snapshot import Snapshot
 from proxy.web.tls import BrokerTls, CannotLoad, WrongIdentity
+from proxy.web.upstream import UpstreamConnection, UpstreamError
+
+Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 
 _AT_ONCE = 16
 _MOST_BROKERS = 256
@@ -37,6 +43,8 @@ _ANSWERS_TO_CONNECT = {
     commands.CONNECTED: "CONNECTED", commands.ERROR: "ERROR", commands.AUTH_CHALLENGE: "AUTH_CHALLENGE",
 }  # fmt: skip
 _MOST = 1 << 16
+_MOST_BODY = 1 << 20
+"""Bytes of a list of brokers; a few thousand ids have less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +177,16 @@ def _named(entry: Entry, broker_id: str) -> Broker | None:
 async def _broker_ids(snapshot: Snapshot, seconds: float, own: Config) -> list[str]:
     """The broker ids that the cluster lists, where it lists them to anyone."""
     for url in snapshot.config.web_pool:
-        status, body = await _get(url, "/admin/v2/brokers", seconds, own)
-        if status == 200:
-            try:
-                ids = json.loads(body)
-            except ValueError:
-                continue
-            if isinstance(ids, list):
-                return [str(name) for name in ids][:_MOST_BROKERS]
+        try:
+            async with asyncio.timeout(seconds), _answered(url, "/admin/v2/brokers", seconds, own) as answer:
+                body = b""
+                while (piece := await answer.read(seconds)) and len(body) <= _MOST_BODY:
+                    body += piece
+            ids = json.loads(body) if answer.status == 200 else None
+        except (OSError, TimeoutError, UpstreamError, ValueError, RecursionError):  # CannotLoad is a ValueError
+            continue
+        if isinstance(ids, list):
+            return [str(name) for name in ids][:_MOST_BROKERS]
     return []
 
 
@@ -185,7 +195,7 @@ async def _anything_open(broker: Broker, listener: str | None, seconds: float) -
         try:
             async with asyncio.timeout(seconds):
                 _, writer = await asyncio.open_connection(url.host.strip("[]"), int(url.port))
-        except (OSError, TimeoutError):
+        except (OSError, UnicodeError, TimeoutError):
             continue
         writer.close()
         return True
@@ -203,7 +213,7 @@ async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float, ow
     try:
         async with asyncio.timeout(seconds):
             await loop.getaddrinfo(host, int(url.port), type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError) as error:
+    except (OSError, UnicodeError, TimeoutError) as error:  # a label of more than 63 letters is no name to IDNA
         return finding(resolves=False, problem=f"{host} does not resolve: {_why(error, seconds)}")
     try:
         async with asyncio.timeout(seconds):
@@ -214,7 +224,7 @@ async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float, ow
     certificate = True if url.scheme in TLS_SCHEMES else None
     try:
         async with asyncio.timeout(seconds):
-            answer = await _ask(url, own)
+            answer = await _ask(url, seconds, own)
     except ssl.SSLCertVerificationError as error:
         problem = f"the certificate does not do for {host}: {error.verify_message}"
         return finding(resolves=True, connects=True, certificate=False, problem=problem)
@@ -226,7 +236,7 @@ async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float, ow
     except ssl.SSLError as error:
         problem = f"no TLS there: {error.reason or error}"
         return finding(resolves=True, connects=True, certificate=False, problem=problem)
-    except (OSError, TimeoutError, EOFError) as error:
+    except (OSError, TimeoutError, EOFError, UpstreamError) as error:
         problem = f"no answer: {_why(error, seconds)}"
         return finding(resolves=True, connects=True, certificate=certificate, problem=problem)
     is_well = answer in ("200", "401", "403", *_ANSWERS_TO_CONNECT.values())
@@ -242,7 +252,7 @@ def _why(error: BaseException, seconds: float) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-async def _ask(url: ServiceUrl, own: Config | None) -> str:
+async def _ask(url: ServiceUrl, seconds: float, own: Config | None) -> str:
     if url.scheme in BINARY_SCHEMES:
         reader, writer = await _open(url, own)
         try:
@@ -252,8 +262,8 @@ async def _ask(url: ServiceUrl, own: Config | None) -> str:
             writer.close()
         kind = head[9] if head[8] == 8 else -1
         return _ANSWERS_TO_CONNECT.get(kind, "something that is not Pulsar's protocol")
-    status, _ = await _exchange(url, "/admin/v2/brokers/ready", own)
-    return str(status)
+    async with _answered(url, "/admin/v2/brokers/ready", seconds, own) as answer:
+        return str(answer.status)
 
 
 async def _told(url: ServiceUrl, seconds: float) -> list[str]:
@@ -281,15 +291,7 @@ async def _told(url: ServiceUrl, seconds: float) -> list[str]:
 def _stray(told: list[str], listener: str, snapshot: Snapshot) -> str | None:
     """What is wrong with the addresses that a listener's own port tells."""
     for text in told:
-        authority = parse_authority(text.rpartition("://")[2])
-        if authority is None:
-            continue
-        broker = snapshot.book.resolve(authority, 0)
-        if broker is None:
-            is_stray = looks_inside(authority.host, snapshot.inside_suffixes)
-        else:
-            is_stray = not broker.is_at(listener, str(authority))
-        if is_stray:
+        if is_foreign("brokerUrl", text, listener, snapshot):
             return (
                 f"clients that are there are told {text}, which is not on '{listener}', when their topics move: "
                 f"give this port the listener in the broker's bindAddresses, or lead it through the sidecar"
@@ -298,40 +300,40 @@ def _stray(told: list[str], listener: str, snapshot: Snapshot) -> str | None:
 
 
 async def _open(url: ServiceUrl, own: Config | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    host, port = url.host.strip("[]"), int(url.port)
-    if url.scheme not in TLS_SCHEMES:
-        return await asyncio.open_connection(host, port)
-    if own is None:
-        return await asyncio.open_connection(host, port, ssl=ssl.create_default_context())
-    tls = BrokerTls(own)
-    reader, writer = await asyncio.open_connection(host, port, ssl=tls.context(url.scheme))
+    reader = asyncio.StreamReader()
+    transport, protocol = await _dial(url, own, lambda: asyncio.StreamReaderProtocol(reader))
+    return reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
+
+
+@asynccontextmanager
+async def _answered(
+    url: ServiceUrl, path: str, seconds: float, own: Config | None
+) -> AsyncIterator[UpstreamConnection]:
+    """A GET, once the head of its answer is there: a body may follow, or take for ever."""
+    loop = asyncio.get_running_loop()
+    _, connection = await _dial(url, own, lambda: UpstreamConnection(loop, url))
+    # HTTP/1.1: Envoy refuses 1.0 with a 426, unless it has accept_http_10.
+    lines = [f"GET {path} HTTP/1.1".encode(), url.host_field, b"User-Agent: pulsar-ingress-proxy", b"Connection: close"]
     try:
-        tls.verify(writer.get_extra_info("ssl_object"))
-    except WrongIdentity:
-        writer.close()
-        raise
-    return reader, writer
-
-
-async def _get(url: ServiceUrl, path: str, seconds: float, own: Config) -> tuple[int, bytes]:
-    try:
-        async with asyncio.timeout(seconds):
-            return await _exchange(url, path, own)
-    except (OSError, TimeoutError, EOFError, CannotLoad):
-        return 0, b""
-
-
-async def _exchange(url: ServiceUrl, path: str, own: Config | None) -> tuple[int, bytes]:
-    reader, writer = await _open(url, own)
-    try:
-        host = url.authority if url.shows_port else url.host
-        writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: pulsar-ingress-proxy\r\n\r\n".encode())
-        head = await reader.readuntil(b"\r\n\r\n")
-        parts = head.split(b" ", 2)
-        if not head.startswith(b"HTTP/1.") or len(parts) < 2 or not parts[1][:3].isdigit():
-            raise OSError("what answers there does not speak HTTP")
-        return int(parts[1][:3]), await reader.read()
-    except asyncio.LimitOverrunError as error:
-        raise OSError(str(error)) from None
+        connection.ask("GET", b"\r\n".join([*lines, b"", b""]))
+        await connection.head(seconds)
+        yield connection
     finally:
-        writer.close()
+        connection.close()
+
+
+async def _dial(url: ServiceUrl, own: Config | None, make: Callable[[], Made]) -> tuple[asyncio.Transport, Made]:
+    """Connect, as the sidecar does to its own brokers (`brokers.tls`), and as any client does to the others."""
+    loop, host, port = asyncio.get_running_loop(), url.host.strip("[]"), int(url.port)
+    tls = BrokerTls(own) if own is not None and url.scheme in TLS_SCHEMES else None
+    context: ssl.SSLContext | None = None
+    if url.scheme in TLS_SCHEMES:
+        context = tls.context(url.scheme) if tls is not None else ssl.create_default_context()
+    transport, made = await loop.create_connection(make, host, port, ssl=context)
+    if tls is not None:
+        try:
+            tls.verify(transport.get_extra_info("ssl_object"))
+        except WrongIdentity:
+            transport.abort()
+            raise
+    return transport, made

@@ -13,7 +13,7 @@ from proxy.routing import dial_url
 from proxy.selection import Refusal, Selection
 from proxy.snapshot import Snapshot
 from proxy.verdicts import Verdict, judge
-from proxy.web.heads import BadHead, about, read_head, read_request, split_target
+from proxy.web.heads import BadHead, about, check_transfer_encoding, read_head, read_request, split_target
 
 
 class CannotExplain(Exception):
@@ -98,6 +98,7 @@ def explain(
     all_headers = [pair for pair in implied if pair[0].lower() not in given] + headers
     try:
         head = read_head((name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers)
+        check_transfer_encoding(head)
         path, query, authority = split_target(method, target)
         socket = _socket(snapshot, bind, WEB_SCHEMES)
         request = read_request(about(method, path), query, authority, head, socket, trusted)

@@ -1,14 +1,14 @@
 """What is questionable about a config that is valid: lines that `check` prints and `run` logs. Pure."""
 
 from collections.abc import Iterator
-from itertools import combinations
 from typing import Any
 
 from pydantic import BaseModel
 
 from proxy.addresses import Broker, Entry
+from proxy.authorities import parse_authority
 from proxy.config.model import PENDING
-from proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl
+from proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl, is_one_socket, kind_of
 from proxy.snapshot import Snapshot
 
 
@@ -27,11 +27,7 @@ def review(snapshot: Snapshot, is_discovering: bool = False) -> Iterator[str]:
 
 
 def _sockets(snapshot: Snapshot) -> Iterator[str]:
-    addresses = snapshot.config.bind_addresses
-    for one, other in combinations(addresses, 2):
-        if one.address == other.address and one.port:
-            yield f"bindAddresses: {one} and {other} are one socket: the second cannot be bound"
-    if any(address.scheme in BINARY_SCHEMES for address in addresses) and _is_passed_by(snapshot):
+    if any(bind.scheme in BINARY_SCHEMES for bind in snapshot.config.bind_addresses) and _is_passed_by(snapshot):
         yield (
             "redirects.lookup: is rewrite, and over the binary protocol clients follow a redirect straight to a "
             "broker, past this sidecar: set it to follow, unless the brokers' own bindAddresses have the listener"
@@ -70,7 +66,7 @@ def _listeners(snapshot: Snapshot) -> Iterator[str]:
 
 def _addresses(snapshot: Snapshot) -> Iterator[str]:
     """Addresses that do not tell brokers apart."""
-    said: set[str] = set()
+    said: set[tuple[str, tuple[str, ...]]] = set()
     for entry in snapshot.book.entries:
         for broker in samples(entry):
             describing = snapshot.book.describing(broker.name)
@@ -79,8 +75,9 @@ def _addresses(snapshot: Snapshot) -> Iterator[str]:
                 break
             for listener, urls in broker.listeners.items():
                 for url in urls.values():
-                    if snapshot.book.is_shared(broker, url) and url.authority not in said:
-                        said.add(url.authority)
+                    address = url.authority, kind_of(url.scheme)
+                    if snapshot.book.is_shared(broker, url) and address not in said:
+                        said.add(address)
                         yield _ambiguous(entry.line, listener, url)
 
 
@@ -131,11 +128,24 @@ def _discovery(snapshot: Snapshot, is_discovering: bool) -> Iterator[str]:
 
 def _console(snapshot: Snapshot) -> Iterator[str]:
     address = snapshot.config.console.address
+    own = parse_authority(address or "")
+    if own is not None and own.port is not None:
+        for key, host, port in _bound_first(snapshot):
+            if is_one_socket(own.host, own.port, host, port):
+                yield f"console.address: {address} and {key} are one socket: there is no console until each has its own"
     if address is not None and not address.startswith(("127.", "[::1]:", "localhost:")):
         yield (
             f"console.address: {address}: whoever can connect there sees topics, hosts and brokers' addresses: "
             "bind 127.0.0.1, which kubectl port-forward reaches"
         )
+
+
+def _bound_first(snapshot: Snapshot) -> Iterator[tuple[str, str, int]]:
+    for bind in snapshot.config.bind_addresses:
+        yield f"{bind} of bindAddresses", bind.host, bind.port
+    metrics = parse_authority(snapshot.config.metrics.address)
+    if metrics is not None and metrics.port is not None:
+        yield f"metrics.address {metrics}", metrics.host, metrics.port
 
 
 def samples(entry: Entry) -> Iterator[Broker]:

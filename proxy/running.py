@@ -28,8 +28,9 @@ from proxy.listeners import TLS_SCHEMES, WEB_SCHEMES, BindAddress, parse_bind_ad
 from proxy.observe import log as logs
 from proxy.observe.metrics import Metrics
 from proxy.review import review
-from proxy.service import CannotStart, Sidecar, bound, load_certificates
+from proxy.service import CannotStart, Sidecar, bound, prepare
 from proxy.snapshot import Snapshot
+from proxy.web.small_servers import SETTINGS
 from proxy.web.status import StatusServer
 from proxy.web.tls import CannotLoad, ServerTls
 
@@ -180,7 +181,7 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
         headers = {"Retry-After": "5", "Cache-Control": "no-store"}
         return web.Response(status=503, body=body, content_type="application/json", headers=headers)
 
-    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    runner = web.ServerRunner(web.Server(answer, **SETTINGS))
     metrics = Metrics("")
     metrics.last_reload.set(0)
     status = StatusServer(metrics, lambda: str(fault))
@@ -239,7 +240,7 @@ def _is_free(host: str, port: int) -> bool:
 def _may_start(path: Path, fault: CannotStart) -> bool:
     """Whether it is worth trying, for which the sockets have to be let go: not while the same file is missing."""
     try:
-        load_certificates(load(path))
+        prepare(load(path))
     except (ConfigFaults, CannotStart) as found:
         return str(found) != str(fault)
     return True

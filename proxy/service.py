@@ -34,7 +34,7 @@ log = logging.getLogger("proxy")
 
 
 class CannotStart(Exception):
-    """A socket or a certificate that the config names cannot be had."""
+    """A socket, a file or a package that the config asks for cannot be had; a line a fault."""
 
 
 class Sidecar:
@@ -93,8 +93,7 @@ class Sidecar:
     async def start(self) -> None:
         """Bind everything; raises CannotStart, and leaves nothing bound, where that fails."""
         config = self._config
-        towards_brokers, self._tls = load_certificates(config)
-        _refuse_missing(config)
+        towards_brokers, self._tls = prepare(config)
         try:
             self._pool = Pool(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
             self._events = self._event_log()
@@ -126,8 +125,7 @@ class Sidecar:
         assert self._pool is not None
         kept = {_place(door.bind): door for door in self._doors}
         wanted = list(config.bind_addresses)
-        towards_brokers, tls = load_certificates(config)
-        _refuse_missing(config)
+        towards_brokers, tls = prepare(config)
         opened = await self._open_beside(
             kept.values(), [bind for bind in wanted if _place(bind) not in kept], self._tls or tls
         )
@@ -279,30 +277,33 @@ class Sidecar:
         task.add_done_callback(self._closing.discard)
 
 
-def _server_tls(config: Config) -> ServerTls | None:
-    return ServerTls(config.tls) if any(bind.scheme in TLS_SCHEMES for bind in config.bind_addresses) else None
-
-
-def _refuse_missing(config: Config) -> None:
-    if config.kubernetes.enabled and (problem := package.missing()) is not None:
-        raise CannotStart(f"kubernetes.enabled: {problem}")
-
-
 def _place(bind: BindAddress) -> tuple[str, str]:
     return bind.scheme, bind.address
 
 
-def load_certificates(config: Config) -> tuple[BrokerTls, ServerTls | None]:
-    """What a start reads beside the config; raises CannotStart where that cannot be had."""
+def prepare(config: Config) -> tuple[BrokerTls, ServerTls | None]:
+    """What a start needs beside the config and its sockets; raises CannotStart with every fault, for `check` too."""
+    faults: list[str] = []
+    server: ServerTls | None = None
+    brokers: BrokerTls | None = None
     try:
-        return BrokerTls(config), _server_tls(config)
+        server = ServerTls(config.tls) if config.tls.certificate is not None else None
     except CannotLoad as fault:
-        raise CannotStart(str(fault)) from None
+        faults += fault.faults
+    try:
+        brokers = BrokerTls(config)
+    except CannotLoad as fault:
+        faults += fault.faults
+    if config.kubernetes.enabled and (problem := package.missing()) is not None:
+        faults.append(f"kubernetes.enabled: {problem}")
+    if faults or brokers is None:
+        raise CannotStart("\n".join(faults))
+    return brokers, server
 
 
 async def bound(what: str, opening: Awaitable[None]) -> None:
     """Open a socket; raises CannotStart where that cannot be."""
     try:
         await opening
-    except OSError as error:
-        raise CannotStart(f"{what}: cannot be bound: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:  # a label of more than 63 letters is no name to IDNA
+        raise CannotStart(f"{what}: cannot be bound: {getattr(error, 'strerror', None) or error}") from None

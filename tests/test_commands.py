@@ -114,12 +114,9 @@ class TestExplain:
         self, config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PULSAR_INGRESS_REDIRECTS__LOOKUP", "follow")
-        shown = explained(capsys, "--config", config, LOOKUP, "--location", "http://b-1.brokers.svc:8080/x")
-        assert shown["location"] == {
-            "from": "http://b-1.brokers.svc:8080/x",
-            "to": "http://b-1.brokers.svc:8080/x?listenerName=external",
-            "action": "followed",
-        }
+        location = "http://b-1.brokers.svc:8080/lookup/x"
+        shown = explained(capsys, "--config", config, LOOKUP, "--location", location)
+        assert shown["location"] == {"from": location, "to": f"{location}?listenerName=external", "action": "followed"}
 
     @pytest.mark.parametrize(
         ("url", "more", "expected"),
@@ -179,6 +176,28 @@ class TestExplain:
         location, url = "pulsar://b-1.brokers.svc:6650", "pulsar+ssl://pulsar.example.com"
         shown = explained(capsys, "--config", binary, url, "--location", location)
         assert shown["location"] == {"from": location, "to": location, "action": "followed"}
+
+    @pytest.mark.parametrize(
+        ("location", "action", "to"),
+        [
+            ("pulsar://b-1.brokers.svc:6650", "followed", "pulsar://b-1.brokers.svc:6650"),
+            ("pulsar+ssl://b-1.pulsar.example.com:6651", "followed", "pulsar://b-1.brokers.svc:6650"),
+            ("pulsar://stranger.nowhere.test:6650", "refused", None),
+        ],
+    )
+    def test_a_binary_redirect_at_an_ingress_that_leads_through_the_sidecar(
+        self,
+        binary: str,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        location: str,
+        action: str,
+        to: str | None,
+    ) -> None:
+        ingress = {"name": "public", "hosts": ["pulsar.example.com"], "listener": "external", "throughSidecar": True}
+        monkeypatch.setenv("PULSAR_INGRESS_INGRESSES", json.dumps([ingress]))
+        shown = explained(capsys, "--config", binary, "pulsar+ssl://pulsar.example.com", "--location", location)
+        assert shown["location"] == {"from": location, "to": to, "action": action}
 
     def test_no_binary_socket(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["explain", "--config", config, "pulsar://pulsar.example.com:6650"]) == 2

@@ -67,6 +67,17 @@ def test_lines_that_share_an_address() -> None:
     assert "means more than one broker" in found[0]
 
 
+def test_web_and_binary_addresses_that_no_broker_shares_with_another_of_its_kind() -> None:
+    listeners = "external:http://b.pulsar.example.com:{n+8080}, external:pulsar://b.pulsar.example.com:{n+6650}"
+    assert doubts(f"advertisedListeners: [{{broker: 'b-{{n}}', listeners: '{listeners}'}}]") == []
+
+
+def test_an_address_that_is_shared_as_both_kinds() -> None:
+    listeners = "external:https://pulsar.example.com, external:pulsar+ssl://pulsar.example.com:443"
+    found = doubts(f"advertisedListeners: [{{broker: 'b-{{n}}', listeners: '{listeners}'}}]")
+    assert ["followed, never rewritten" in line for line in found] == [True, False]
+
+
 def test_an_authority_that_means_two_brokers() -> None:
     """One broker's external address is the other's own name."""
     lines = "[{broker: a, listeners: 'external:https://b.pulsar.example.com'}, "
@@ -110,12 +121,6 @@ def test_hosts_of_brokers_that_no_ingress_covers(more: str, said: list[str]) -> 
     assert all(line.startswith(start) for line, start in zip(found, said, strict=True))
 
 
-def test_two_sockets_at_one_address_cannot_both_be_bound() -> None:
-    both = "brokers: {webServiceUrl: [http://b], brokerServiceUrl: [pulsar://b]}"
-    found = doubts(f"bindAddresses: [a:pulsar://0.0.0.0:8081, a:http://0.0.0.0:8081]\n{both}")
-    assert any("are one socket" in line for line in found)
-
-
 def test_a_certificate_of_our_own_hides_those_of_clients_from_brokers() -> None:
     (line,) = doubts("brokers: {webServiceUrl: [https://b], tls: {certificate: tls.crt, key: tls.key}}")
     assert line.startswith("brokers.tls.certificate: brokers that authenticate by certificate will take the sidecar's")
@@ -153,6 +158,19 @@ def test_a_console_on_loopback_is_no_doubt(address: str) -> None:
 def test_a_console_for_everybody_is_one(address: str) -> None:
     (line,) = doubts(f"console: {{address: {address}}}")
     assert line.startswith(f"console.address: {address.strip(chr(39))}: whoever can connect there sees")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param("{console: {address: '127.0.0.1:8080'}}", id="of a socket"),
+        pytest.param("{console: {address: '127.0.0.1:9090'}}", id="of metrics"),
+    ],
+)
+def test_a_console_on_a_port_that_is_taken(more: str) -> None:
+    (line,) = doubts(more)
+    assert line.startswith("console.address: 127.0.0.1:")
+    assert "are one socket: there is no console" in line
 
 
 def test_discovery_wants_to_know_its_gateways() -> None:

@@ -10,10 +10,10 @@ from typing import Literal
 from proxy.addresses import Broker
 from proxy.answers import settle
 from proxy.authorities import Authority, host_matches
-from proxy.binary.commands import CARRIERS, TOPIC_MIGRATED, Addressed
+from proxy.binary.commands import CARRIERS, LOOKUP_RESPONSE, REDIRECT, TOPIC_MIGRATED, Addressed
 from proxy.binary.commands_pb2 import Command, LookupResponse, SegmentBroker
 from proxy.binary.doors import is_through, name_through
-from proxy.listeners import ServiceUrl, parse_service_url
+from proxy.listeners import BINARY_SCHEMES, ServiceUrl, parse_service_url
 from proxy.redirects import Policy, Way, way_to, way_to_nobody
 from proxy.selection import Refusal, Selection
 from proxy.snapshot import Snapshot
@@ -72,55 +72,52 @@ def _place(url: str, url_tls: str, listener: str, through: bool, snapshot: Snaps
         settled.was_foreign,
         settled.is_foreign,
     )
-    name = name_through(settled.broker, settled.named, listener, snapshot) if through and sent else None
-    if name is None:
+    if not through or not sent:
         return placed
+    name = name_through(settled.broker, settled.named, listener, snapshot)
+    if name is None:
+        return replace(placed, was_foreign=True, is_foreign=True)
     # A client reads the one that goes with its own transport and fails where it is absent, so both are there.
     return replace(placed, url=f"pulsar://{name}", url_tls=f"pulsar+ssl://{name}", is_through=True, is_foreign=False)
 
 
 def judge_found(response: LookupResponse, selection: Selection, snapshot: Snapshot) -> Judged:
     """A lookup's answer that names the broker to connect to."""
-    placed = place(response, selection, snapshot)
-    leaks, listener = snapshot.config.leaks, selection.listener
-    if leaks == "observe" or snapshot.config.shadow:
+    placed, leaks = place(response, selection, snapshot), _leaks(selection, snapshot)
+    if leaks == "observe":
         return Judged(broker=placed.broker, leak="observed" if placed.was_foreign else None)
     if placed.is_foreign and leaks == "block":
-        text = f"the broker's answer has an address that is not on listener '{listener}'"
-        return Judged(broker=placed.broker, leak="blocked", refusal=Refusal(502, "leak", text))
-    changed = _put(response, placed)
-    if response.proxy_through_service_url != placed.is_through and not placed.is_foreign:
-        response.proxy_through_service_url = placed.is_through
-        changed = True
-    return Judged(changed, placed.broker, "passed" if placed.is_foreign else None)
+        return Judged(broker=placed.broker, leak="blocked", refusal=_refusal(placed, selection))
+    return Judged(_put(response, placed), placed.broker, "passed" if placed.is_foreign else None)
 
 
 def judge_told(command: Command, selection: Selection, snapshot: Snapshot) -> Judged:
     """Addresses that nobody asked for, all those of one command.
 
-    Blocked is what is not on the listener: without it the client looks the topic up again. Of a migration nothing
-    would be left, so that is refused whole.
+    Blocked is what is not on the listener: without it the client looks the topic up again. Of a migration or a
+    redirect nothing would be left, so that is refused whole.
     """
-    leaks, is_idle = snapshot.config.leaks, snapshot.config.leaks == "observe" or snapshot.config.shadow
+    leaks, through, is_straight = _leaks(selection, snapshot), is_through(selection), _leads_straight(command)
     changed, broker = False, None
     leak: LeakAction | None = None
     for message in CARRIERS[command.type](command):
         if not message.url and not message.url_tls:
             continue
-        if command.type == TOPIC_MIGRATED and _is_peers(message, snapshot):
+        if command.type == TOPIC_MIGRATED and not through and _is_peers(message, snapshot):
             continue
         placed = place(message, selection, snapshot)
+        if through and is_straight:
+            placed = replace(placed, was_foreign=True, is_foreign=True)
         broker = broker or placed.broker
-        if is_idle:
+        if leaks == "observe":
             leak = "observed" if placed.was_foreign else leak
         elif not placed.is_foreign:
             changed |= _put(message, placed)
         elif leaks == "rewrite":
             changed |= _put(message, placed)
             leak = "passed"
-        elif command.type == TOPIC_MIGRATED:
-            text = f"the broker's answer has an address that is not on listener '{selection.listener}'"
-            return Judged(False, broker, "blocked", Refusal(502, "leak", text))
+        elif is_straight:
+            return Judged(False, broker, "blocked", _refusal(placed, selection))
         else:
             leak, changed = "blocked", True
             message.ClearField("url_tls")
@@ -129,6 +126,30 @@ def judge_told(command: Command, selection: Selection, snapshot: Snapshot) -> Ju
             else:
                 message.ClearField("url")
     return Judged(changed, broker, leak)
+
+
+def _leaks(selection: Selection, snapshot: Snapshot) -> Literal["rewrite", "block", "observe"]:
+    """What becomes of addresses off the listener. Where clients come through the sidecar, none may lead past it."""
+    if snapshot.config.shadow:
+        return "observe"
+    return "block" if is_through(selection) else snapshot.config.leaks
+
+
+def _refusal(placed: Placed, selection: Selection) -> Refusal:
+    text = f"the broker's answer has an address that is not on listener '{selection.listener}'"
+    if is_through(selection):
+        text = "the broker's answer has an address that leads past this sidecar, and the ingress has throughSidecar"
+    return Refusal(502, "leak", text, placed.broker or "")
+
+
+def _leads_straight(command: Command) -> bool:
+    """Whether clients go to these addresses themselves, even where they reach brokers through a proxy.
+
+    A migration's (PIP-188) is the service URL of a new lookup (ConnectionHandler.grabCnx), a redirect's that of the
+    next (BinaryProtoLookupService.findBroker).
+    """
+    is_redirect = command.type == LOOKUP_RESPONSE and command.lookup_response.response == REDIRECT
+    return is_redirect or command.type == TOPIC_MIGRATED
 
 
 def _is_peers(message: Addressed, snapshot: Snapshot) -> bool:
@@ -143,22 +164,40 @@ def judge_redirect(
     """What becomes of an answer that names the broker to ask next, and the address by which it does."""
     assert selection.listener is not None
     config = snapshot.config
-    is_observing = config.leaks == "observe"  # when no binary answer is changed
-    policy: Policy = "pass" if is_observing else config.redirects.lookup
+    # Under `observe` no binary answer is changed.
+    policy: Policy = "pass" if config.leaks == "observe" else config.redirects.lookup
     found: list[ServiceUrl] = [url for text in (response.url, response.url_tls) if (url := _url(_text(text)))]
     named = next((url for url in found if _broker(url, snapshot) is not None), found[0] if found else None)
-    if named is None:
-        return way_to_nobody("", policy, snapshot), _text(response.url or response.url_tls)
-    # Through the sidecar no client could go where a redirect leads, so that it is followed whatever `redirects` says.
-    if is_through(selection) and can_follow and not is_observing and _broker(named, snapshot) is not None:
-        policy = "follow"
-    port = int(named.port)
-    authority = Authority(named.host, port)
-    way = way_to(authority, port, selection.listener, scheme, policy, can_follow, snapshot)
-    if way.refusal is not None and way.refusal.code == "body-not-replayable":
-        text = "a redirect must be followed, and the client's authentication cannot be repeated to another broker"
-        way = replace(way, refusal=Refusal(502, "auth-not-replayable", text, way.refusal.detail))
-    return way, str(named)
+    shown = str(named) if named is not None else _text(response.url or response.url_tls)
+    if is_through(selection):
+        way = _way_through(_broker(named, snapshot) if named is not None else None, shown, can_follow)
+    elif named is None:
+        way = way_to_nobody("", policy, snapshot)
+    else:
+        port = int(named.port)
+        authority = Authority(named.host, port)
+        way = way_to(authority, port, selection.listener, scheme, policy, can_follow, snapshot)
+        if way.refusal is not None and way.refusal.code == "body-not-replayable":
+            way = replace(way, refusal=_cannot_repeat(way.refusal.detail))
+    return way, shown
+
+
+def _way_through(broker: Broker | None, shown: str, can_follow: bool) -> Way:
+    """A redirect of a client that reaches brokers through the sidecar: followed or refused, whatever `redirects` says.
+
+    The client would go straight to where it leads.
+    """
+    if broker is None:
+        text = "a broker redirects to an address that advertisedListeners lacks, and the ingress has throughSidecar"
+        return Way("refused", refusal=Refusal(502, "unknown-authority", text, shown), unmapped=True)
+    if not can_follow:
+        return Way("refused", refusal=_cannot_repeat(broker.name))
+    return Way("followed", broker=broker)
+
+
+def _cannot_repeat(detail: str) -> Refusal:
+    text = "a redirect must be followed, and the client's authentication cannot be repeated to another broker"
+    return Refusal(502, "auth-not-replayable", text, detail)
 
 
 def put_redirect(response: LookupResponse, selection: Selection, snapshot: Snapshot) -> bool:
@@ -177,6 +216,11 @@ def _put(message: Addressed, placed: Placed) -> bool:
                 setattr(message, field, wanted)
             else:
                 message.ClearField(field)
+    if not isinstance(message, LookupResponse) or placed.is_foreign:
+        return changed
+    if message.proxy_through_service_url != placed.is_through:
+        message.proxy_through_service_url = placed.is_through
+        return True
     return changed
 
 
@@ -192,4 +236,4 @@ def _url(text: str) -> ServiceUrl | None:
 
 
 def _broker(url: ServiceUrl, snapshot: Snapshot) -> Broker | None:
-    return snapshot.book.resolve(Authority(url.host, int(url.port)), 0)
+    return snapshot.book.resolve(Authority(url.host, int(url.port)), 0, BINARY_SCHEMES)

@@ -14,8 +14,6 @@ from proxy.snapshot import Snapshot
 _LOOKUP = Target("lookup", "lookup")
 _SESSION = Target("other", "other")
 _USUAL = ServiceUrl("pulsar", "", "6650")
-_NAME = 255
-"""Characters of a listener's name that a decision is remembered for."""
 
 
 class Entrance(NamedTuple):
@@ -55,7 +53,7 @@ def _asked(entrance: Entrance, target: Target, name: str | None, snapshot: Snaps
         return found
     request = entrance.request(target, () if name is None else (name,))
     made = Asked(request, select(request, snapshot))
-    return snapshot.remember(key, made) if name is None or len(name) <= _NAME else made
+    return snapshot.remember(key, made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +107,7 @@ def _through(wanted: str, selection: Selection, snapshot: Snapshot) -> Onward:
         return Onward((), refusal=Refusal(403, "not-through-here", text, wanted))
     authority = parse_authority(wanted.rpartition("://")[2])
     if authority is not None and authority.port is not None:
-        broker = snapshot.book.resolve(authority, 0)
+        broker = snapshot.book.resolve(authority, 0, BINARY_SCHEMES)
         if broker is not None:
             return Onward((dial_url(broker, snapshot),), broker)
         if url := _in_pool(authority, snapshot):

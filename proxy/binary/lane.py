@@ -12,6 +12,7 @@ from proxy.binary import commands
 from proxy.binary.commands_pb2 import Lookup, LookupResponse
 from proxy.binary.frames import Frame, write
 from proxy.binary.lookups import about
+from proxy.memory import FAST_PATH
 from proxy.observe import lines
 from proxy.observe.batches import Outcome
 from proxy.observe.metrics import Metrics
@@ -31,7 +32,8 @@ BODY, BRIEF = 13, 141
 two it is one further."""
 _TOPIC, _ID, URL_TLS = 0x0A, 0x10, 0x12
 
-_ALIKE, _ANSWERED, _ASKED, _NAMES = 1024, 1024, 8192, 1024
+_NAMES, _ENTRY = 1024, 1024
+"""Server names that are told apart; and bytes of an entry beyond the text in it."""
 _LONG = 1024
 """Bytes of a frame that are too many for the short way: clients choose them."""
 
@@ -109,7 +111,7 @@ class Track:
         found = self.alike.get(said)
         if found is None and not _says_more(said):
             found = Alike(said, after[3], record, record.request, verdict, self.rules.snapshot)
-            self._lane.make_room(alike=1)
+            self._lane.make_room(2 * _ENTRY + 4 * len(said))
             self.alike[said] = found
         return found
 
@@ -122,8 +124,8 @@ class Track:
         core, topic, number, said = parts
         end = len(sent) - len(said)
         start = join_lookup(core, alike.tail)[: -len(number + alike.tail)]
-        self._lane.make_room(asked=1)
         words = lines.asked_words(alike.decision, lines.names(about(topic)), len(sent))
+        self._lane.make_room(_ENTRY + 2 * len(sent) + len(words[0]))
         asked = Asked(alike, words, start, end)
         self.asked[sent[: end - len(number)]] = asked
         return asked
@@ -136,7 +138,7 @@ class Lane:
         self._rim = rim
         self.in_flight = rim.metrics.in_flight.cell("binary")
         self._tracks: dict[str | None, Track] = {}
-        self._alike = self._asked = 0
+        self._size = 0
 
     def track(self, server_name: str | None) -> Track:
         """The one by the rules that are in force."""
@@ -152,13 +154,12 @@ class Lane:
         for track in self._tracks.values():
             track.rules = None
         self._tracks.clear()
-        self._alike = self._asked = 0
+        self._size = 0
 
-    def make_room(self, alike: int = 0, asked: int = 0) -> None:
-        """So many more are to be remembered: clients choose them."""
-        self._alike += alike
-        self._asked += asked
-        if self._alike > _ALIKE or self._asked > _ASKED:
+    def make_room(self, size: int) -> None:
+        """So many bytes more are to be remembered: clients choose what."""
+        self._size += size
+        if self._size > FAST_PATH:
             self.forget()
 
     def learn_answer(self, alike: Alike, said: bytes, made: bytes, record: Record) -> None:
@@ -166,8 +167,7 @@ class Lane:
         before, after = cut_answer(said), cut_answer(made)
         if before is None or after is None or before[1] != after[1]:
             return
-        if len(alike.answers) >= _ANSWERED:
-            alike.answers.clear()
+        self.make_room(2 * _ENTRY + 4 * (len(said) + len(made)))
         start, end = before[0], len(said) - len(before[2])
         alike.answers[start] = Answer(before[2], end, after[0], after[2], record, self._rim.metrics)
 

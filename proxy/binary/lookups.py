@@ -6,13 +6,12 @@ from proxy.binary.commands import clear_originals
 from proxy.binary.commands_pb2 import KeyValue, Lookup
 from proxy.binary.doors import Entrance, asked
 from proxy.ingresses import Ingress
+from proxy.memory import BINARY_TOPICS
 from proxy.requests import Request, Target
 from proxy.routing import BROKERS, not_exposed
 from proxy.selection import Selection
 from proxy.snapshot import Snapshot
 from proxy.verdicts import Verdict
-
-_SHORT = 512
 
 
 def judge(lookup: Lookup, entrance: Entrance, snapshot: Snapshot) -> tuple[Request, Verdict]:
@@ -27,8 +26,6 @@ def judge(lookup: Lookup, entrance: Entrance, snapshot: Snapshot) -> tuple[Reque
     request, selection = decided.request, decided.selection
     refusal = not_exposed(request, selection, snapshot) or selection.refusal
     verdict = Verdict(selection, refusal, BROKERS, snapshot.listener_label(selection.listener))
-    if sent and len(sent) > _SHORT:
-        return request, verdict
     return snapshot.remember(key, (request, verdict))
 
 
@@ -77,7 +74,7 @@ def _add_properties(lookup: Lookup, ingress: Ingress) -> bool:
 
 def about(topic: bytes) -> Target:
     """What a lookup is for, as events speak of it."""
-    return _remembered(topic) if len(topic) <= _SHORT else _about(topic)
+    return _remembered(topic) if len(topic) <= BINARY_TOPICS.longest else _about(topic)
 
 
 def _about(topic: bytes) -> Target:
@@ -92,4 +89,4 @@ def _about(topic: bytes) -> Target:
     return Target("lookup", "lookup", parts[0], parts[-2], f"{domain}://{rest}")
 
 
-_remembered = lru_cache(8192)(_about)
+_remembered = lru_cache(BINARY_TOPICS.entries)(_about)

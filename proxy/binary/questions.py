@@ -19,6 +19,7 @@ from proxy.binary.frames import Frame, write
 from proxy.binary.guest import Guest
 from proxy.binary.lane import BODY, BRIEF, URL_TLS, Alike, Run, number_of
 from proxy.listeners import BindAddress
+from proxy.memory import HEAD, REQUEST
 from proxy.observe import lines
 from proxy.observe.records import Record
 from proxy.redirects import Way
@@ -31,7 +32,7 @@ from proxy.web.upstream import ClosedEarly, TimedOut, UpstreamError
 
 _CLIENT_LEFT = 499
 _TICK = 0.001
-_OVERLOADED = Refusal(503, "overloaded", "more lookups are under way than limits.inFlight allows")
+_OVERLOADED = Refusal(503, "overloaded", "more is under way than limits.inFlight and limits.bufferBytes allow")
 
 log = logging.getLogger("proxy.binary")
 
@@ -51,6 +52,10 @@ class Pending:
     started: float
     alike: Alike | None = None
     """Those that may be answered as this one is."""
+    following: asyncio.Task[None] | None = None
+    """Asks the brokers that redirects name."""
+    charged: int = 0
+    """Bytes that it holds of the budget of all connections."""
 
     @property
     def request_id(self) -> int:
@@ -65,8 +70,8 @@ class Questions:
     """All that were asked and are not answered, and what is told without being asked."""
 
     __slots__ = (
-        "_guest", "_in_flight", "_known", "_lane", "_loop", "_named", "_pending", "_rim", "_runs", "_say", "_start",
-        "_track", "_watch", "_whose", "is_closing",
+        "_guest", "_in_flight", "_known", "_lane", "_loop", "_named", "_open", "_rim", "_say", "_start", "_track",
+        "_watch", "_whose", "is_closing",
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +79,7 @@ class Questions:
         rim: Rim,
         guest: Guest,
         say: Callable[[bytes], None],
-        start: Callable[[Coroutine[None, None, None]], None],
+        start: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
     ) -> None:
         self._rim = rim
         self._guest = guest
@@ -82,11 +87,10 @@ class Questions:
         self._start = start
         """Runs something that ends with the client."""
         self._loop = asyncio.get_running_loop()
-        self._pending: dict[int, Pending] = {}
+        self._open: dict[bytes, Run | Pending] = {}
+        """Lookups in flight, on the short way or the long one, by the bytes of their ids."""
         self._lane, self._track = guest.door.lane, guest.track()
         self._in_flight = self._lane.in_flight
-        self._runs: dict[bytes, Run] = {}
-        """Lookups on the short way, by the bytes of their ids."""
         self._watch: asyncio.TimerHandle | None = None
         self._named: str | None = None
         """The listener that the client named in its last lookup."""
@@ -100,7 +104,7 @@ class Questions:
     @property
     def are_open(self) -> bool:
         """Whether some are not answered yet."""
-        return bool(self._pending or self._runs)
+        return bool(self._open)
 
     def end(self) -> None:
         """The client is gone."""
@@ -112,7 +116,7 @@ class Questions:
     def fail(self) -> None:
         """The broker is gone, and with it the answers; those that another was asked for end with the client."""
         for pending in self._all():
-            if "followed" not in pending.record.redirects[-1:]:
+            if pending.following is None:
                 pending.record.upstream_errors.append(ClosedEarly.code)
                 self._finish(pending, 502)
 
@@ -126,17 +130,18 @@ class Questions:
         request, verdict = self._judge(command, snapshot)
         record = self._record(command, len(frame.raw), request, verdict, snapshot)
         pending = Pending(record, snapshot, verdict, command, started)
-        is_excess = not self._rim.begin("binary")
+        self._begin(number_of(lookup.request_id), pending)
+        size = REQUEST + HEAD * len(frame.raw)
+        is_excess = self._in_flight[0] > snapshot.config.limits.in_flight or not self._rim.buffers.take(size)
         if is_excess:
             record.miss_reason = _OVERLOADED.code
+        else:
+            pending.charged = size
         refusal = _OVERLOADED if is_excess else verdict.refusal if not snapshot.config.shadow else None
         if refusal is not None:
             self._say(self._refused(pending, refusal))
             return None
         changed = lookups.prepare(lookup, verdict.selection, snapshot)
-        if (older := self._waiting(lookup.request_id)) is not None:
-            self._finish(older, _CLIENT_LEFT)  # nobody could tell the two answers apart
-        self._pending[lookup.request_id] = pending
         self._named = verdict.selection.client_named
         self._watch_over(snapshot)
         made = frame.with_command(command) if changed or not frame.is_plain else frame.raw
@@ -164,8 +169,9 @@ class Questions:
         """What the client gets of a broker's answer; None where it has to wait for it."""
         command = frame.command()
         response = command.lookup_response
-        pending = self._waiting(response.request_id)
-        if pending is None:
+        number = number_of(response.request_id)
+        pending = self._pending(number) if number in self._open else None
+        if pending is None or pending.following is not None:  # a broker that was asked once answers once
             return self.tell(frame)
         pending.record.upstream_duration = perf_counter() - pending.started
         if _is_redirect(response):
@@ -215,7 +221,8 @@ class Questions:
             record.leaked("binary", judged.leak)
             self._rim.tell(record)
         if judged.refusal is not None:
-            log.warning("a command of type %d is kept back: %s", frame.type, judged.refusal.text)
+            refusal = judged.refusal
+            log.warning("a command of type %d is kept back: %s: %s", frame.type, refusal.text, refusal.detail)
             return None
         return frame.with_command(command) if judged.changed else frame.raw
 
@@ -223,7 +230,7 @@ class Questions:
 
     def ask_alike(self, data: bytes) -> bytes | None:
         """What the broker gets of a lookup that is like one before; None where it has to go the long way."""
-        track, runs = self._track, self._runs
+        track = self._track
         if track.rules is not self._rim.rules:
             track = self._track = self._guest.track()
         try:
@@ -240,13 +247,12 @@ class Questions:
         asked = track.asked.get(data[:first])
         if asked is None or asked.end != last or asked.alike.said != data[last:]:
             asked = track.learn_topic(data)
-        number, in_flight = data[first:last], self._in_flight
-        if asked is None or number in runs or in_flight[0] >= track.most or self.is_closing:
+        number = data[first:last]
+        if asked is None or self._in_flight[0] >= track.most or self.is_closing:
             return None
         if not data[last - 1] and last - first > 1:  # not as encoders write it
             return None
-        in_flight[0] += 1
-        runs[number] = asked, data, perf_counter()
+        self._begin(number, (asked, data, perf_counter()))
         alike = asked.alike
         self._named = alike.named
         if self._watch is None:
@@ -266,16 +272,15 @@ class Questions:
         except IndexError:
             return None
         last += 1
-        number, runs = data[first:last], self._runs
-        run = runs.get(number)
-        if run is None or self.is_closing:
+        number = data[first:last]
+        run = self._open.get(number)
+        if run.__class__ is not tuple or self.is_closing:
             return None
         asked, _, started = run
         answer = asked.alike.answers.get(data[:first])
         if answer is None or answer.end != last or answer.said != data[last:]:
             return None
-        del runs[number]
-        self._in_flight[0] -= 1
+        self._end(number)
         duration, whose = perf_counter() - started, self._whose or self._say_whose(asked.alike.snapshot)
         self._rim.finish_soon(asked.words, answer, whose, started, duration)
         return answer.start + number + answer.rest
@@ -284,7 +289,7 @@ class Questions:
         self._whose = lines.client(self._guest.record(snapshot))
         return self._whose
 
-    def _take_back(self, run: Run) -> Pending:
+    def _take_back(self, number: bytes, run: Run) -> Pending:
         """Go on the long way with a lookup that began on the short one."""
         asked, data, started = run
         alike = asked.alike
@@ -292,22 +297,35 @@ class Questions:
         record = self._record(command, len(data), alike.request, alike.verdict, alike.snapshot)
         record.time -= perf_counter() - started
         lookups.prepare(command.lookup, alike.verdict.selection, alike.snapshot)
-        pending = Pending(record, alike.snapshot, alike.verdict, command, started, alike)
-        self._pending[pending.request_id] = pending
+        pending = self._open[number] = Pending(record, alike.snapshot, alike.verdict, command, started, alike)
         return pending
 
-    # Waiting.
+    # In flight. Lookups begin and end here alone, on the short way and on the long one.
 
-    def _waiting(self, request_id: int) -> Pending | None:
-        """The lookup that waits for an answer with this id, by whichever way it went."""
-        if self._runs and (run := self._runs.pop(number_of(request_id), None)) is not None:
-            return self._take_back(run)
-        return self._pending.get(request_id)
+    def _begin(self, number: bytes, lookup: Run | Pending) -> None:
+        """Put a lookup in flight. An earlier one with the same id is abandoned.
+
+        Clients must not use an id again before it is answered. A broker answers both (ServerCnx.handleLookup compares
+        no ids), and a client has only the later one in its table (ClientCnx.pendingRequests): the earlier one has no
+        taker. Refusing the later one instead would change what passes under `shadow`.
+        """
+        if number in self._open:
+            self._finish(self._pending(number), _CLIENT_LEFT)
+        self._open[number] = lookup
+        self._in_flight[0] += 1
+
+    def _end(self, number: bytes) -> None:
+        """The caller records it."""
+        del self._open[number]
+        self._in_flight[0] -= 1
+
+    def _pending(self, number: bytes) -> Pending:
+        """The lookup in flight with this id, which goes the long way from now on."""
+        lookup = self._open[number]
+        return lookup if isinstance(lookup, Pending) else self._take_back(number, lookup)
 
     def _all(self) -> list[Pending]:
-        while self._runs:
-            self._take_back(self._runs.popitem()[1])
-        return list(self._pending.values())
+        return [self._pending(number) for number in list(self._open)]
 
     def _watch_over(self, snapshot: Snapshot) -> None:
         """See to it that no lookup waits for ever."""
@@ -318,15 +336,12 @@ class Questions:
         """Give up on lookups that no broker has answered."""
         within, now = self._rim.rules.config.timeouts.lookup, perf_counter()
         self._watch = None
-        for number, run in list(self._runs.items()):
-            if run[2] + within <= now + _TICK:
-                self._take_back(self._runs.pop(number))
-        for pending in list(self._pending.values()):
-            if pending.started + within <= now + _TICK:
+        for number, lookup in list(self._open.items()):
+            if _started(lookup) + within <= now + _TICK:
                 error = TimedOut(f"the broker gave no answer within {within:g} s")
-                self._say(self._given_up(pending, error))
-        if self.are_open:
-            oldest = min([*(each.started for each in self._pending.values()), *(run[2] for run in self._runs.values())])
+                self._say(self._given_up(self._pending(number), error))
+        if self._open:
+            oldest = min(map(_started, self._open.values()))
             self._watch = self._loop.call_later(max(oldest + within - now, _TICK), self._expire)
 
     # Redirects.
@@ -343,7 +358,7 @@ class Questions:
         hops: Hops = set()
         way = self._way(pending, response, who is not None and who.can_repeat, hops)
         if way.action == "followed" and not pending.snapshot.config.shadow:
-            self._start(self._follow(pending, response, way, hops))
+            pending.following = self._start(self._follow(pending, response, way, hops))
             return None
         return self._redirect(pending, way, command, frame.raw)
 
@@ -390,8 +405,6 @@ class Questions:
                 lookup.lookup.authoritative = response.authoritative
                 url = dial_url(way.broker, pending.snapshot)
                 answer = await ask(url, who, lookup, self._rim.pool, config.timeouts.lookup)
-                if record.status:  # it took too long, and the client has been told so
-                    return
                 record.upstream_duration = perf_counter() - pending.started
                 response = answer.lookup_response
                 response.request_id = pending.request_id
@@ -402,27 +415,25 @@ class Questions:
             self._say(self._redirect(pending, way, answer, write(answer)))
         except CannotRepeat:
             who.can_repeat = False
-            if record.status:
-                return
             record.redirects.pop()
             command = Command(type=commands.LOOKUP_RESPONSE, lookup_response=response)
             way = self._way(pending, response, False, hops)
             self._say(self._redirect(pending, way, command, write(command)))
         except UpstreamError as error:
-            if not record.status:
-                self._say(self._given_up(pending, error))
+            self._say(self._given_up(pending, error))
 
     # Ends.
 
     def _finish(self, pending: Pending, status: int, size: int = 0) -> None:
-        """A lookup is over."""
-        if self._pending.get(pending.request_id) is pending:
-            del self._pending[pending.request_id]
+        """A lookup is over, and so is following its redirects."""
+        self._end(number_of(pending.request_id))
+        if pending.following is not None and pending.following is not asyncio.current_task():
+            pending.following.cancel()
+        self._rim.buffers.give_back(pending.charged)
         record = pending.record
-        if not record.status:
-            record.status, record.response_bytes = status, size
-            record.duration = perf_counter() - pending.started
-            self._rim.finish(record)
+        record.status, record.response_bytes = status, size
+        record.duration = perf_counter() - pending.started
+        self._rim.tell(record)
 
     def _refused(self, pending: Pending, refusal: Refusal) -> bytes:
         """A lookup's refusal, by its own id."""
@@ -437,6 +448,10 @@ class Questions:
         log.warning("%s lookup: %s", pending.record.id, error)
         pending.record.upstream_errors.append(error.code)
         return self._refused(pending, Refusal(504 if isinstance(error, TimedOut) else 502, error.code, error.text))
+
+
+def _started(lookup: Run | Pending) -> float:
+    return lookup.started if isinstance(lookup, Pending) else lookup[2]
 
 
 def _is_redirect(response: LookupResponse) -> bool:

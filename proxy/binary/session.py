@@ -19,6 +19,7 @@ from proxy.binary.lane import SHORTEST, TYPE
 from proxy.binary.questions import Questions
 from proxy.binary.talk import Talk
 from proxy.listeners import ServiceUrl
+from proxy.memory import HEAD, UNSENT
 from proxy.selection import Refusal
 from proxy.snapshot import Snapshot
 from proxy.web.rim import Rim
@@ -26,9 +27,12 @@ from proxy.web.tls import server_name
 from proxy.web.upstream import ClosedEarly, Unreachable, UpstreamError
 
 _HIGH = 1 << 19
-"""Bytes that may wait to be taken by one side before the other is read no more."""
+"""Bytes of our own answers that may wait to be taken by the client before it is read no more."""
 _EARLY = 1 << 16
 """Bytes that a client may send before a broker has answered its CONNECT; clients send none."""
+
+_FROM_CLIENT, _TO_CLIENT, _TO_BROKER, _CONNECT = range(4)
+"""Where a session holds bytes: frames that are not whole, frames that were not taken yet, and the client's CONNECT."""
 
 Pieces = list[bytes | memoryview | Frame]
 
@@ -46,7 +50,7 @@ class Session(asyncio.Protocol):
     """The client's side, and what joins both."""
 
     __slots__ = (
-        "_broker", "_connected", "_door", "_draining", "_early", "_from_broker", "_from_client", "_guest",
+        "_broker", "_charged", "_connected", "_door", "_draining", "_early", "_from_broker", "_from_client", "_guest",
         "_is_broker_full", "_is_full", "_is_unheard", "_later", "_loop", "_questions", "_rim", "_tasks", "_timer",
         "_transport",
     )  # fmt: skip
@@ -71,12 +75,14 @@ class Session(asyncio.Protocol):
         self._is_unheard = False
         """Whether the client asks without taking the answers that we have ourselves: then it is read no more."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._charged = [0, 0, 0, 0]
+        """Bytes charged to the budget of all connections, by where they are."""
 
     # What the client's transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = client = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
-        client.set_write_buffer_limits(high=_HIGH)
+        client.set_write_buffer_limits(high=UNSENT)
         peer = client.get_extra_info("peername")
         name = server_name(client.get_extra_info("ssl_object"))
         self._guest = Guest(self._rim, self._door, str(peer[0]) if peer else "", name)
@@ -106,14 +112,33 @@ class Session(asyncio.Protocol):
                 self._client_says(pieces, broker)
         except BadFrame as fault:
             self._lied("client", fault)
+        if splitter.held or self._charged[_FROM_CLIENT]:
+            self._hold(_FROM_CLIENT, len(splitter.held) + sum(map(_size, self._early)))
+
+    def _hold(self, where: int, size: int) -> None:
+        """Charge for what is held there now; where all sessions together hold too much, this one ends."""
+        more = size - self._charged[where]
+        if more > 0 and not self._rim.buffers.take(more):
+            if where in (_FROM_CLIENT, _CONNECT):
+                text = "connections hold more bytes than limits.bufferBytes allows"
+                self._refuse(Refusal(503, "overloaded", text), commands.TOO_MANY_REQUESTS)
+            else:  # one side does not read, and others need the memory
+                self.reset()
+            return
+        if more < 0:
+            self._rim.buffers.give_back(-more)
+        self._charged[where] = size
 
     def pause_writing(self) -> None:
         self._is_full = True
+        if self._transport is not None:
+            self._hold(_TO_CLIENT, self._transport.get_write_buffer_size() + len(self._later))
         if self._broker is not None and not self._broker.is_closing():
             self._broker.pause_reading()
 
     def resume_writing(self) -> None:
         self._is_full = False
+        self._hold(_TO_CLIENT, len(self._later))
         if self._broker is not None and not self._broker.is_closing():
             self._broker.resume_reading()
         self._listen()
@@ -137,6 +162,8 @@ class Session(asyncio.Protocol):
         if self._broker is not None:
             self._broker.close()
         self._questions.end()
+        self._rim.buffers.give_back(sum(self._charged))
+        self._charged = [0, 0, 0, 0]
         self._door.let_go(self)
 
     # Coming in: a client is joined to the first broker that answers its CONNECT.
@@ -158,6 +185,9 @@ class Session(asyncio.Protocol):
             where = onward(first.command().connect, self._guest.entrance, snapshot)
             trusts = snapshot.config.brokers.trust_original_principal
             self._guest.introduction, frame = Introduction.of(first, trusts, where.keeps_name)
+            self._hold(_CONNECT, HEAD * len(frame))
+            if self._transport.is_closing():
+                return
             if where.refusal is not None:
                 self._refuse(where.refusal, commands.NOT_ALLOWED)
             else:
@@ -216,7 +246,7 @@ class Session(asyncio.Protocol):
                 client.write(piece.raw if isinstance(piece, Frame) else piece)
             client.close()
             return
-        broker.set_write_buffer_limits(high=_HIGH)
+        broker.set_write_buffer_limits(high=UNSENT)
         broker.set_protocol(_BrokerSide(self))
         self._broker, self._from_broker = broker, talk.splitter
         try:
@@ -227,6 +257,7 @@ class Session(asyncio.Protocol):
                 self._timer = self._loop.call_later(within, self._late, text)
             early, self._early = self._early, []
             self._client_says(early, broker)
+            self._hold(_FROM_CLIENT, len(self._from_client.held))
         except BadFrame as fault:
             self._lied("client or broker", fault)
             return
@@ -247,6 +278,7 @@ class Session(asyncio.Protocol):
             elif piece.type == commands.AUTH_RESPONSE:
                 if self._connected and self._guest.introduction is not None:
                     self._guest.introduction.renew(piece.command().auth_response.response)
+                    self._hold(_CONNECT, max(self._charged[_CONNECT], HEAD * len(piece.raw)))
                 broker.write(piece.raw)
             else:
                 raise BadFrame("a second CONNECT")
@@ -289,6 +321,7 @@ class Session(asyncio.Protocol):
         client.write(data[:left])
         later, self._later = self._later, bytearray()
         client.write(later)
+        self._hold(_TO_CLIENT, client.get_write_buffer_size() if self._is_full else 0)
         self._listen()
         return data[left:]
 
@@ -298,6 +331,7 @@ class Session(asyncio.Protocol):
             return
         if self._from_broker is not None and self._from_broker.left:
             self._later += frame
+            self._hold(_TO_CLIENT, self._transport.get_write_buffer_size() + len(self._later))
         else:
             self._transport.write(frame)
         if self._is_full or len(self._later) > _HIGH:
@@ -338,6 +372,7 @@ class Session(asyncio.Protocol):
 
     def broker_pauses(self, is_full: bool) -> None:
         self._is_broker_full = is_full
+        self._hold(_TO_BROKER, self._broker.get_write_buffer_size() if is_full and self._broker is not None else 0)
         self._listen()
 
     # Ends.
@@ -399,7 +434,7 @@ class Session(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         """Do something in a task, which ends with the client."""
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -411,6 +446,7 @@ class Session(asyncio.Protocol):
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(ended)
+        return task
 
 
 class _BrokerSide(asyncio.Protocol):

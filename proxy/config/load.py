@@ -7,7 +7,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -45,6 +45,14 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Config:
         return _validate(*_parse(text, str(path)), os.environ if environ is None else environ)
     except RecursionError:
         raise ConfigFaults([f"{path}: is nested too deeply, or an alias in it stands for itself"]) from None
+
+
+def locate(path: str | Path, faults: Iterable[str]) -> list[str]:
+    """Faults that were found after `load`, each beginning with its key: with the line or the variable that sets it."""
+    _, source = _parse(Path(path).read_text(encoding="utf-8"), str(path))
+    from_environment = {place: variable for variable, place, _ in _overrides(os.environ, [])}
+    keys = (fault.partition(": ") for fault in faults)
+    return [_placed(_read_path(key), text, source, from_environment) for key, _, text in keys]
 
 
 def load_mapping(values: Mapping[str, Any]) -> Config:
@@ -217,8 +225,12 @@ def _lines(detail: ErrorDetails, source: _Source, from_environment: Mapping[Path
         dotted, _, rest = line.partition(": ")
         if dotted.startswith(f"{key[0]}."):
             place, text = _read_path(dotted), rest
-        variable = next((name for path, name in from_environment.items() if place[: len(path)] == path), None)
-        yield f"environment: {variable}: {text}" if variable else source.where(place) + text
+        yield _placed(place, text, source, from_environment)
+
+
+def _placed(place: Path_, text: str, source: _Source, from_environment: Mapping[Path_, str]) -> str:
+    variable = next((name for path, name in from_environment.items() if place[: len(path)] == path), None)
+    return f"environment: {variable}: {text}" if variable else source.where(place) + text
 
 
 def _read_path(dotted: str) -> Path_:

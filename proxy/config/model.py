@@ -5,11 +5,13 @@ Keys are camelCase, with the broker's own names where the broker has one.
 
 import ipaddress
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cached_property
+from itertools import combinations
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -34,7 +36,9 @@ from proxy.listeners import (
     SyntaxFaults,
     Urls,
     check_name,
+    is_bindable,
     is_host,
+    is_one_socket,
     parse_advertised_listeners,
     parse_bind_addresses,
     parse_service_url,
@@ -66,8 +70,25 @@ def _optional_name(value: object) -> str | None:
 
 def _bind_addresses(value: object) -> tuple[BindAddress, ...]:
     if isinstance(value, str) or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-        return parse_bind_addresses(value)
+        addresses = parse_bind_addresses(value)
+        _refuse(_unbindable(addresses))
+        return addresses
     raise ValueError("should be a list of [name:]scheme://host:port")
+
+
+def _unbindable(addresses: tuple[BindAddress, ...]) -> Iterator[str]:
+    for address in addresses:
+        if not is_bindable(address.host):
+            yield f"'{address}' cannot be bound: a label of a host has 63 letters at most"
+    for one, other in combinations(addresses, 2):
+        if is_one_socket(one.host, one.port, other.host, other.port):
+            yield f"{one} and {other} are one socket, which can be bound once: give each its own port"
+
+
+def _file_path(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError(f"{value!r} is not a path: it has characters that cannot be printed")
+    return value
 
 
 def _listener_urls(value: object) -> dict[str, dict[str, ServiceUrl]]:
@@ -96,7 +117,7 @@ def _network(value: object) -> Network:
 
 def _address(value: object) -> str:
     authority = parse_authority(_text(value, "host:port"))
-    if authority is None or authority.port is None:
+    if authority is None or authority.port is None or not is_bindable(authority.host):
         raise ValueError(f"'{value}' is not an address to bind: write host:port, as in 0.0.0.0:9090")
     return str(authority)
 
@@ -171,6 +192,7 @@ SpiffeId = Annotated[str | None, BeforeValidator(_spiffe_id)]
 GatewayName = Annotated[str, BeforeValidator(_gateway_name)]
 HostSuffix = Annotated[str, BeforeValidator(_host_suffix)]
 LabelSelector = Annotated[str | None, BeforeValidator(_label_selector)]
+FilePath = Annotated[str, AfterValidator(_file_path)]
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
 
@@ -182,21 +204,21 @@ class Section(BaseModel):
 class ServerTls(Section):
     """Certificates of the https and pulsar+ssl sockets."""
 
-    certificate: str | None = Field(
+    certificate: FilePath | None = Field(
         None, description="PEM file with the certificate chain; taken up again when it changes"
     )
-    key: str | None = Field(None, description="PEM file with its key")
-    client_ca: str | None = Field(None, description="PEM file; set: clients must show a certificate of this CA")
+    key: FilePath | None = Field(None, description="PEM file with its key")
+    client_ca: FilePath | None = Field(None, description="PEM file; set: clients must show a certificate of this CA")
 
 
 class BrokerTls(Section):
     """TLS towards brokers."""
 
-    ca: str | None = Field(None, description="PEM file; unset: the system's CAs")
-    certificate: str | None = Field(
+    ca: FilePath | None = Field(None, description="PEM file; unset: the system's CAs")
+    certificate: FilePath | None = Field(
         None, description="PEM file with the sidecar's own certificate, shown to all brokers"
     )
-    key: str | None = Field(None, description="PEM file with its key")
+    key: FilePath | None = Field(None, description="PEM file with its key")
     peer_identity: SpiffeId = Field(
         None, description="a spiffe:// URI expected in brokers' certificates instead of the host name"
     )
@@ -217,7 +239,7 @@ class Brokers(Section):
         description="false: X-Original-Principal and the binary original_* fields of clients are removed",
     )
     discover: Literal["none", "admin"] = Field("none", description="admin: ask the brokers which listeners they have")
-    admin_token_file: str | None = Field(
+    admin_token_file: FilePath | None = Field(
         None, description="file with the token for that, read anew each time; unset: asked without one"
     )
 
@@ -243,7 +265,9 @@ class IngressConfig(Section):
     lookup_properties: dict[str, str] = Field({}, description="PIP-368 properties added to binary lookups")
     override_lookup_properties: bool = Field(False, description="true: ours win over the client's")
     through_sidecar: bool = Field(
-        False, description="binary: clients reach brokers through this socket, messages and all"
+        False,
+        description="binary: clients reach brokers through this socket; no address in an answer or redirect leads past "
+        "it, known or not",
     )
 
 
@@ -297,13 +321,15 @@ class Kubernetes(Section):
         (), description="discovered hosts must end in one of these; empty: any"
     )
     zone_property: str | None = Field(None, description="lookup property that carries the gateway's zone, e.g. rack")
-    state_path: str | None = Field(None, description="folder for the last snapshot, to start without the API server")
+    state_path: FilePath | None = Field(
+        None, description="folder for the last snapshot, to start without the API server"
+    )
 
 
 class Events(Section):
     """The event log."""
 
-    path: str | None = Field(None, description="folder of the log; unset: no event log")
+    path: FilePath | None = Field(None, description="folder of the log; unset: no event log")
     rotate_bytes: Count = Field(67108864, description="bytes of lines, before compression, that make a file full")
     rotate_seconds: Seconds = Field(300, description="seconds after which a file is finished, full or not")
     retain_bytes: Count = Field(
@@ -347,8 +373,13 @@ class Limits(Section):
 
     head_bytes: Count = Field(32768, description="bytes of a request's head; beyond: 431")
     headers: Count = Field(100, description="headers of a request; beyond: 431")
-    connections: Count = Field(20000, description="client connections of each protocol at a time; beyond: 503")
-    in_flight: Count = Field(10000, description="requests of each protocol at a time; beyond: 503")
+    connections: Count = Field(4096, description="client connections of each protocol at a time; beyond: 503")
+    in_flight: Count = Field(4096, description="requests of each protocol at a time; beyond: 503")
+    buffer_bytes: Count = Field(
+        67108864,
+        description="bytes of heads, bodies on their way, waiting lookups and unsent answers that all connections "
+        "together may hold; beyond: 503",
+    )
     replay_total_bytes: Count = Field(67108864, description="bytes kept for replays, of all requests together")
     command_bytes: Count = Field(
         65536, description="bytes of a client's command that has to be read, as a lookup; beyond: the connection ends"
@@ -413,7 +444,7 @@ class Config(Section):
     )
     kubernetes: Kubernetes = Field(Kubernetes(), description="discovery of ingresses and brokers")
     events: Events = Field(Events(), description="the event log")
-    metrics: Metrics = Field(Metrics(), description="where metrics and probes are served")
+    metrics: Metrics = Field(Metrics(), validate_default=True, description="where metrics and probes are served")
     console: Console = Field(Console(), description="where the status page is served")
     timeouts: Timeouts = Field(Timeouts(), description="in seconds")
     limits: Limits = Field(Limits(), description="bounds on what one client can cost")
@@ -475,6 +506,19 @@ class Config(Section):
                 if line.listeners and internal not in line.listeners
             )
         return lines
+
+    @field_validator("metrics")
+    @classmethod
+    def _metrics_have_their_own_socket(cls, metrics: Metrics, info: ValidationInfo) -> Metrics:
+        own = parse_authority(metrics.address)
+        assert own is not None
+        assert own.port is not None
+        _refuse(
+            f"metrics.address: {own} and {bind} of bindAddresses are one socket: give each its own port"
+            for bind in info.data.get("bind_addresses", ())
+            if is_one_socket(own.host, own.port, bind.host, bind.port)
+        )
+        return metrics
 
     @cached_property
     def web_pool(self) -> tuple[ServiceUrl, ...]:

@@ -16,6 +16,7 @@ from proxy.console.stream import Streams
 from proxy.console.view import Shown, View
 from proxy.explain import CannotExplain
 from proxy.observe.recent import SORTS, Sort
+from proxy.web.small_servers import SETTINGS
 
 CONNECTIONS = 64
 BODY_BYTES = 65536
@@ -51,7 +52,7 @@ class Console:
                 app.router.add_route("HEAD", route.path, getattr(self, f"_{route.name}"))
         for path, handler in _page().items():
             app.router.add_get(path, handler)
-        self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS, shutdown_timeout=1)
+        self._runner = web.AppRunner(app, keepalive_timeout=IDLE_SECONDS, shutdown_timeout=1, **SETTINGS)
         self._server: asyncio.Server | None = None
         self._sampling: asyncio.Task[None] | None = None
 
@@ -139,6 +140,8 @@ class Console:
             return _json(self.view.what_if(Question.model_validate_json(text)))
         except TimeoutError:
             return problem(408, "too-slow", "the question did not come in time")
+        except ConnectionError:
+            return problem(400, "bad-question", "the client closed the connection inside the question")
         except ValidationError as fault:
             return problem(400, "bad-question", _first(fault))
         except CannotExplain as fault:

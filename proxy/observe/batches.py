@@ -44,6 +44,11 @@ class Batch:
     def __len__(self) -> int:
         return len(self.clients)
 
+    @property
+    def memory(self) -> int:
+        """Bytes that they take at the most."""
+        return 256 * len(self) + sum(len(what) for what, _ in self.asked)
+
     def rows(self) -> Iterator[tuple[tuple[str, str], Outcome, str, float, float]]:
         return zip(self.asked, self.outcomes, self.clients, self.started, self.durations, strict=True)
 

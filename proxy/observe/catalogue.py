@@ -73,6 +73,7 @@ class Sidecar(Catalogue):
     )
     in_flight = gauge("in_flight_requests", "Requests being answered.", "protocol")
     connections = gauge("connections", "Open client connections.", "protocol")
+    buffered = gauge("buffered_bytes", "Bytes held for requests and answers, of limits.bufferBytes.")
     upstream_errors = counter("upstream_errors", "Failures of brokers, by reason.", "reason")
     loop_lag = seconds(
         "event_loop_lag", "How long what could be done at a moment had to wait, at ten moments a second.", "", REQUESTS

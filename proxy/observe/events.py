@@ -14,6 +14,7 @@ from collections.abc import Callable
 from itertools import accumulate
 
 from proxy.config.model import Events
+from proxy.memory import EVENT_LINES, EVENT_QUEUE
 from proxy.observe.batches import Batch
 from proxy.observe.files import Folder, Unfinished
 from proxy.observe.lines import batch_lines, event, line, origin
@@ -24,13 +25,13 @@ __all__ = ["EventLog", "event"]
 log = logging.getLogger("proxy.events")
 
 ROOM = 16384
-"""Events that may wait: most of a second at the rate that one process can serve, and some 16 MB."""
+"""Events that may wait: most of a second at the rate that one process can serve."""
 
 PAUSE = 0.2
 """Seconds between two looks at the queue."""
 
 BATCH = 1024
-"""Events made into lines, compressed and written at a time: some 750 KB."""
+"""Events made into lines, compressed and written at a time: some 750 KB, or EVENT_LINES if that is less."""
 
 
 class EventLog:
@@ -62,6 +63,7 @@ class EventLog:
         self._room = room
         self._added = self._taken = 0
         """Events, and not what is in the queue: a batch has many."""
+        self._bytes_added = self._bytes_taken = 0
         self._refused = 0
         self._refused_and_counted = 0
 
@@ -91,9 +93,12 @@ class EventLog:
         self._admit(batch, len(batch))
 
     def _admit(self, events: Record | Brief | Batch, number: int) -> None:
-        if self._added - self._taken + number <= self._room:
+        size = events.memory
+        waiting = self._bytes_added - self._bytes_taken
+        if self._added - self._taken + number <= self._room and waiting + size <= EVENT_QUEUE:
             self._queue.append(events)  # before it is counted: the thread looks for what is
             self._added += number
+            self._bytes_added += size
         else:
             self._refused += number
 
@@ -115,7 +120,7 @@ class EventLog:
             if left := self._in_hand + self._added - self._taken:
                 self._dropped("disk", left)
             self._in_hand = 0
-            self._taken = self._added
+            self._taken, self._bytes_taken = self._added, self._bytes_added
             self._queue.clear()
             self._count_refused()
         return not self._thread.is_alive()
@@ -230,12 +235,13 @@ class EventLog:
                 lines.append(line(events, self._origin))
         return lines
 
-    def _taken_out(self, count: int) -> list[Record | Brief | Batch]:
-        out = []
-        last = self._taken + count
-        while self._queue and self._taken < last:
+    def _taken_out(self, count: int, to_drop: bool = False) -> list[Record | Brief | Batch]:
+        out: list[Record | Brief | Batch] = []
+        last, full = self._taken + count, self._bytes_taken + EVENT_LINES
+        while self._queue and self._taken < last and (self._bytes_taken < full or to_drop):
             out.append(self._queue.popleft())
             self._taken += _number(out[-1])
+            self._bytes_taken += out[-1].memory
         return out
 
     def _count_written(self, count: int) -> None:
@@ -251,7 +257,7 @@ class EventLog:
         """Drop what is in hand and so many of those that wait."""
         with self._count_lock:
             if not self._given_up:
-                lost, self._in_hand = self._in_hand + sum(map(_number, self._taken_out(waiting))), 0
+                lost, self._in_hand = self._in_hand + sum(map(_number, self._taken_out(waiting, to_drop=True))), 0
                 self._lost += lost
                 self._dropped("disk", lost)
 

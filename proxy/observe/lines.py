@@ -13,6 +13,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 
 from proxy.authorities import Authority
+from proxy.memory import CLIENT_CLASSES, EVENT_DECISIONS, USER_AGENTS
 from proxy.observe.batches import Batch
 from proxy.observe.records import Brief, Record
 from proxy.observe.schema import SCHEMA_VERSION
@@ -20,7 +21,7 @@ from proxy.requests import Target
 
 Value = str | int | float | bool | None
 
-USER_AGENT_CHARACTERS = 256
+USER_AGENT_CHARACTERS = USER_AGENTS.longest
 
 # `token` as a parameter, each letter of its name in either case or percent-encoded, also in a URL within the URL.
 _TOKEN = re.compile(
@@ -108,7 +109,8 @@ def decision(record: Record) -> str:
         listener, rule = selection.listener, selection.rule
         named, named_by = selection.client_named, selection.client_named_by
         hit = listener is not None and missed is None and (target.kind == "lookup" or selection.refusal is None)
-    return _decision(
+    decide = _decision if named is None or len(named) <= EVENT_DECISIONS.longest else _decision.__wrapped__
+    return decide(
         record.generation, record.protocol, target.kind, record.method, scheme, ingress, record.bind, host,
         forwarded_host, server_name, listener, rule, hit, missed, named, named_by,
     )  # fmt: skip
@@ -142,7 +144,7 @@ def _or_null(value: str | None) -> str:
     return "null" if value is None else quoted(value)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(EVENT_DECISIONS.entries)
 def _decision(
     generation: int,
     protocol: str,
@@ -215,7 +217,7 @@ def _second(since_epoch: int) -> str:
     return f'{{"schema":{SCHEMA_VERSION},"time":"{datetime.fromtimestamp(since_epoch, UTC):%Y-%m-%dT%H:%M:%S}.'
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(CLIENT_CLASSES.entries)
 def _client_class(peer: str) -> str:
     try:
         address = ipaddress.ip_address(peer)
@@ -228,7 +230,7 @@ def _client_class(peer: str) -> str:
     return '"public"' if address.is_global else '"private"'
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(USER_AGENTS.entries)
 def _user_agent(value: bytes) -> str:
     return quoted(value.decode("latin-1"))
 

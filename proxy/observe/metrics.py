@@ -161,6 +161,7 @@ class Metrics(Numbers):
         self.upstream_duration = Histogram(Sidecar.upstream_duration)
         self.in_flight = Number(Sidecar.in_flight)
         self.connections = Number(Sidecar.connections)
+        self.buffered = Number(Sidecar.buffered)
         self.upstream_errors = Number(Sidecar.upstream_errors)
         self.loop_lag = Histogram(Sidecar.loop_lag)
         self.generation = Number(Sidecar.generation)

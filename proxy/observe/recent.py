@@ -11,6 +11,7 @@ from heapq import merge
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from proxy.memory import RECENT
 from proxy.observe.records import Brief, Record
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ Sort = Literal["leak", "miss", "redirect"]
 SORTS: tuple[Sort, ...] = get_args(Sort)
 
 ROOM = 500
-"""Decisions in each ring: some 3 MB in all."""
+"""Decisions in each ring, if they are not too large for that."""
 
 
 class Kept(NamedTuple):
@@ -36,14 +37,29 @@ class Kept(NamedTuple):
 _Kept = tuple[int, tuple[Sort, ...], "Record | Brief | Batch"]
 
 
+class Ring(deque[_Kept]):
+    """The newest, of bounded number and bytes."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__()
+        self._room = room
+        self._size = 0
+
+    def add(self, kept: _Kept) -> None:
+        self.append(kept)
+        self._size += kept[2].memory
+        while len(self) > self._room or (self._size > RECENT and len(self) > 1):
+            self._size -= self.popleft()[2].memory
+
+
 class Recent:
     """Rings of decisions. To add one is an append."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._run = secrets.token_hex(4)
         self._newest = 0
-        self._plain: deque[_Kept] = deque(maxlen=room)
-        self._rings = {sort: self._plain.copy() for sort in SORTS}
+        self._plain = Ring(room)
+        self._rings = {sort: Ring(room) for sort in SORTS}
         self._room = room
         self._batches: deque[tuple[int, Batch]] = deque()
         """With the number of their first."""
@@ -59,7 +75,7 @@ class Recent:
 
     def add(self, record: Record | Brief, sorts: tuple[Sort, ...]) -> None:
         number = self._newest = self._newest + 1
-        (self._rings[sorts[0]] if sorts else self._plain).append((number, sorts, record))
+        (self._rings[sorts[0]] if sorts else self._plain).add((number, sorts, record))
 
     def add_batch(self, batch: "Batch") -> None:
         first = self._newest + 1
@@ -70,7 +86,7 @@ class Recent:
             self._in_batches -= len(self._batches.popleft()[1])
         for place, outcome in enumerate(batch.outcomes):
             if outcome.sorts:
-                self._rings[outcome.sorts[0]].append((first + place, outcome.sorts, batch.one(place)))
+                self._rings[outcome.sorts[0]].add((first + place, outcome.sorts, batch.one(place)))
 
     def after(self, number: int, wanted: Iterable[Sort] = ()) -> list[Kept]:
         """Those that came after that number, the newest first; of these sorts alone, where some are named."""

@@ -11,6 +11,11 @@ from proxy.selection import Selection
 
 UNKNOWN = Target("other", "other")
 
+_PLAIN = 2048
+"""Bytes of a record in which every text is short."""
+_CHARACTER = 4
+"""Bytes that one takes at the most."""
+
 
 class Brief:
     """The record of a lookup that went like one before it: what it has of its own, and the words that they share."""
@@ -29,6 +34,7 @@ class Brief:
     about: str
     outcome: list[str]
     """Between its parts stands the path."""
+    memory = _PLAIN
     request_bytes: int
     response_bytes: int
     client: str
@@ -47,7 +53,7 @@ class Record:
     bind: str = ""
     """The socket it came in by, as host:port."""
     peer: str = ""
-    """The client's address: never written, but its class is."""
+    """The client's address, as trusted proxies tell it: never written, but its class is."""
     user_agent: bytes | None = None
     target: Target = UNKNOWN
     request: Request | None = None
@@ -74,6 +80,7 @@ class Record:
     upstream_duration: float | None = None
     request_bytes: int = 0
     response_bytes: int = 0
+    _memory: int = field(default=0, compare=False, repr=False)
 
     @property
     def kind(self) -> str:
@@ -83,6 +90,18 @@ class Record:
     def hops(self) -> int:
         """Redirects that the sidecar followed."""
         return self.redirects.count("followed")
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes at the most, with what it alone refers to; of a request that has ended."""
+        if not self._memory:
+            target, named = self.target, self.selection.client_named if self.selection is not None else None
+            texts = (
+                target.tenant, target.namespace, target.topic, self.redirect_from, self.redirect_to, self.user_agent,
+                named, named,
+            )  # fmt: skip
+            self._memory = _PLAIN + _CHARACTER * sum([len(text) for text in texts if text])
+        return self._memory
 
     def leaked(self, where: str, action: str) -> None:
         self.leak, self.leak_action = where, action

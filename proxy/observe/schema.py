@@ -66,7 +66,11 @@ FIELDS: tuple[Field, ...] = (
     _maybe("upstreamMs", "number", "from the first byte to a broker to the head of its answer"),
     _always("requestBytes", "integer", "bytes of the request's body"),
     _always("responseBytes", "integer", "bytes of the answer's body"),
-    _maybe("clientClass", "string", "loopback, private or public; never an address"),
+    _maybe(
+        "clientClass",
+        "string",
+        "of the client, as trusted proxies tell it: loopback, private or public; never an address",
+    ),
     _maybe("userAgent", "string", "the first 256 characters"),
 )
 

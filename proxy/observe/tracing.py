@@ -92,7 +92,11 @@ def wanted(environ: Mapping[str, str] = os.environ) -> Tracing | None:
     except ModuleNotFoundError as missing:
         log.warning("no spans: %s is not installed; pip install 'pulsar-ingress-proxy[otel]'", missing.name)
         return None
-    return Tracing(sending(OTLPSpanExporter()))
+    try:
+        return Tracing(sending(OTLPSpanExporter()))
+    except ValueError as fault:  # of a variable, such as OTEL_BSP_MAX_QUEUE_SIZE
+        log.warning("no spans: %s", fault)
+        return None
 
 
 def sending(exporter: "SpanExporter") -> "TracerProvider":

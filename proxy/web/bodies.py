@@ -2,33 +2,14 @@
 
 from aiohttp import StreamReader
 
+from proxy.memory import Budget
 from proxy.web.upstream import UpstreamConnection
-
-
-class ReplayBudget:
-    """Bytes that all requests together may keep."""
-
-    def __init__(self, total: int) -> None:
-        self._total = self._left = total
-
-    def resize(self, total: int) -> None:
-        self._left += total - self._total
-        self._total = total
-
-    def take(self, size: int) -> bool:
-        if size > self._left:
-            return False
-        self._left -= size
-        return True
-
-    def give_back(self, size: int) -> None:
-        self._left += size
 
 
 class RequestBody:
     """One body. What was sent is kept up to a limit; beyond it the body can be sent only once."""
 
-    def __init__(self, reader: StreamReader, length: int | None, keep: int, budget: ReplayBudget) -> None:
+    def __init__(self, reader: StreamReader, length: int | None, keep: int, budget: Budget) -> None:
         self.length = length
         self.size = 0
         self._reader = reader

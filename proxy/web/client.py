@@ -10,7 +10,9 @@ import ipaddress
 import logging
 import socket
 import struct
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from aiohttp import web
@@ -20,6 +22,7 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
 from aiohttp.web_request import BaseRequest
 
+from proxy import memory
 from proxy.config.model import Network
 from proxy.observe.records import Record
 from proxy.web import heads
@@ -36,6 +39,8 @@ _HTTP2_PREFACE = "Pause on PRI/Upgrade"
 
 _AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER for an end with RST; without it the system sends FIN, however a transport is closed."""
+
+_TO_CLIENT, _TO_BROKER = range(2)
 
 _LINGERING = 2.0
 """Seconds in which a client that was refused may hear of it."""
@@ -80,17 +85,22 @@ class ClientConnection(RequestHandler):
     """A connection that a client, or the gateway for it, has opened."""
 
     __slots__ = (
-        "_body", "_door", "_head_bytes", "_head_timer", "_held", "_is_between", "_is_excess", "_ongoing", "_switched",
-        "_transport", "_trust", "is_draining", "loop", "peer", "peer_field",
+        "_body", "_buffers", "_charged", "_door", "_head_bytes", "_head_timer", "_held", "_is_between", "_is_excess",
+        "_is_taking_up", "_ongoing", "_switched", "_transport", "_trust", "_unsent", "is_draining", "loop", "peer",
+        "peer_field",
     )  # fmt: skip
 
     def __init__(self, door: "Door", **settings: Any) -> None:
         self.loop = asyncio.get_running_loop()
         super().__init__(door, loop=self.loop, **settings)
         self._door = door
+        self._buffers = door.buffers
         self._ongoing: Ongoing | None = None
         self._held = b""
-        """What came while a request was being answered."""
+        """What came while a request was being answered. While there is any, all that arrives is appended to it and
+        nothing is read from the socket, so that bytes are looked at in the order in which they came."""
+        self._is_taking_up = False
+        """Whether the held bytes are about to be taken up."""
         self._switched: Switched | None = None
         self._body: StreamReader = EMPTY_PAYLOAD
         self._transport: asyncio.BaseTransport | None = None
@@ -102,6 +112,10 @@ class ClientConnection(RequestHandler):
         self._trust: tuple[tuple[Network, ...], bool] = ((), False)
         self._is_excess = False
         """One more connection than there may be: it gets a 503."""
+        self._charged = 0
+        """Bytes that this connection holds of the budget of all."""
+        self._unsent = [0, 0]
+        """Those among them that wait to be taken, by the client and by the broker at the other end of a tunnel."""
         self.is_draining = False
         self.peer, self.peer_field = "", b""
 
@@ -114,10 +128,22 @@ class ClientConnection(RequestHandler):
             self._trust = (networks, address is not None and any(address in network for network in networks))
         return self._trust[1]
 
-    @property
-    def has_unread_body(self) -> bool:
-        """Whether the client has not sent all of its request's body."""
-        return self._body is not EMPTY_PAYLOAD and not self._body.is_eof()
+    def charge(self, size: int) -> bool:
+        """Hold so many bytes more; false where all connections together would hold too many."""
+        if self._transport is None or not self._buffers.take(size):
+            return False
+        self._charged += size
+        return True
+
+    def release(self) -> None:
+        """Give back what was held for requests that have ended; `connection_lost` gives back all."""
+        if self._transport is None:
+            return
+        held = self._unsent[_TO_CLIENT] + self._unsent[_TO_BROKER] + len(self._held) + memory.HEAD * self._head_bytes
+        if self._messages:
+            held += sum(_cost(message) for message, _ in self._messages if type(message) is RawRequestMessage)
+        self._buffers.give_back(self._charged - held)
+        self._charged = held
 
     def write(self, data: bytes) -> None:
         if self.transport is not None:
@@ -143,9 +169,10 @@ class ClientConnection(RequestHandler):
     def reset(self) -> None:
         """End the connection at once, also one that is closed and has bytes left to send."""
         if self._transport is not None:
-            with suppress(OSError):  # over TLS, the socket can be gone before we are told
-                sock = self._transport.get_extra_info("socket")
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+            sock = self._transport.get_extra_info("socket")
+            if sock is not None:  # over TLS, the socket can be gone before we are told
+                with suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
             cast(asyncio.Transport, self._transport).abort()
 
     def refuse_head(self) -> None:
@@ -164,6 +191,20 @@ class ClientConnection(RequestHandler):
             else:
                 self.transport.pause_reading()
 
+    def tunnel_waits(self, size: int) -> None:
+        """So many bytes of a tunnel have not been taken by the broker."""
+        self._hold_unsent(_TO_BROKER, size)
+
+    def _hold_unsent(self, where: int, size: int) -> None:
+        more = size - self._unsent[where]
+        if more > 0 and not self.charge(more):
+            self.reset()  # one side does not read, and others need the memory
+            return
+        if more < 0:
+            self._buffers.give_back(-more)
+            self._charged += more
+        self._unsent[where] = size
+
     def exchange_ended(self, keep_alive: bool) -> None:
         """A request that was answered without a task is done with."""
         self._ongoing = None
@@ -176,6 +217,7 @@ class ClientConnection(RequestHandler):
         self._next_keepalive_close_time = self.loop.time() + self._keepalive_timeout
         if self._head_bytes:
             self._start_head_timer()
+        self.release()
         self._take_up_held()
 
     def hand_on(self, ongoing: Ongoing) -> None:
@@ -183,11 +225,18 @@ class ClientConnection(RequestHandler):
         self._ongoing = ongoing
 
     def _take_up_held(self) -> None:
-        if self._held and self._ongoing is None and not self._paused:
-            held, self._held = self._held, b""
-            self.let_read(True)
+        if self._held and not self._is_taking_up:
             # In a turn of its own, or a pipeline of requests would become a stack of calls.
-            self.loop.call_soon(self.data_received, held)
+            self._is_taking_up = True
+            self.loop.call_soon(self._look_at_held)
+
+    def _look_at_held(self) -> None:
+        self._is_taking_up = False
+        if self._ongoing is None and not self._paused:
+            held, self._held = self._held, b""
+            self._look_at(held)
+            if not self._held:
+                self.let_read(True)
 
     # What the transport and aiohttp call.
 
@@ -196,6 +245,7 @@ class ClientConnection(RequestHandler):
         self.peer = peer[0].partition("%")[0] if peer else ""
         self.peer_field = self.peer.encode()
         self._transport = transport
+        cast(asyncio.Transport, transport).set_write_buffer_limits(high=memory.UNSENT)
         super().connection_made(transport)
         self._is_excess = not self._door.admit(self)
         if self._is_excess:
@@ -208,6 +258,8 @@ class ClientConnection(RequestHandler):
         super().connection_lost(exc)
         if ongoing is not None:
             ongoing.abandon()
+        self._buffers.give_back(self._charged)
+        self._charged, self._unsent = 0, [0, 0]
         self._door.let_go(self)
 
     def close(self) -> None:
@@ -219,28 +271,43 @@ class ClientConnection(RequestHandler):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        if self._transport is not None:
+            self._hold_unsent(_TO_CLIENT, cast(asyncio.Transport, self._transport).get_write_buffer_size())
         if self._switched is not None:
             self._switched.client_writable(False)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._hold_unsent(_TO_CLIENT, 0)
         if self._switched is not None:
             self._switched.client_writable(True)
         self._take_up_held()
 
     def data_received(self, data: bytes) -> None:
-        if self._ongoing is not None:
+        if self._held or self._ongoing is not None:
             self._hold(data)
-        elif self._is_excess:
+        else:
+            self._look_at(data)
+
+    def _look_at(self, data: bytes) -> None:
+        if self._force_close:
+            return  # it has been refused, and hears of it
+        if self._is_excess:
             self._refuse(503, "overloaded", "more connections are open than limits.connections allows", retry_after=1)
-        elif self._waiter is None or self._waiter.done() or self._messages or self._force_close:
-            found, self._is_between = self._request_count, False
+        elif self._waiter is None or self._waiter.done() or self._messages:
+            found, self._is_between, queued = self._request_count, False, len(self._messages)
+            if self._body.is_eof() and self._switched is None and not self.charge(memory.HEAD * len(data)):
+                self.reset()  # it asks for more before it has its answer, and others need the memory
+                return
             super().data_received(data)
+            if not self._charge_fields(islice(self._messages, queued, None)):
+                self.reset()
+                return
             self._note_body()
             if self._request_count > found:
                 self._head_bytes = 0
                 self._stop_head_timer()
-            elif self._request_count == 0 and not self._force_close:
+            elif self._request_count == 0:
                 self._mind_head(len(data))  # a head that began before aiohttp waited for one
         elif self._paused:  # whoever does not read what he asked for is not asked for more
             self._hold(data)
@@ -248,13 +315,21 @@ class ClientConnection(RequestHandler):
             self._begin(data)
 
     def _hold(self, data: bytes) -> None:
-        self._held += data
         self.let_read(False)
+        if self.charge(len(data)):
+            self._held += data
+        elif self._ongoing is not None:
+            self.is_draining = True  # what comes after the request under way is lost
+        else:
+            self.reset()
 
     def _begin(self, data: bytes) -> None:
         """Data on a connection that waits for a request: as in aiohttp, but for requests that need no task."""
         assert self._parser is not None
         assert self._waiter is not None
+        if not self.charge((0 if self._head_bytes else memory.REQUEST) + memory.HEAD * len(data)):
+            self._refuse_excess()
+            return
         may_be_alike = self._is_between and data.startswith(LOOKUP)
         if may_be_alike:
             self._ongoing = self._door.begin_alike(self, data)
@@ -272,6 +347,9 @@ class ClientConnection(RequestHandler):
             return
         is_short, self._head_bytes = self._head_bytes + len(data) <= self.max_line_size, 0
         self._stop_head_timer()
+        if not self._charge_fields(messages):
+            self._refuse_excess()
+            return
         message, body = messages[0]
         is_bare = body is EMPTY_PAYLOAD and type(message) is RawRequestMessage and not message.upgrade
         if is_bare and is_short and len(messages) == 1:
@@ -300,6 +378,14 @@ class ClientConnection(RequestHandler):
             rest = data.lstrip(b"\r\n")
         self._is_between = bool(end) and not rest
         self._head_bytes = len(rest)
+
+    def _charge_fields(self, messages: Iterable[tuple[Any, StreamReader]]) -> bool:
+        fields = sum(len(message.raw_headers) for message, _ in messages if type(message) is RawRequestMessage)
+        return self.charge(memory.FIELD * fields)
+
+    def _refuse_excess(self) -> None:
+        text = "connections hold more bytes than limits.bufferBytes allows"
+        self._refuse(503, "overloaded", text, retry_after=1)
 
     def _mind_head(self, size: int) -> None:
         """A head has begun and is not whole: it may take only so long, and be only so large."""
@@ -396,6 +482,10 @@ def head_size(message: RawRequestMessage) -> int:
     """The bytes of a head, but for what its lines had to spare."""
     line = len(message.method) + len(message.path) + len("  HTTP/1.1\r\n")
     return line + sum(len(name) + len(value) + len(": \r\n") for name, value in message.raw_headers)
+
+
+def _cost(message: RawRequestMessage) -> int:
+    return memory.HEAD * head_size(message) + memory.FIELD * len(message.raw_headers)
 
 
 def _first_line(message: str | None) -> str:

@@ -10,6 +10,9 @@ from typing import Generic, Protocol, TypeVar
 from proxy.listeners import BindAddress
 from proxy.web.rim import Rim
 
+_LONGEST = 2**31 - 1
+"""Milliseconds that TCP_USER_TIMEOUT can have."""
+
 
 class Client(Protocol):
     """A connection that came in."""
@@ -80,7 +83,7 @@ class Doorway(Generic[Someone]):
         self.bind = bind
         assert self._server is not None
         if sys.platform == "linux":
-            within = int(self._rim.rules.config.timeouts.request * 1000)
+            within = int(min(self._rim.rules.config.timeouts.request * 1000, _LONGEST))
             for listening in self._server.sockets:
                 listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within)
 

@@ -12,11 +12,12 @@ from contextlib import suppress
 from itertools import chain, islice
 from time import perf_counter, time
 
-from aiohttp import StreamReader
+from aiohttp import HttpVersion10, HttpVersion11, StreamReader
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestPayloadError
 
+from proxy import memory
 from proxy.listeners import BindAddress, ServiceUrl
 from proxy.observe.records import Brief, Record
 from proxy.observe.tracing import Span
@@ -34,6 +35,8 @@ from proxy.web.upstream import BadAnswer, BodyBroken, ClosedEarly, Unreachable, 
 
 _IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))  # RFC 9110 9.2.2
 _UNCOMMON = frozenset((b"expect", b"upgrade", b"content-length", b"transfer-encoding", b"te", b"trailer"))
+_VERSIONS = (HttpVersion11, HttpVersion10)
+"""The parser takes 0.9 and 2.0 too, and whatever is behind us could read their framing in another way."""
 _NO_BODY = frozenset((204, 304))
 _CLIENT_LEFT = 499
 """The status, as nginx has it, of a request whose client did not wait for an answer."""
@@ -41,7 +44,9 @@ _TRIES = 3
 _LOOKUP_BODY_LIMIT = 1 << 20
 """Bytes of a lookup's answer; real ones have a few hundred."""
 _LOCATION, _CODING = frozenset((b"location",)), frozenset((b"content-encoding",))
-_OVERLOADED = Refusal(503, "overloaded", "more requests are under way than limits.inFlight allows", retry_after=1)
+_OVERLOADED = Refusal(
+    503, "overloaded", "more is under way than limits.inFlight and limits.bufferBytes allow", retry_after=1
+)
 
 log = logging.getLogger("proxy.web")
 
@@ -92,7 +97,7 @@ class Exchange:
             peer=client.peer,
         )
         chunks = message.version >= (1, 1)
-        self._reply = Reply(client, record, chunks, not message.should_close and chunks)
+        self._reply = Reply(client, record, chunks, not message.should_close and chunks, body)
         self._is_excess = not rim.begin()
 
     @property
@@ -277,11 +282,16 @@ class Exchange:
 
     def _read(self) -> None:
         message, config, record = self.message, self._config, self.record
+        if message.version not in _VERSIONS:
+            raise heads.BadHead("http-version", "this socket takes HTTP/1.1 and HTTP/1.0", 505)
         self.head = head = heads.read_head(message.raw_headers)
         if self._rim.tracing is not None:
             self._span = self._rim.tracing.begin(head.passed)
         record.user_agent = head.user_agent
         self.trusted = self._client.is_trusted(config.trusted_proxies)
+        if self.trusted and b"x-forwarded-for" in head.special:
+            record.peer = self.rules.forwarded_client(head.special[b"x-forwarded-for"]) or record.peer
+        heads.check_transfer_encoding(head)
         self._path, self._query, record.target, self._asked, self.verdict, self.number = self.rules.read(
             message.method, message.path, head, self._bind, self.trusted
         )
@@ -295,10 +305,10 @@ class Exchange:
         if b"expect" in head.special and head.text(b"expect").lower() != "100-continue":
             raise heads.BadHead("expectation-failed", "only 100-continue can be expected", 417)
         if self._reader is not None:
-            length = head.special.get(b"content-length")
-            self._body = RequestBody(
-                self._reader, int(length) if length else None, config.redirects.replay_bytes, self._rim.budget
-            )
+            text = head.special.get(b"content-length")
+            length = int(text) if text else None
+            self._is_excess |= not self._client.charge(memory.REQUEST + _room_for(length))
+            self._body = RequestBody(self._reader, length, config.redirects.replay_bytes, self._rim.replays)
 
     def _plan(self, asked: ServiceUrl | None = None) -> tuple[str, str, Iterator[ServiceUrl]]:
         """What to ask, and which brokers, in order: first the one that was asked already, if any."""
@@ -459,7 +469,10 @@ class Exchange:
                 return None
             with suppress(BadAnswer):
                 self._judge(connection, data)
-        if await self._reply.stream(connection, fields, data, patience):
+        if not self._client.charge(_room_for(connection.length)):
+            connection.close()
+            self._reply.refuse(_OVERLOADED)
+        elif await self._reply.stream(connection, fields, data, patience):
             self._dismiss(connection)
         else:
             connection.close()
@@ -601,3 +614,8 @@ class Exchange:
             return
         self.record.upstream_errors.append(error.code)
         self._reply.refuse(Refusal(504 if error.code == "broker-timeout" else 502, error.code, error.text, str(error)))
+
+
+def _room_for(length: int | None) -> int:
+    """Bytes to hold for a body on its way."""
+    return memory.TRANSFER if length is None else min(2 * length, memory.TRANSFER)

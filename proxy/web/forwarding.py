@@ -4,6 +4,7 @@ from functools import lru_cache
 
 from proxy.config import Config
 from proxy.listeners import ServiceUrl
+from proxy.memory import LOOKUP_FIELDS
 from proxy.web.heads import Fields, RequestHead
 
 UPGRADE = (b"Connection: Upgrade", b"Upgrade: websocket")
@@ -31,11 +32,18 @@ def fields(
     return found
 
 
-@lru_cache(1024)
 def _lookup_fields(scheme: str, listener: str | None) -> bytes:
+    is_short = listener is None or len(listener) <= LOOKUP_FIELDS.longest
+    return _remembered_fields(scheme, listener) if is_short else _make_lookup_fields(scheme, listener)
+
+
+def _make_lookup_fields(scheme: str, listener: str | None) -> bytes:
     """What every lookup on a listener has in common: the tag, and no content coding, as its answer is to be read."""
     tag = f"\r\nX-Pulsar-ListenerName: {listener}" if listener is not None else ""
     return f"X-Forwarded-Proto: {scheme}\r\nAccept-Encoding: identity{tag}".encode()
+
+
+_remembered_fields = lru_cache(LOOKUP_FIELDS.entries)(_make_lookup_fields)
 
 
 def _other_fields(head: RequestHead, url: ServiceUrl, config: Config) -> Fields:

@@ -1,5 +1,6 @@
 """Request and answer heads: read from what the parser found, written anew. A client's raw head never goes on."""
 
+import ipaddress
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -7,7 +8,9 @@ from functools import lru_cache
 from http import HTTPStatus
 
 from proxy.authorities import Authority, parse_authority, parse_location
+from proxy.config.model import Network
 from proxy.listeners import BindAddress
+from proxy.memory import CONNECTION_OPTIONS
 from proxy.requests import BadPath, Request, Target, listener_names, read_target
 
 Fields = list[bytes]
@@ -26,6 +29,10 @@ _OURS = frozenset(
 )  # fmt: skip
 
 _SPECIAL = HOP_BY_HOP | _OURS
+
+_MOST_PROXIES = 16
+"""Elements of X-Forwarded-For that are looked at; clients may send thousands."""
+_LONGEST_ADDRESS = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 
 
 class BadHead(ValueError):
@@ -55,7 +62,7 @@ class RequestHead:
 
 
 def read_head(raw_headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
-    """Sort a request's fields; raises BadHead where they say that the body is coded in an unknown way."""
+    """Sort a request's fields."""
     head = RequestHead()
     passed, special = head.passed, head.special
     for item in raw_headers:
@@ -74,9 +81,13 @@ def read_head(raw_headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
             special[name] = item[1]
     if b"connection" in special and (named := connection_options(special[b"connection"])):
         head.passed = without(passed, named)
-    if b"transfer-encoding" in special and special[b"transfer-encoding"].lower() != b"chunked":
-        raise BadHead("bad-transfer-encoding", "chunked is the only transfer coding that is known here")
     return head
+
+
+def check_transfer_encoding(head: RequestHead) -> None:
+    """Raise BadHead where the body is coded in an unknown way."""
+    if head.special.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+        raise BadHead("bad-transfer-encoding", "chunked is the only transfer coding that is known here")
 
 
 def about(method: str, path: str) -> Target:
@@ -123,6 +134,35 @@ def _last_element(text: str) -> str:
     return text.rpartition(",")[2].strip()
 
 
+def forwarded_client(forwarded_for: bytes, trusted: tuple[Network, ...]) -> str | None:
+    """The client's address as a trusted proxy tells it; None where it tells none.
+
+    X-Forwarded-For is read from the right, where the nearest proxy wrote, past the addresses of trusted proxies. An
+    element that is not a plain address (`unknown`, a port, brackets, a zone id) ends the walk at the address before
+    it: who wrote what stands further left is not known.
+    """
+    found = None
+    for element in reversed(forwarded_for.rsplit(b",", _MOST_PROXIES)):
+        address = _plain_address(element.strip(b" \t"))
+        if address is None:
+            break
+        found = str(address)
+        if not any(address in network for network in trusted):
+            break
+    return found
+
+
+def _plain_address(text: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address; one of IPv4 also where it is mapped to IPv6."""
+    if len(text) > _LONGEST_ADDRESS or b"%" in text:
+        return None
+    try:
+        address = ipaddress.ip_address(text.decode("latin-1"))
+    except ValueError:
+        return None
+    return address.ipv4_mapped or address if isinstance(address, ipaddress.IPv6Address) else address
+
+
 def split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
     """A request target's path and query, and its authority where it has one (RFC 9112 3.2)."""
     if method == "CONNECT":
@@ -158,8 +198,15 @@ def own_answer(status: int, code: str, text: str) -> tuple[bytes, Fields, bytes]
     return HTTPStatus(status).phrase.encode(), fields, body
 
 
-@lru_cache(256)
 def connection_options(value: bytes) -> frozenset[bytes]:
     """The fields that a Connection field names as meant for one hop alone."""
+    is_short = len(value) <= CONNECTION_OPTIONS.longest
+    return _remembered_options(value) if is_short else _connection_options(value)
+
+
+def _connection_options(value: bytes) -> frozenset[bytes]:
     options = (option.strip().lower() for option in value.split(b","))
     return frozenset(options) - {b"close", b"keep-alive", b"upgrade", b""}
+
+
+_remembered_options = lru_cache(CONNECTION_OPTIONS.entries)(_connection_options)

@@ -11,6 +11,7 @@ from time import perf_counter, time
 
 from aiohttp.http_parser import RawRequestMessage
 
+from proxy import memory
 from proxy.listeners import BindAddress, ServiceUrl
 from proxy.observe import lines
 from proxy.observe.records import Brief, Record
@@ -31,7 +32,8 @@ _OWN = re.compile(
     rb"|x-datadog-trace-id|x-datadog-parent-id|x-cloud-trace-context): ([!-~]{1,256})(?=\r\n)"
 )
 
-_SEEN, _ASKERS, _PATHS, _OUTCOMES = 8192, 1024, 8192, 1024
+_SEEN, _ENTRY = 8192, 1024
+"""Heads that were seen once, of which a hash is kept; and bytes of an entry beyond the text in it."""
 _LONG = 4096
 """Bytes of a head, or of an answer, that are too many to be remembered: clients choose them."""
 _ALIKE = frozenset((200, 301, 302, 307, 308))
@@ -96,6 +98,14 @@ class Lane:
         self._askers: dict[tuple[str | bytes, ...], Asker] = {}
         self._paths: dict[bytes, tuple[str, str]] = {}
         """Each as text, and what an event says of it."""
+        self._size = 0
+
+    def make_room(self, size: int) -> None:
+        """So many bytes more are to be remembered: clients choose what."""
+        if self._size + size > memory.FAST_PATH:
+            self._rules.outcomes.clear()
+            self._forget()
+        self._size += size
 
     def begin(self, client: ClientConnection, data: bytes) -> "Run | None":
         """Ask for a lookup that is like one before; None where it is not, or there is no kept connection for it."""
@@ -111,7 +121,7 @@ class Lane:
         if connection is None:
             return None
         rim.begin()
-        run = Run(rim, asker, client, connection, path, place, own)
+        run = Run(rim, self, asker, client, connection, path, place, own)
         run.ask()
         return run
 
@@ -126,8 +136,7 @@ class Lane:
             return None
         if target.kind != "lookup":
             return None
-        if len(self._paths) >= _PATHS:
-            self._paths.clear()
+        self.make_room(_ENTRY + 4 * len(path))
         place = self._paths[path] = (text, lines.names(target))
         return place
 
@@ -146,19 +155,21 @@ class Lane:
                 self._seen.clear()
             self._seen.add(hash(key))
             return
-        if len(self._askers) >= _ASKERS:
-            self._askers.clear()
-        self._askers[key] = Asker(exchange, client, bind, fields[1::2], own)
+        asker = Asker(exchange, client, bind, fields[1::2], own)
+        copies = memory.HEAD + 2 + len(asker.urls)
+        self.make_room(_ENTRY + copies * len(data) + memory.FIELD * len(exchange.message.raw_headers))
+        self._askers[key] = asker
 
 
 class Run(Brief):
     """One lookup on the short way."""
 
-    __slots__ = ("_asked_at", "_asker", "_client", "_connection", "_own", "_path", "_rim", "_started")
+    __slots__ = ("_asked_at", "_asker", "_client", "_connection", "_lane", "_own", "_path", "_rim", "_started")
 
     def __init__(
         self,
         rim: Rim,
+        lane: Lane,
         asker: Asker,
         client: ClientConnection,
         connection: UpstreamConnection,
@@ -170,6 +181,7 @@ class Run(Brief):
         self.time = time()
         self.id = rim.new_id()
         self._rim = rim
+        self._lane = lane
         self._asker = asker
         self._client = client
         self._connection = connection
@@ -239,8 +251,7 @@ class Run(Brief):
             and self._path not in rest
             and not record.upstream_errors
         ):
-            if len(outcomes) >= _OUTCOMES:
-                outcomes.clear()
+            self._lane.make_room(2 * _ENTRY + 4 * (len(data) + len(sent)))
             outcomes[self._asker.number, *said] = Answer(parts, rest, record, words, self._rim.metrics)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from proxy.listeners import TLS_SCHEMES, ServiceUrl
-from proxy.web.tls import BrokerTls, CannotLoad, WrongIdentity, in_words
+from proxy.web.tls import BrokerTls, WrongIdentity, in_words
 from proxy.web.upstream import Unreachable, UpstreamConnection
 
 _LIFETIME = 60.0
@@ -81,8 +81,16 @@ class Pool:
         return None
 
     async def connection(self, url: ServiceUrl, reuse: bool) -> UpstreamConnection:
-        """A connection that waits for a request: one that was kept, where that may be, else a new one."""
-        return (self.kept(url) if reuse else None) or await self.dial(url, lambda: UpstreamConnection(self._loop, url))
+        """A connection that waits for a request: one that was kept, where that may be, else a new one.
+
+        A new one takes the place of one that was kept, or each request that wants one would leave one more behind.
+        """
+        kept = self.kept(url)
+        if kept is not None and reuse:
+            return kept
+        if kept is not None:
+            kept.close()
+        return await self.dial(url, lambda: UpstreamConnection(self._loop, url))
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """Keep a connection whose answer is whole; close any other."""
@@ -138,8 +146,6 @@ class Pool:
                 problem = f"no connection within {share:.3g} s"
             except OSError as error:
                 problem = in_words(error)
-            except CannotLoad as fault:
-                problem = str(fault)
         raise Unreachable(f"{url} cannot be reached: {problem}")
 
     async def _open(self, url: ServiceUrl, make: Callable[[], Made], family: int, host: str, port: int) -> Made:

@@ -2,6 +2,8 @@
 
 import logging
 
+from aiohttp import StreamReader
+
 from proxy.observe.records import Record
 from proxy.selection import Refusal
 from proxy.web import heads
@@ -14,12 +16,20 @@ log = logging.getLogger("proxy.web")
 class Reply:
     """One answer. Its head goes out once; what goes wrong after that can only be shown by breaking off."""
 
-    def __init__(self, client: ClientConnection, record: Record, chunks: bool, keep_alive: bool) -> None:
+    def __init__(
+        self,
+        client: ClientConnection,
+        record: Record,
+        chunks: bool,
+        keep_alive: bool,
+        request_body: StreamReader | None = None,
+    ) -> None:
         self._client = client
         self._record = record
         self._chunks = chunks
         """Whether the client knows chunks: HTTP/1.0 does not."""
         self.keep_alive = keep_alive
+        self._request_body = request_body
         self.sent = b""
         """The head, and what went out with it."""
 
@@ -31,8 +41,8 @@ class Reply:
         """The head, and what follows it in the same write."""
         record = self._record
         fields.append(b"X-Request-Id: %b" % record.id.encode())
-        if self._client.is_draining or self._client.has_unread_body:
-            self.keep_alive = False  # the rest of a body would be taken for a request
+        if self._client.is_draining or (self._request_body is not None and not self._request_body.is_eof()):
+            self.keep_alive = False  # nobody will read the rest of the body
         if not self.keep_alive:
             fields.append(b"Connection: close")
         record.status = status

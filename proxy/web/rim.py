@@ -8,6 +8,7 @@ from time import perf_counter, time
 
 from proxy.answers import LookupAnswer, put_on_listener
 from proxy.listeners import BindAddress
+from proxy.memory import DECISIONS, FORWARDED_CLIENTS, LOOKUP_ANSWERS, Budget
 from proxy.observe.batches import Batch, Outcome
 from proxy.observe.events import EventLog
 from proxy.observe.metrics import Metrics
@@ -17,12 +18,9 @@ from proxy.observe.tracing import Tracing
 from proxy.requests import Request, Target, listener_names
 from proxy.snapshot import Snapshot
 from proxy.verdicts import Verdict, judge
-from proxy.web.bodies import ReplayBudget
-from proxy.web.heads import RequestHead, about, read_request, split_target
+from proxy.web.heads import RequestHead, about, forwarded_client, read_request, split_target
 from proxy.web.pool import Pool
 
-_REMEMBERED = 4096
-_SHORT_ANSWER, _SHORT_NAMES = 4096, 512
 _SOON, _TOGETHER = 0.05, 256
 """Seconds for which finished lookups may wait to be recorded, and how many may."""
 _FORWARDED = (b"host", b"x-forwarded-host", b"x-forwarded-proto")
@@ -52,17 +50,29 @@ class Rules:
         self.outcomes: dict[tuple[int | bytes, ...], Answer] = {}
         """What came of lookups, by the number of their verdict and what the broker said, without the path."""
 
-        @lru_cache(1024)
+        @lru_cache(LOOKUP_ANSWERS.entries)
         def remembered(body: bytes, listener: str) -> LookupAnswer:
             return put_on_listener(body, listener, snapshot)
 
         self._remembered = remembered
 
+        @lru_cache(FORWARDED_CLIENTS.entries)
+        def forwarded(forwarded_for: bytes) -> str | None:
+            return forwarded_client(forwarded_for, snapshot.config.trusted_proxies)
+
+        self._forwarded = forwarded
+
     def on_listener(self, body: bytes, listener: str) -> LookupAnswer:
         """A lookup's answer put on a listener; the owner's is the same for all its topics."""
-        if len(body) > _SHORT_ANSWER:
+        if len(body) + len(listener) > LOOKUP_ANSWERS.longest:
             return put_on_listener(body, listener, self.snapshot)
         return self._remembered(body, listener)
+
+    def forwarded_client(self, forwarded_for: bytes) -> str | None:
+        """The client's address by a trusted proxy's X-Forwarded-For."""
+        if len(forwarded_for) > FORWARDED_CLIENTS.longest:
+            return forwarded_client(forwarded_for, self.config.trusted_proxies)
+        return self._forwarded(forwarded_for)
 
     def read(
         self, method: str, raw_target: str, head: RequestHead, bind: BindAddress, trusted: bool
@@ -81,8 +91,8 @@ class Rules:
             request = read_request(target, query, authority, head, bind, trusted)
             known = (request, judge(request, self.snapshot), next(self._number))
             names = (*head.listener_names, *request.query_names, *map(head.text, _FORWARDED))
-            if sum(map(len, names)) <= _SHORT_NAMES:  # clients choose them, and many long ones would fill the memory
-                if len(self._known) >= _REMEMBERED:
+            if sum(map(len, names)) + 8 * len(names) <= DECISIONS.longest:  # empty ones take room, too
+                if len(self._known) >= DECISIONS.entries:
                     self._known.clear()
                 self._known[key] = known
         return path, query, target, *known
@@ -105,11 +115,14 @@ class Rim:
         self.metrics = metrics
         self._events = events
         self._recent = recent
-        self.budget = ReplayBudget(snapshot.config.limits.replay_total_bytes)
+        self.replays = Budget(snapshot.config.limits.replay_total_bytes)
+        """Bodies that are kept to be sent again."""
+        self.buffers = Budget(snapshot.config.limits.buffer_bytes)
+        """What connections hold of requests and answers."""
         self._ids = secrets.token_hex(6)
         self._last_id = 0
         self._batch = Batch()
-        metrics.settle = self.settle
+        metrics.settle = self._prepare_metrics
         if recent is not None:
             recent.settle = self.settle
         self.install(snapshot)
@@ -117,7 +130,8 @@ class Rim:
     def install(self, snapshot: Snapshot) -> None:
         """Put a snapshot in force; requests that have begun keep theirs."""
         self.rules = Rules(snapshot)
-        self.budget.resize(snapshot.config.limits.replay_total_bytes)
+        self.replays.resize(snapshot.config.limits.replay_total_bytes)
+        self.buffers.resize(snapshot.config.limits.buffer_bytes)
         self.metrics.generation.set(snapshot.generation)
         entries = self.metrics.book_entries
         for labels in entries.values:
@@ -130,9 +144,9 @@ class Rim:
     def snapshot(self) -> Snapshot:
         return self.rules.snapshot
 
-    def begin(self, protocol: str = "http") -> bool:
-        """One more request; false where it is one too many."""
-        in_flight = self.metrics.in_flight.cell(protocol)
+    def begin(self) -> bool:
+        """One more request of HTTP; false where it is one too many."""
+        in_flight = self.metrics.in_flight.cell("http")
         in_flight[0] += 1
         return in_flight[0] <= self.rules.config.limits.in_flight
 
@@ -151,8 +165,8 @@ class Rim:
         return f"{self._ids}-{self._last_id}"
 
     def finish(self, record: Record) -> None:
-        """A request is over."""
-        self.metrics.in_flight.cell(record.protocol)[0] -= 1
+        """A request of HTTP is over."""
+        self.metrics.in_flight.cell("http")[0] -= 1
         self.tell(record)
 
     def tell(self, record: Record) -> None:
@@ -187,6 +201,11 @@ class Rim:
             asyncio.get_running_loop().call_later(_SOON, self._settle_one, batch)
         elif number == _TOGETHER:
             self.settle()
+
+    def _prepare_metrics(self) -> None:
+        """Before somebody looks at them."""
+        self.settle()
+        self.metrics.buffered.set(self.buffers.used)
 
     def _settle_one(self, batch: Batch) -> None:
         if batch is self._batch:

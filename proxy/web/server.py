@@ -6,7 +6,9 @@ from aiohttp import web
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_request import BaseRequest
 
+from proxy import memory
 from proxy.listeners import BindAddress
+from proxy.memory import Budget
 from proxy.observe.records import Record
 from proxy.web.client import Answered, ClientConnection, TooSlow, head_size
 from proxy.web.doorway import Doorway
@@ -29,6 +31,10 @@ class Door(Doorway[ClientConnection], web.Server):
         client.close()
 
     # What connections call.
+
+    @property
+    def buffers(self) -> Budget:
+        return self._rim.buffers
 
     @property
     def head_timeout(self) -> float:
@@ -60,6 +66,7 @@ class Door(Doorway[ClientConnection], web.Server):
             max_line_size=config.limits.head_bytes,
             max_field_size=config.limits.head_bytes,
             max_headers=config.limits.headers,
+            read_bufsize=memory.READ_BUFFER,
             auto_decompress=False,
             access_log=None,
         )
@@ -72,7 +79,10 @@ class Door(Doorway[ClientConnection], web.Server):
             return cast(web.StreamResponse, Answered(keep_alive=False))
         body = request.content if request.body_exists else None
         exchange = Exchange(self._rim, self.bind, client, request._message, body)
-        keep_alive = await exchange.run()
+        try:
+            keep_alive = await exchange.run()
+        finally:
+            client.release()
         try:
             # Before the next request is begun, or one who asks and does not read would fill the memory.
             await client.drain(self._rim.rules.config.timeouts.request)

@@ -6,6 +6,7 @@ from aiohttp import web
 from prometheus_client.aiohttp import make_aiohttp_handler
 
 from proxy.observe.metrics import Metrics, registry
+from proxy.web.small_servers import SETTINGS
 
 
 class StatusServer:
@@ -20,7 +21,7 @@ class StatusServer:
         app.router.add_get("/metrics", make_aiohttp_handler(registry(metrics)))
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, **SETTINGS)
 
     async def open(self, host: str, port: int) -> None:
         """Bind; raises OSError where that cannot be."""

@@ -6,7 +6,8 @@ Who asks for `refresh`, and how often, is the service's business.
 import logging
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from proxy.config import Config
 from proxy.config import model as keys
@@ -18,7 +19,11 @@ _Stamp = tuple[tuple[int, ...] | None, ...]
 
 
 class CannotLoad(ValueError):
-    """A file that the config names for TLS is of no use: says which, and why."""
+    """Files that the config names for TLS are of no use: says which, and why. Each fault begins with its key."""
+
+    def __init__(self, *faults: str) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
 
 
 class WrongIdentity(OSError):
@@ -46,17 +51,22 @@ class ServerTls:
 
 
 class BrokerTls:
-    """How brokers are dialled over TLS. To read the system's CAs takes 30 ms, so it waits until a broker wants it."""
+    """How brokers are dialled over TLS; raises CannotLoad.
+
+    Files that the config names are read at once, also where only discovery may find brokers that want them. To read the
+    system's CAs takes 30 ms, so that waits for such a broker.
+    """
 
     def __init__(self, config: Config) -> None:
         self._tls = config.brokers.tls
         self._loaded: dict[str, _Loaded] = {}
+        names_files = self._tls.ca is not None or self._tls.certificate is not None
         for scheme in TLS_SCHEMES:
-            if _has_brokers(config, scheme):
+            if names_files or _has_brokers(config, scheme):
                 self.context(scheme)
 
     def context(self, scheme: str) -> ssl.SSLContext:
-        """For the next connection to an https or pulsar+ssl broker; raises CannotLoad."""
+        """For the next connection to an https or pulsar+ssl broker."""
         if scheme not in self._loaded:
             self._loaded[scheme] = self._load(scheme)
         return self._loaded[scheme].context
@@ -164,10 +174,11 @@ def _server_context(tls: keys.ServerTls) -> ssl.SSLContext:
     context.sni_callback = _note_name
     assert tls.certificate is not None
     assert tls.key is not None
-    _load_pair(context, "tls", tls.certificate, tls.key)
+    loads = [partial(_load_pair, context, "tls", tls.certificate, tls.key)]
     if tls.client_ca is not None:
-        _load_ca(context, "tls.clientCa", tls.client_ca)
+        loads.append(partial(_load_ca, context, "tls.clientCa", tls.client_ca))
         context.verify_mode = ssl.CERT_REQUIRED
+    _load_all(loads)
     return context
 
 
@@ -181,13 +192,15 @@ def _broker_context(tls: keys.BrokerTls, scheme: str) -> ssl.SSLContext:
         protocols = ["istio-http/1.1", *protocols] if scheme == "https" else ["istio"]
     if protocols:
         context.set_alpn_protocols(protocols)
+    loads: list[Callable[[], object]] = []
     if tls.ca is not None:
-        _load_ca(context, "brokers.tls.ca", tls.ca)
+        loads.append(partial(_load_ca, context, "brokers.tls.ca", tls.ca))
     else:
         context.load_default_certs()
     if tls.certificate is not None:
         assert tls.key is not None
-        _load_pair(context, "brokers.tls", tls.certificate, tls.key)
+        loads.append(partial(_load_pair, context, "brokers.tls", tls.certificate, tls.key))
+    _load_all(loads)
     return context
 
 
@@ -210,6 +223,18 @@ def server_name(peer: ssl.SSLObject | None) -> str | None:
     return name
 
 
+def _load_all(loads: Iterable[Callable[[], object]]) -> None:
+    """Load one after the other; raises CannotLoad with the faults of all."""
+    faults: list[str] = []
+    for load in loads:
+        try:
+            load()
+        except CannotLoad as fault:
+            faults += fault.faults
+    if faults:
+        raise CannotLoad(*faults)
+
+
 def _load_ca(context: ssl.SSLContext, place: str, path: str) -> None:
     _read(place, path)
     try:
@@ -219,8 +244,8 @@ def _load_ca(context: ssl.SSLContext, place: str, path: str) -> None:
 
 
 def _load_pair(context: ssl.SSLContext, section: str, certificate: str, key: str) -> None:
-    chain = _read(f"{section}.certificate", certificate)
-    _read(f"{section}.key", key)
+    read_certificate = partial(_read, f"{section}.certificate", certificate)
+    _load_all([read_certificate, partial(_read, f"{section}.key", key)])
     try:
         context.load_cert_chain(certificate, key, password=_no_passphrase)
     except CannotLoad as fault:
@@ -229,7 +254,7 @@ def _load_pair(context: ssl.SSLContext, section: str, certificate: str, key: str
         reason = getattr(error, "reason", None)
         if reason == "KEY_VALUES_MISMATCH":
             raise CannotLoad(f"{section}.key: {key} is not the key of {certificate}") from None
-        if not _is_chain(chain):
+        if not _is_chain(read_certificate()):
             raise CannotLoad(f"{section}.certificate: {certificate} does not hold whole certificates in PEM") from None
         problem = f" ({in_words(error)})" if reason else ""
         raise CannotLoad(f"{section}.key: {key} does not hold a key in PEM that can be used{problem}") from None
@@ -253,7 +278,7 @@ def _read(place: str, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise CannotLoad(f"{place}: {path} cannot be read: {error.strerror}") from None
+        raise CannotLoad(f"{place}: {path} cannot be read: {error.strerror}: name a readable PEM file") from None
 
 
 def in_words(error: OSError) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from proxy.memory import UNSENT
 from proxy.web.client import ClientConnection
 from proxy.web.upstream import UpstreamConnection
 
@@ -13,6 +14,7 @@ class Tunnel:
         self._client = client
         self._done = asyncio.get_running_loop().create_future()
         self._upstream = upstream.switch(self)
+        self._upstream.set_write_buffer_limits(high=UNSENT)
         self._early = upstream.tail
 
     async def run(self) -> None:
@@ -39,6 +41,7 @@ class Tunnel:
 
     def upstream_writable(self, writable: bool) -> None:
         self._client.let_read(writable)
+        self._client.tunnel_waits(0 if writable else self._upstream.get_write_buffer_size())
 
     # From the client: what aiohttp asks of a parser that takes over a connection.
 

@@ -18,8 +18,8 @@ from proxy.web.tls import ends_whole, in_words
 _FRAMING = HOP_BY_HOP | {b"content-length"}
 
 HEAD_LIMIT = 65536
-"""Bytes of an answer's head; a broker's are a few hundred."""
-_BUFFER_LIMIT = 262144
+"""Bytes of an answer's head, and of interim answers before it; a broker's are a few hundred."""
+_BUFFER_LIMIT = 65536
 
 
 class UpstreamError(Exception):
@@ -281,7 +281,11 @@ class UpstreamConnection(asyncio.Protocol):
             else:
                 self.fail(BadAnswer("the broker sent more than its answer"))
             return
+        rest = b""
         if not self.head_done:
+            # The parser gets no more than a head may have: it does not say where in the data the head ended.
+            room = HEAD_LIMIT - self.head_bytes
+            data, rest = data[:room], data[room:]
             self.head_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -291,8 +295,11 @@ class UpstreamConnection(asyncio.Protocol):
             ours = error.__context__
             self.fail(ours if isinstance(ours, BadAnswer) else BadAnswer(f"the broker's answer is not HTTP: {error}"))
             return
-        if not self.head_done and self.head_bytes > HEAD_LIMIT:
+        if not self.head_done and self.head_bytes == HEAD_LIMIT:
             self.fail(BadAnswer(f"the head of the broker's answer has more than {HEAD_LIMIT} bytes"))
+            return
+        if rest:
+            self.data_received(rest)
             return
         if self._buffered > _BUFFER_LIMIT and not self._reading_paused and self._transport is not None:
             self._reading_paused = True
@@ -307,6 +314,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._hand_over()
         self._transport = None
+        del self._parser  # which refers to us: such a cycle waits for a full garbage collection
         why = f": {in_words(exc)}" if isinstance(exc, OSError) else ""
         if self._raw is not None:
             self._raw.upstream_lost()

@@ -253,6 +253,7 @@ class Stage:
         for wire in self._all:
             wire.abort()
         await self.sidecar.stop()
+        assert not self.sidecar._rim.buffers.used, "what sessions held was not given back"
 
 
 Start = Callable[..., Awaitable[Stage]]

@@ -52,7 +52,7 @@ async def test_the_time_to_say_who_one_is(start: Start, caplog: pytest.LogCaptur
 
 async def test_lookups_at_a_time(start: Start) -> None:
     stage = await start(limits={"inFlight": 1})
-    text = "overloaded: more lookups are under way than limits.inFlight allows"
+    text = "overloaded: more is under way than limits.inFlight and limits.bufferBytes allow"
     await stage.play(
         *HELLO,
         CLIENT.says(lookup(1) + lookup(2)),

@@ -1,22 +1,63 @@
 """`throughSidecar`: clients are told to stay with the door, and are joined to the broker that they then name."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
+from aiohttp import ClientSession
 from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Start
 from words import (
+    AUTH_CHALLENGE,
+    CLOSE_CONSUMER,
     CLOSE_PRODUCER,
+    METADATA_ERROR,
     NOT_ALLOWED,
+    SCALABLE_TOPIC_UPDATE,
+    TC_ASSIGNMENTS,
+    TOPIC_MIGRATED,
     closed,
+    command,
     connect,
     connected,
     error,
+    failed,
     found,
     lookup,
+    message,
+    ping,
+    pong,
     producer,
     redirect,
     send,
 )
 
 THROUGH = {"ingresses": [{"name": "public", "listener": "external", "throughSidecar": True}]}
+STRANGERS = {
+    "public": "pulsar://stranger.nowhere.test:6650",
+    "inside": "pulsar://nobody.pulsar.svc.cluster.local:6650",
+    "no URL": "pulsar://broker_7:6650",
+    "of the web": "http://stranger.nowhere.test:6650",
+}
+strangers = pytest.mark.parametrize("stranger", STRANGERS.values(), ids=STRANGERS)
+KEYS: dict[str, dict[str, Any]] = {
+    "as it is by default": {},
+    "leaks: block": {"leaks": "block"},
+    "leaks: observe": {"leaks": "observe"},
+    "redirects: pass": {"redirects": {"lookup": "pass", "unmapped": "pass"}},
+    "redirects: follow": {"redirects": {"lookup": "follow"}},
+    "peers": {"redirects": {"peers": ["*.nowhere.test", "*.pulsar.svc.cluster.local", "*.external.example"]}},
+    "no book": {"advertisedListeners": []},
+}
+whatever_is_set = pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
+LEAK = "leak: the broker's answer has an address that leads past this sidecar, and the ingress has throughSidecar"
+UNKNOWN_AUTHORITY = (
+    "unknown-authority: a broker redirects to an address that advertisedListeners lacks, "
+    "and the ingress has throughSidecar"
+)
+CANNOT_REPEAT = (
+    "auth-not-replayable: a redirect must be followed, "
+    "and the client's authentication cannot be repeated to another broker"
+)
 
 
 def host_and_port(url: str) -> str:
@@ -155,3 +196,237 @@ async def test_a_broker_that_says_so_itself_is_corrected(start: Start, other: Sc
         BROKER.says(found(1, other.inner(), through=True)),
         CLIENT.hears(found(1, other.outer(), other.outer("pulsar+ssl"))),
     )
+
+
+# No address leads past the socket, known or not, whatever `leaks` and `redirects` say.
+
+
+@whatever_is_set
+@strangers
+async def test_an_answer_with_an_unknown_address_fails_and_is_a_leak(
+    start: Start, stranger: str, keys: dict[str, Any]
+) -> None:
+    stage = await start(**THROUGH, **keys)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(found(1, stranger)),
+        CLIENT.hears(failed(1, METADATA_ERROR, LEAK)),
+        CLIENT.says(ping()),  # it keeps its connection
+        BROKER.hears(ping()),
+    )
+    assert stage.number("leaks_total") == stage.number("leaks_total", where="binary", action="blocked") == 1
+    (event,) = stage.events
+    assert (event["status"], event["leak"]) == (502, "binary")
+
+
+@whatever_is_set
+@strangers
+async def test_a_redirect_to_an_unknown_address_fails(start: Start, stranger: str, keys: dict[str, Any]) -> None:
+    stage = await start(**THROUGH, **keys)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, stranger, stranger)),
+        CLIENT.hears(failed(1, METADATA_ERROR, UNKNOWN_AUTHORITY)),
+        CLIENT.says(ping()),
+        BROKER.hears(ping()),
+    )
+    assert stage.number("redirects_total", action="refused") == stage.number("unmapped_redirects_total") == 1
+    assert stage.number("leaks_total") == 0
+    (event,) = stage.events
+    assert (event["status"], event["redirectAction"], event["redirectTo"]) == (502, "refused", None)
+
+
+KNOWN = {name: keys for name, keys in KEYS.items() if name != "no book"}
+
+
+@pytest.mark.parametrize("keys", KNOWN.values(), ids=KNOWN)
+async def test_known_addresses_are_told_by_name_and_redirects_to_them_followed(
+    start: Start, other: ScriptedBroker, keys: dict[str, Any]
+) -> None:
+    stage = await start(**THROUGH, **keys)
+    name = host_and_port(other.outer())
+    told = found(1, f"pulsar://{name}", f"pulsar+ssl://{name}", through=True)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, STRANGERS["public"], other.outer("pulsar+ssl"))),
+        OTHER.hears(connect()),
+        OTHER.says(connected()),
+        OTHER.hears(lookup(1, "external", authoritative=True)),
+        OTHER.says(found(1, other.inner(), STRANGERS["public"])),
+        CLIENT.hears(told),
+    )
+    assert stage.number("leaks_total") == 0
+
+
+@pytest.mark.parametrize("keys", KNOWN.values(), ids=KNOWN)
+async def test_a_redirect_that_cannot_be_followed_for_the_clients_authentication_fails(
+    start: Start, other: ScriptedBroker, keys: dict[str, Any]
+) -> None:
+    stage = await start(**THROUGH, **keys)
+    await stage.play(
+        CLIENT.says(connect(method="sasl")),
+        BROKER.hears(connect(method="sasl")),
+        BROKER.says(connected()),
+        CLIENT.hears(connected()),
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.outer(), other.outer("pulsar+ssl"))),
+        CLIENT.hears(failed(1, METADATA_ERROR, CANNOT_REPEAT)),
+    )
+    assert other.wires == []
+    assert stage.number("redirects_total", action="refused") == 1
+
+
+async def test_so_does_one_of_which_the_next_broker_wants_more_proof(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(**THROUGH)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        OTHER.hears(connect()),
+        OTHER.says(command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="x", f2="prove it")))),
+        OTHER.is_left,
+        CLIENT.hears(failed(1, METADATA_ERROR, CANNOT_REPEAT)),
+    )
+    assert stage.events[0]["redirectAction"] == "refused"
+
+
+async def test_so_does_a_chain_that_ends_at_an_unknown_address(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(**THROUGH)
+    await stage.play(
+        *HELLO,
+        CLIENT.says(lookup(1)),
+        BROKER.hears(lookup(1, "external")),
+        BROKER.says(redirect(1, other.inner())),
+        OTHER.hears(connect()),
+        OTHER.says(connected()),
+        OTHER.hears(lookup(1, "external", authoritative=True)),
+        OTHER.says(redirect(1, STRANGERS["public"])),
+        CLIENT.hears(failed(1, METADATA_ERROR, UNKNOWN_AUTHORITY)),
+    )
+
+
+def scalable(url: str | None, tls: str | None) -> bytes:
+    dag = message(f1=9, f3=[message(f1=1, f2=url or "", f3=tls)], f4=url, f5=tls)
+    return command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=dag))
+
+
+def coordinators(url: str | None, tls: str | None) -> bytes:
+    return command(TC_ASSIGNMENTS, message(f1=3, f2=message(f1=2, f2=[message(f1=0, f2=url, f3=tls)])))
+
+
+def migrated(url: str | None, tls: str | None) -> bytes:
+    return command(TOPIC_MIGRATED, message(f1=7, f2=0, f3=url, f4=tls))
+
+
+Told = Callable[[str | None, str | None], bytes]
+TELLING: dict[str, Told] = {
+    "CloseProducer": lambda url, tls: closed(CLOSE_PRODUCER, url, tls),
+    "CloseConsumer": lambda url, tls: closed(CLOSE_CONSUMER, url, tls),
+    "ScalableTopicUpdate": scalable,
+    "WatchTcAssignmentsUpdate": coordinators,
+}
+
+
+@whatever_is_set
+@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+async def test_unknown_addresses_are_taken_out_of_what_clients_are_told(
+    start: Start, told: Told, keys: dict[str, Any]
+) -> None:
+    stage = await start(**THROUGH, **keys)
+    left = told(None, None)
+    if told is scalable:  # known fields come before unknown ones
+        left = command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=message(f3=[message(f1=1, f2="")], f1=9)))
+    await stage.play(*HELLO, BROKER.says(told(STRANGERS["public"], None)), CLIENT.hears(left))
+    assert stage.number("leaks_total") == stage.number("leaks_total", where="binary", action="blocked") == 1
+
+
+@pytest.mark.parametrize("keys", KNOWN.values(), ids=KNOWN)
+@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+async def test_known_ones_are_told_by_name(
+    start: Start, other: ScriptedBroker, told: Told, keys: dict[str, Any]
+) -> None:
+    """Clients that came through a proxy go there through it (ConnectionHandler, WatchTcAssignmentsDiscovery)."""
+    stage = await start(**THROUGH, **keys)
+    name = host_and_port(other.outer())
+    url, tls = f"pulsar://{name}", f"pulsar+ssl://{name}"
+    named = told(url, tls)
+    if told is scalable:
+        dag = message(f3=[message(f1=1, f2=url, f3=tls)], f4=url, f5=tls, f1=9)
+        named = command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=dag))
+    await stage.play(*HELLO, BROKER.says(told(other.inner(), None)), CLIENT.hears(named))
+    assert stage.number("leaks_total") == 0
+
+
+@whatever_is_set
+@pytest.mark.parametrize("kind", ["unknown", "known"])
+async def test_a_migration_is_kept_back(start: Start, other: ScriptedBroker, kind: str, keys: dict[str, Any]) -> None:
+    """Clients look the topic up straight at the URL that it names, even where they came through a proxy."""
+    stage = await start(**THROUGH, **keys)
+    url = other.outer() if kind == "known" else STRANGERS["public"]
+    await stage.play(*HELLO, BROKER.says(migrated(url, None) + ping()), CLIENT.hears(ping()))
+    assert stage.number("leaks_total", where="binary", action="blocked") == 1
+
+
+async def test_an_answer_that_nobody_waits_for_leads_through_too(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(**THROUGH)
+    name = host_and_port(other.outer())
+    await stage.play(
+        *HELLO,
+        BROKER.says(found(4, other.inner())),
+        CLIENT.hears(found(4, f"pulsar://{name}", f"pulsar+ssl://{name}", through=True)),
+        BROKER.says(found(5, STRANGERS["public"])),
+        CLIENT.hears(found(5)),
+        BROKER.says(redirect(6, other.inner()) + redirect(7, STRANGERS["public"]) + ping()),
+        CLIENT.hears(ping()),
+    )
+    assert stage.number("leaks_total", where="binary", action="blocked") == 3
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+async def test_the_console_says_what_becomes_of_a_redirect(start: Start, other: ScriptedBroker, is_known: bool) -> None:
+    stage = await start(**THROUGH)
+    location = other.outer() if is_known else STRANGERS["public"]
+    question = {"url": "pulsar://pulsar.example.com:6650", "location": location}
+    url = f"http://127.0.0.1:{stage.sidecar.console_port}/api/what-if"
+    async with ClientSession() as session, session.post(url, json=question) as answer:
+        said = (await answer.json())["location"]
+    await stage.play(
+        *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")), BROKER.says(redirect(1, location))
+    )
+    if is_known:
+        await stage.play(
+            OTHER.hears(connect()),
+            OTHER.says(connected()),
+            OTHER.hears(lookup(1, "external", authoritative=True)),
+            OTHER.says(found(1, other.inner())),
+        )
+    await stage.client.hear()
+    (event,) = stage.events
+    assert (said["action"], said["to"]) == (event["redirectAction"], event["redirectTo"])
+    assert said["action"] == ("followed" if is_known else "refused")
+
+
+async def test_a_shadow_changes_nothing(start: Start, other: ScriptedBroker) -> None:
+    stage = await start(**THROUGH, shadow=True)
+    passed = [
+        found(2, STRANGERS["public"]),
+        redirect(3, STRANGERS["public"]),
+        redirect(4, other.inner()),
+        closed(CLOSE_PRODUCER, STRANGERS["public"]),
+        migrated(STRANGERS["public"], None),
+        pong(),
+    ]
+    for request in (2, 3, 4):
+        await stage.play(*(HELLO if request == 2 else ()), CLIENT.says(lookup(request)), BROKER.hears(lookup(request)))
+    await stage.play(BROKER.says(b"".join(passed)), *(CLIENT.hears(frame) for frame in passed))
+    assert stage.number("leaks_total", action="observed") == 3
+    assert stage.number("redirects_total", action="refused") == 1
+    assert stage.number("redirects_total", action="followed") == 1

@@ -24,6 +24,8 @@ from words import (
 from proxy.binary.commands import CARRIERS
 
 STRANGER = "pulsar://nobody.pulsar.svc.cluster.local:6650"
+PUBLIC_STRANGER = "pulsar://stranger.nowhere.test:6650"
+both_strangers = pytest.mark.parametrize("stranger", [STRANGER, PUBLIC_STRANGER], ids=["inside", "public"])
 Told = Callable[[str | None, str | None], bytes]
 
 
@@ -76,10 +78,11 @@ async def test_those_on_the_listener_stay(start: Start, other: ScriptedBroker, t
     await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
 
 
+@both_strangers
 @pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
-async def test_what_cannot_be_mapped_is_a_leak(start: Start, told: Told) -> None:
+async def test_what_cannot_be_mapped_is_a_leak(start: Start, told: Told, stranger: str) -> None:
     stage = await start()
-    said = told(STRANGER, None)
+    said = told(stranger, None)
     await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
     assert stage.number("leaks_total", listener="external", where="binary", action="passed") == 1
     (event,) = stage.events
@@ -94,12 +97,13 @@ BLOCKED: dict[str, tuple[Told, bytes | None]] = {
 }
 
 
+@both_strangers
 @pytest.mark.parametrize(("told", "left"), BLOCKED.values(), ids=BLOCKED)
-async def test_a_leak_that_is_blocked(start: Start, told: Told, left: bytes | None) -> None:
+async def test_a_leak_that_is_blocked(start: Start, told: Told, left: bytes | None, stranger: str) -> None:
     """Without an address the client looks the topic up again; without a migration it stays."""
     stage = await start(leaks="block")
     heard = [CLIENT.hears(left)] if left is not None else []
-    await stage.play(*HELLO, BROKER.says(told(STRANGER, None)), *heard, BROKER.says(ping()), CLIENT.hears(ping()))
+    await stage.play(*HELLO, BROKER.says(told(stranger, None)), *heard, BROKER.says(ping()), CLIENT.hears(ping()))
     assert stage.number("leaks_total", where="binary", action="blocked") == 1
 
 
@@ -147,8 +151,9 @@ async def test_an_answer_of_another_listener_is_put_right(start: Start, other: S
 LEAKS = {"rewrite": "passed", "observe": "observed", "block": "blocked"}
 
 
+@both_strangers
 @pytest.mark.parametrize(("leaks", "action"), LEAKS.items(), ids=LEAKS)
-async def test_an_answer_that_cannot_be_put_right(start: Start, leaks: str, action: str) -> None:
+async def test_an_answer_that_cannot_be_put_right(start: Start, leaks: str, action: str, stranger: str) -> None:
     stage = await start(leaks=leaks)
     text = "leak: the broker's answer has an address that is not on listener 'external'"
     refused = failed(1, METADATA_ERROR, text)
@@ -156,8 +161,8 @@ async def test_an_answer_that_cannot_be_put_right(start: Start, leaks: str, acti
         *HELLO,
         CLIENT.says(lookup(1)),
         BROKER.hears(lookup(1, "external")),
-        BROKER.says(found(1, STRANGER)),
-        CLIENT.hears(refused if leaks == "block" else found(1, STRANGER)),
+        BROKER.says(found(1, stranger)),
+        CLIENT.hears(refused if leaks == "block" else found(1, stranger)),
     )
     assert stage.number("leaks_total", listener="external", where="binary", action=action) == 1
     assert stage.events[0]["leak"] == "binary"

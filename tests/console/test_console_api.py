@@ -369,6 +369,9 @@ class TestWhatIf:
     async def test_a_head_that_is_refused_has_no_rules(self, place: Place) -> None:
         found = await place.what_if(url=f"https://{HOST}/lookup/v2/../admin")
         assert (found["refusal"]["code"], found["steps"]) == ("bad-path", [])
+        coded = [{"name": "Transfer-Encoding", "value": "gzip, chunked"}]
+        found = await place.what_if(url=f"https://{HOST}{LOOKUP}t", headers=coded)
+        assert (found["refusal"]["code"], found["steps"]) == ("bad-transfer-encoding", [])
 
     @pytest.mark.parametrize(
         ("question", "words"),

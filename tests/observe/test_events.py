@@ -1,14 +1,18 @@
 """The event log: nothing waits for it, every event is written or counted as dropped, files are whole or have a dot."""
 
+import gc
 import re
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
 from recorded import SECONDS, Clock, Counted, events, finished, lines, lookup, numbers, unfinished
 
+from proxy.memory import EVENT_QUEUE
 from proxy.observe.events import event
 from proxy.observe.lines import line, origin
+from proxy.requests import Target
 
 LINE = len(line(lookup(), origin("pulsar", "gateway-7f9c-abcde")))
 """Bytes of each of the events that are added here."""
@@ -73,6 +77,24 @@ def test_a_queue_that_is_full_drops_and_counts(tmp_path: Path) -> None:
     log.close()
     assert (log.written, log.dropped) == (10, {"queue-full": 15})
     assert numbers(tmp_path) == list(range(10))
+
+
+def test_a_queue_is_full_when_its_events_take_too_much_memory(tmp_path: Path) -> None:
+    """Clients choose how long topics are: here 14,500 characters that take two bytes each."""
+    log = Counted(tmp_path)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(2000):
+            topic = f"persistent://t/n/{number}" + "ä" * 14_500 + "λ"
+            log.add(target=Target("lookup", "lookup", "t", "n", topic))
+        assert tracemalloc.get_traced_memory()[0] <= EVENT_QUEUE
+    finally:
+        tracemalloc.stop()
+    log.log.start()
+    log.close()
+    assert 0 < log.written < 2000
+    assert log.dropped == {"queue-full": 2000 - log.written}
 
 
 def test_there_is_room_again_once_the_thread_has_caught_up(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from recorded import lookup
 
+from proxy.memory import RECENT
 from proxy.observe.recent import Recent, Sort, sorts_of
+from proxy.requests import Target
 
 MISS: dict[str, Any] = {"miss_reason": "no-rule", "selection": None}
 
@@ -45,6 +47,16 @@ def test_what_is_rare_outlives_what_is_not() -> None:
     for _ in range(100):
         recent.add(lookup(), ())
     assert numbers(recent) == [101, 100, 99, 1]
+
+
+def test_large_decisions_take_no_more_memory_than_small_ones() -> None:
+    recent = Recent()
+    for number in range(500):
+        topic = f"persistent://t/n/{number}" + "x" * 29_000
+        recent.add(lookup(target=Target("lookup", "lookup", "t", "n", topic)), ("miss",))
+    kept = recent.after(0)
+    assert kept[0].number == 500
+    assert 0 < sum(each.record.memory for each in kept) <= RECENT
 
 
 def test_a_cursor_is_of_one_run() -> None:

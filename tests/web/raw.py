@@ -286,6 +286,7 @@ class Served:
         for wire in self._wires:
             wire.transport.abort()
         await self.sidecar.stop()
+        assert not self.sidecar._rim.buffers.used, "what connections held was not given back"
 
 
 Start = Callable[..., Awaitable[Served]]
@@ -318,16 +319,6 @@ def _merge(config: dict[str, Any], settings: Mapping[str, Any]) -> None:
             _merge(config[key], value)
         else:
             config[key] = value
-
-
-async def settled(*progress: Callable[[], int]) -> None:
-    """Wait until nothing moves: everybody is in this one loop, so turns without progress mean a standstill."""
-    last, still = [-1] * len(progress), 0
-    while still < 300:
-        now = [count() for count in progress]
-        still = still + 1 if now == last else 0
-        last = now
-        await asyncio.sleep(0)
 
 
 def unused_port() -> int:

@@ -4,7 +4,8 @@ import asyncio
 import json
 
 import pytest
-from raw import OK, Message, RawBroker, Start, settled
+from raw import OK, Message, RawBroker, Start
+from standstill import settled
 
 PATH = b"/admin/v2/clusters"
 INGRESS = {"name": "public", "hosts": ["pulsar.example.com"], "listener": "external"}
@@ -105,6 +106,16 @@ async def test_smuggling_is_refused(start: Start, broker: RawBroker, data: bytes
     assert served.number("requests_total") == 1
 
 
+@pytest.mark.parametrize("start_line", [b"GET / HTTP/0.9", b"GET / HTTP/2.0", b"POST / HTTP/2.0", b"GET /"])
+async def test_a_version_other_than_http_1_is_refused(start: Start, broker: RawBroker, start_line: bytes) -> None:
+    served = await start(broker.url)
+    client = await served.client(request(start=start_line))
+    answer = await client.message()
+    assert (answer.status, reason(answer)) == (505, "http-version")
+    assert await client.rest() == b""
+    assert broker.untouched
+
+
 HOSTS = {
     "none": b"GET / HTTP/1.1\r\n\r\n",
     "two": b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
@@ -152,6 +163,12 @@ TARGETS = {
     "dots with parameters": (get(b"/admin/..;a=b/x"), 400, "bad-path"),
     "dots after an encoded slash": (get(b"/admin/a%2F..%2Fb"), 400, "bad-path"),
     "dots after a backslash": (get(b"/admin/a\\..\\b"), 400, "bad-path"),
+    "dots as Jetty alone decodes them": (get(b"/lookup/%u002e%u002e/admin"), 400, "bad-path"),
+    "a stray percent sign": (get(b"/lookup/v2/topic/persistent/t/n/100%"), 400, "bad-path"),
+    "overlong UTF-8": (get(b"/admin/%c0%ae%c0%ae/x"), 400, "bad-path"),
+    "path parameters": (get(b"/lookup;v2/topic/persistent/t/n/x"), 400, "bad-path"),
+    "an empty segment": (get(b"//admin/v2"), 400, "bad-path"),
+    "thousands of slashes": (get(b"/" * 29_000), 400, "bad-path"),
     "dots after an encoded backslash": (get(b"/admin/a%5C..%5Cb"), 400, "bad-path"),
 }
 

@@ -1,9 +1,14 @@
 """Brokers that die, stall or talk nonsense: the client never takes part of an answer for the whole."""
 
+import asyncio
 import json
+from collections.abc import Callable
 
 import pytest
 from raw import OK, Message, RawBroker, Start, unused_port
+
+from proxy.listeners import parse_service_url
+from proxy.web.upstream import HEAD_LIMIT, BadAnswer, UpstreamConnection
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 GET_10 = b"GET /admin/v2/clusters HTTP/1.0\r\n\r\n"
@@ -177,6 +182,69 @@ async def test_nonsense_after_the_head_breaks_the_answer(start: Start, broker: R
     await client.end()
     assert not client.buffer
     assert served.number("upstream_errors_total", reason="bad-answer") == 1
+
+
+# The size of a head.
+
+
+def answer_with_head(size: int, body: bytes = b"", interim: bytes = b"") -> bytes:
+    """An answer whose head, with interim answers, has so many bytes."""
+    head = interim + b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nX-A: " % len(body)
+    return head + b"x" * (size - len(head) - len(b"\r\n\r\n")) + b"\r\n\r\n" + body
+
+
+HINTS = b"HTTP/1.1 103 Early Hints\r\nX-A: b\r\n\r\n"
+INTERIM = {"no interim answer": b"", "one interim answer": HINTS, "many interim answers": HINTS * 1000}
+CUTS: dict[str, Callable[[bytes], list[bytes]]] = {
+    "at once": lambda data: [data],
+    "head and body": lambda data: [data[: data.rindex(b"\r\n\r\n") + 4], data[data.rindex(b"\r\n\r\n") + 4 :]],
+    "in pieces": lambda data: [data[start : start + 1000] for start in range(0, len(data), 1000)],
+    "one byte first": lambda data: [data[:1], data[1:]],
+    "all but one byte first": lambda data: [data[:HEAD_LIMIT], data[HEAD_LIMIT:]],
+}
+
+
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS.keys())
+@pytest.mark.parametrize("interim", INTERIM.values(), ids=INTERIM.keys())
+@pytest.mark.parametrize("body", [b"", b"body" * 25_000], ids=["no body", "a body"])
+@pytest.mark.parametrize("beyond", [0, 1, 100_000])
+async def test_a_head_is_as_large_as_it_may_be_however_it_comes(
+    tidy: None, cut: Callable[[bytes], list[bytes]], interim: bytes, body: bytes, beyond: int
+) -> None:
+    connection = UpstreamConnection(asyncio.get_running_loop(), parse_service_url("http://broker:8080"))
+    connection.ask("GET", b"")
+    for piece in cut(answer_with_head(HEAD_LIMIT + beyond, body, interim)):
+        if piece:
+            connection.data_received(piece)
+    if beyond:
+        with pytest.raises(BadAnswer, match="65536"):
+            await connection.head(10)
+    else:
+        await connection.head(10)
+        assert (connection.status, connection.complete, connection.take()) == (200, True, body)
+
+
+@pytest.mark.parametrize("size", [HEAD_LIMIT - 10, HEAD_LIMIT])
+async def test_what_comes_with_a_switch_of_protocols_is_whole(tidy: None, size: int) -> None:
+    connection = UpstreamConnection(asyncio.get_running_loop(), parse_service_url("http://broker:8080"))
+    connection.ask("GET", b"")
+    start = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-A: "
+    connection.data_received(start + b"x" * (size - len(start) - 4) + b"\r\n\r\n" + b"frames" * 20)
+    assert (connection.status, connection.tail) == (101, b"frames" * 20)
+
+
+@pytest.mark.parametrize("interim", INTERIM.values(), ids=INTERIM.keys())
+async def test_a_head_that_comes_at_once_and_is_too_large_is_a_bad_answer(
+    start: Start, broker: RawBroker, interim: bytes
+) -> None:
+    served = await start(broker.url)
+    client = await served.client(GET)
+    await broker.answer(answer_with_head(HEAD_LIMIT + 1, b"body", interim))
+    answer = await client.message()
+    assert (answer.status, json.loads(answer.body)["reason"].partition(":")[0]) == (502, "bad-answer")
+    client.send(GET)
+    await broker.answer(answer_with_head(HEAD_LIMIT, b"body", interim))
+    assert (await client.message()).body == b"body"
 
 
 # More than one answer.

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from raw import OK, RawBroker, Served, Start, settled
+from raw import OK, RawBroker, Served, Start
 from runs import Place, apart
+from standstill import settled
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 PUT = b"PUT /admin/v2/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 10\r\n\r\nhello"
@@ -93,7 +94,7 @@ async def test_an_answer_under_way_finishes_and_its_connection_ends(
 
 
 async def test_a_websocket_is_cut_at_the_deadline(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url, drainSeconds=0.2)
+    served = await start(broker.url, drainSeconds=1)
     client = await served.client(HANDSHAKE)
     wire = await broker.accept()
     await wire.head()

@@ -5,7 +5,8 @@ import gzip
 import hashlib
 
 import pytest
-from raw import OK, RawBroker, Start, Wire, settled
+from raw import OK, RawBroker, Start, Wire
+from standstill import settled
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 GET_10 = b"GET /admin/v2/clusters HTTP/1.0\r\n\r\n"

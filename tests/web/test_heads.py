@@ -1,7 +1,17 @@
 """What goes on of a head, in both directions: RFC 9110 7.6.1, the contract's Upstream paragraph, and raw targets."""
 
+import ipaddress
+import json
+from collections.abc import Callable
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from raw import OK, Head, RawBroker, Served, Start
+
+from proxy.observe.lines import line, origin
+from proxy.observe.records import Record
+from proxy.web.heads import forwarded_client
 
 
 def get(*fields: bytes, target: bytes = b"/admin/v2/clusters", host: bytes = b"pulsar.example.com") -> bytes:
@@ -104,6 +114,152 @@ async def test_forwarding_fields(start: Start, broker: RawBroker, trusted: list[
     assert not {b"x-forwarded-host", b"x-forwarded-port", b"forwarded"} & {*head.names}
 
 
+# The client as trusted proxies tell it.
+
+TRUSTED = tuple(map(ipaddress.ip_network, ("127.0.0.0/8", "::1", "10.0.0.0/24")))
+
+
+@pytest.mark.parametrize(
+    ("forwarded_for", "client"),
+    [
+        (b"8.8.8.8", "8.8.8.8"),
+        (b"8.8.8.8, 127.0.0.1", "8.8.8.8"),
+        (b"8.8.8.8,10.0.0.7 ,\t::1", "8.8.8.8"),
+        (b"127.0.0.1, 8.8.8.8", "8.8.8.8"),  # what the client wrote itself stands to the left
+        (b"1.1.1.1, 8.8.8.8, 10.0.0.7", "8.8.8.8"),
+        (b"10.0.0.7", "10.0.0.7"),  # a trusted proxy that asks for itself
+        (b"10.0.0.7, 127.0.0.1", "10.0.0.7"),
+        (b"2606:4700::1111", "2606:4700::1111"),
+        (b"2606:4700:0000:0:0:0:0:1111, ::1", "2606:4700::1111"),
+        (b"0000:0000:0000:0000:0000:ffff:192.168.100.100", "192.168.100.100"),
+        (b"8.8.8.8, ::ffff:10.0.0.7", "8.8.8.8"),
+        (b"::ffff:8.8.8.8, ::FFFF:7f00:1", "8.8.8.8"),
+    ],
+)
+def test_x_forwarded_for_is_read_from_the_right_past_trusted_proxies(forwarded_for: bytes, client: str) -> None:
+    assert forwarded_client(forwarded_for, TRUSTED) == client
+
+
+NO_ADDRESSES = [
+    b"", b" ", b"unknown", b"_hidden", b"_SEVKISEK", b"localhost", b"8.8.8.8:4711", b"[2606:4700::1]", b"[::1]:80",
+    b"fe80::1%eth0", b"::1%1", b'"8.8.8.8"', b"for=8.8.8.8", b"8.8.8", b"08.8.8.8", b"0x8.8.8.8", b"134744072",
+    b"8.8.8.8.", b"8.8.8.8/32", b"8.8.8.8 8.8.4.4", b"8.8.8.8;1.1.1.1", b"::ffff:8.8.8.8.8", b"1::2::3", b"\xb2.2.2.2",
+    b"8" * 30_000, b":" * 30_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("element", NO_ADDRESSES)
+def test_what_is_no_plain_address_ends_the_walk(element: bytes) -> None:
+    """What stands to the left of it may have been written by anyone."""
+    assert forwarded_client(element, TRUSTED) is None
+    assert forwarded_client(b"8.8.8.8, " + element, TRUSTED) is None
+    assert forwarded_client(b"8.8.8.8, %b, 10.0.0.7, 127.0.0.1" % element, TRUSTED) == "10.0.0.7"
+    assert forwarded_client(b"%b, 1.1.1.1, 127.0.0.1" % element, TRUSTED) == "1.1.1.1"
+
+
+def test_the_walk_has_an_end() -> None:
+    assert forwarded_client(b"8.8.8.8" + b", 127.0.0.1" * 1000, TRUSTED) == "127.0.0.1"
+
+
+@given(st.lists(st.binary(max_size=30) | st.sampled_from([*NO_ADDRESSES[:20], b"127.0.0.1", b"8.8.8.8"]), max_size=20))
+def test_what_stands_left_of_an_untrusted_address_does_not_count(elements: list[bytes]) -> None:
+    claimed = b", ".join(elements)
+    found = forwarded_client(claimed, TRUSTED)
+    assert found is None or str(ipaddress.ip_address(found)) == found
+    assert forwarded_client(b"%b, 9.9.9.9, 10.0.0.7" % claimed, TRUSTED) == "9.9.9.9"
+
+
+FORWARDED_FOR = b"X-Forwarded-For: "
+CLASSES: dict[str, tuple[list[str], tuple[bytes, ...], str]] = {
+    "no field": (["127.0.0.0/8"], (), "loopback"),
+    "a public client": (["127.0.0.0/8"], (FORWARDED_FOR + b"8.8.8.8",), "public"),
+    "a private client": (["127.0.0.0/8"], (FORWARDED_FOR + b"192.168.7.7",), "private"),
+    "a mapped client": (["127.0.0.0/8"], (FORWARDED_FOR + b"::ffff:10.0.0.1",), "private"),
+    "behind two proxies": (["127.0.0.0/8", "10.0.0.0/8"], (FORWARDED_FOR + b"8.8.8.8, 10.0.0.7",), "public"),
+    "a proxy that is not trusted": (["127.0.0.0/8"], (FORWARDED_FOR + b"8.8.8.8, 10.0.0.7",), "private"),
+    "two fields": (
+        ["127.0.0.0/8", "10.0.0.0/8"],
+        (FORWARDED_FOR + b"8.8.8.8", b"x-forwarded-for: 10.0.0.7, 10.0.0.8"),
+        "public",
+    ),
+    "two fields of which the last counts": (
+        ["127.0.0.0/8"],
+        (FORWARDED_FOR + b"8.8.8.8", b"x-forwarded-for: 192.168.7.7"),
+        "private",
+    ),
+    "an unknown client": (["127.0.0.0/8"], (FORWARDED_FOR + b"8.8.8.8, unknown",), "loopback"),
+    "a port": (["127.0.0.0/8"], (FORWARDED_FOR + b"8.8.8.8:4711",), "loopback"),
+    "a long field": (["127.0.0.0/8"], (FORWARDED_FOR + b"1.1.1.1, " * 1000 + b"8.8.8.8",), "public"),
+    "a peer that is not trusted": ([], (FORWARDED_FOR + b"8.8.8.8",), "loopback"),
+    "nor by another address": (["10.0.0.0/8"], (FORWARDED_FOR + b"8.8.8.8",), "loopback"),
+    "another field": (["127.0.0.0/8"], (b"Forwarded: for=8.8.8.8", b"X-Real-IP: 8.8.8.8"), "loopback"),
+}
+
+
+def class_of(record: Record) -> str:
+    return str(json.loads(line(record, origin("pulsar", "sidecar")))["clientClass"])
+
+
+@pytest.fixture
+def classes(monkeypatch: pytest.MonkeyPatch) -> Callable[[Served], list[str]]:
+    """What events say of clients from now on."""
+
+    def watch(served: Served) -> list[str]:
+        found: list[str] = []
+        monkeypatch.setattr(served.sidecar._rim, "tell", lambda record: found.append(class_of(record)))
+        return found
+
+    return watch
+
+
+@pytest.mark.parametrize(("trusted", "fields", "written"), CLASSES.values(), ids=CLASSES.keys())
+async def test_events_class_the_client_as_trusted_proxies_tell_it(
+    start: Start,
+    broker: RawBroker,
+    classes: Callable[[Served], list[str]],
+    trusted: list[str],
+    fields: tuple[bytes, ...],
+    written: str,
+) -> None:
+    served = await start(broker.url, trustedProxies=trusted)
+    found = classes(served)
+    await forwarded(served, broker, get(*fields))
+    await forwarded(served, broker, get(*fields, b"Content-Length: 1") + b"x")
+    assert found == [written] * 2
+
+
+REFUSED = {
+    "a bad path": get(FORWARDED_FOR + b"8.8.8.8", target=b"/admin/../x"),
+    "a bad host": get(FORWARDED_FOR + b"8.8.8.8", host=b"a/b"),
+    "an unknown coding": get(FORWARDED_FOR + b"8.8.8.8", b"Transfer-Encoding: gzip, chunked") + b"0\r\n\r\n",
+    "an unknown expectation": get(FORWARDED_FOR + b"8.8.8.8", b"Expect: x"),
+}
+
+
+@pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED.keys())
+async def test_events_of_refused_requests_class_the_client_too(
+    start: Start, broker: RawBroker, classes: Callable[[Served], list[str]], data: bytes
+) -> None:
+    served = await start(broker.url)
+    found = classes(served)
+    assert (await served.ask(data)).status in (400, 417)
+    assert found == ["public"]
+
+
+async def test_what_is_remembered_of_forwarded_clients_has_an_end(start: Start, broker: RawBroker) -> None:
+    """In number and in bytes."""
+    served = await start(broker.url)
+    rules = served.sidecar._rim.rules
+    for number in range(5000):
+        address = str(ipaddress.IPv4Address(number + (8 << 24)))
+        assert rules.forwarded_client(address.encode()) == address
+        assert rules.forwarded_client(b"x" * 250 + b", %b" % address.encode()) == address
+    remembered = rules._forwarded.cache_info()
+    assert remembered.currsize == remembered.maxsize == 1024
+    assert remembered.hits == 0
+    assert remembered.misses == 5000
+
+
 @pytest.mark.parametrize(("trust", "principals"), [(False, []), (True, [b"admin", b"b"])])
 async def test_the_original_principal_of_a_client(
     start: Start, broker: RawBroker, trust: bool, principals: list[bytes]
@@ -134,20 +290,18 @@ async def test_content_codings_are_asked_for_except_in_lookups(start: Start, bro
     "target",
     [
         b"/",
-        b"//",
-        b"/admin//v2///clusters/",
+        b"/admin/v2/clusters/",
         b"/admin/v2/persistent/t/n/a%2Fb%2fc",
         b"/admin/v2/persistent/t/n/%E4%BD%A0%e5%a5%bd",
         b"/admin/v2/%25%2e%20x",
-        b"/admin/v2;v=1/clusters;a;b=c",
+        b"/admin/v2/clusters/a%3Bb%5Cc",
         b"/a?",
         b"/a?b=c&d=%2F&&=&e",
-        b"/a?b=//x/../y/./z?q",
+        b"/a?b=//x/../y/./z?q;r\\s",
+        b"/a?%&b=%u002e%zz%2",
         b"/a?listenerName=x&listenerName=y%20z",
-        b"/a:80/@b/!$&'()*+,;=~-_.",
-        b'/a[b]|c^d`e{f}"<g>\\h',
-        b"/%",
-        b"/%zz%2",
+        b"/a:80/@b/!$&'()*+,=~-_.",
+        b'/a[b]|c^d`e{f}"<g>',
         b"/...",
         b"/a/..b",
     ],

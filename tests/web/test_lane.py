@@ -26,7 +26,8 @@ from lanes import (
     turns,
     watch,
 )
-from raw import OK, Head, RawBroker, Served, Start, Wire, settled, unused_port
+from raw import OK, Head, RawBroker, Served, Start, Wire, unused_port
+from standstill import settled
 
 from proxy.config import load_mapping
 from proxy.listeners import parse_service_url
@@ -145,6 +146,24 @@ async def test_peers_are_told_apart(start: Start, broker: RawBroker, taken: Take
             await asking.message()
     assert taken.known > TIMES
     stranger.close()
+
+
+async def test_clients_behind_a_trusted_proxy_are_told_apart(
+    start: Start, broker: RawBroker, taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one connection, as gateways share theirs."""
+    served = await start(broker.url)
+    events = recorded(served, monkeypatch)
+    client, wire = await known(served, broker)
+    told = {b"8.8.8.8": "public", b"10.1.1.1": "private", b"8.8.4.4, ::1": "public", b"unknown": "loopback"}
+    for _ in range(TIMES):
+        for forwarded_for in told:
+            client.send(lookup(b"x", b"X-Forwarded-For: " + forwarded_for))
+            assert (await wire.head()).one(b"x-forwarded-for") == forwarded_for + b", 127.0.0.1"
+            wire.send(OK)
+            await client.message()
+    assert taken.known > 2 * TIMES
+    assert [event["clientClass"] for event in events] == ["loopback"] * TIMES + [*told.values()] * TIMES
 
 
 async def test_doors_are_told_apart(start: Start, broker: RawBroker, taken: Taken) -> None:
@@ -549,6 +568,22 @@ async def test_a_reload_counts_at_once(
         assert {asker.rules for asker in lane_of(served)._askers.values()} == {served.sidecar._rim.rules}
 
 
+async def test_a_proxy_that_is_trusted_no_more_tells_nothing(
+    start: Start, broker: RawBroker, taken: Taken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = await start(broker.url)
+    events = recorded(served, monkeypatch)
+    data = lookup(b"x", b"X-Forwarded-For: 8.8.8.8")
+    client, wire = await known(served, broker, data)
+    await served.sidecar.reload(config(broker, "any", trustedProxies=[]))
+    for _ in range(TIMES):
+        client.send(data)
+        assert (await wire.head()).one(b"x-forwarded-for") == b"127.0.0.1"
+        wire.send(OK)
+        await client.message()
+    assert [event["clientClass"] for event in events] == ["public"] * TIMES + ["loopback"] * TIMES
+
+
 async def test_a_socket_that_is_renamed(start: Start, broker: RawBroker, taken: Taken) -> None:
     port = unused_port()
     served = await start(broker.url, bindAddresses=[f"one:http://127.0.0.1:{port}"])
@@ -569,10 +604,10 @@ async def test_a_socket_that_is_renamed(start: Start, broker: RawBroker, taken: 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> int:
-    """All memories hold so little."""
-    for name in ("_SEEN", "_ASKERS", "_PATHS", "_OUTCOMES"):
-        monkeypatch.setattr(lane, name, 4)
-    return 4
+    """All memories together have room for so many entries at the most."""
+    monkeypatch.setattr(lane, "_SEEN", 16)
+    monkeypatch.setattr("proxy.memory.FAST_PATH", 16 * 1024)
+    return 16
 
 
 Ask = Callable[[bytes], Awaitable[None]]
@@ -599,10 +634,9 @@ async def test_memories_end(start: Start, taken: Taken, small: int) -> None:
             for _ in range(TIMES):
                 await ask(lookup(b"%d" % number))
                 await ask(lookup(b"x", b"User-Agent: %d" % number))
-            assert len(memory._askers) <= small
-            assert len(memory._paths) <= small
+            outcomes = served.sidecar._rim.rules.outcomes
+            assert len(memory._askers) + len(memory._paths) + len(outcomes) <= small
             assert len(memory._seen) <= small
-            assert len(served.sidecar._rim.rules.outcomes) <= small
         assert taken.known
 
 

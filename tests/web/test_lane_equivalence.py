@@ -38,6 +38,8 @@ DOORS: dict[str, tuple[bytes, ...]] = {
         b"X-Forwarded-Proto: https",
         b"X-Forwarded-For: ::1",
     ),
+    "forwarded for a public client": (HOST, b"X-Forwarded-For: 8.8.8.8, ::1"),
+    "forwarded for nobody": (HOST, b"X-Forwarded-For: 8.8.8.8", b"X-Forwarded-For: unknown"),
 }
 
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from aiohttp import ClientSession
-from raw import OK, Message, RawBroker, Served, Start, Wire, settled
+from raw import OK, Message, RawBroker, Served, Start, Wire
+from standstill import settled
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 POST = b"POST /topics/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"

@@ -583,6 +583,22 @@ class TestAnswers:
                 assert await client.counted("leaks_total") == {("external", "body", action): 1}
                 assert await client.counted("listener_hits_total") == {("public", "external", "ingress", "http"): 1}
 
+    @pytest.mark.parametrize(
+        ("leaks", "action"), [("rewrite", "passed"), ("block", "blocked"), ("observe", "observed")]
+    )
+    async def test_an_unknown_address_that_looks_public_is_a_leak(self, leaks: str, action: str) -> None:
+        body = b'{"brokerUrl":"pulsar://stranger.nowhere.test:6650","brokerUrlSsl":""}'
+        async with SimulatedCluster() as cluster, serving(cluster, leaks=leaks) as client:
+            cluster.brokers[1].script.append(always(says(Answer(body=body))))
+            for times in (1, 2):
+                reply = await client.send(LOOKUP)
+                if leaks == "block":
+                    assert reply.refusal == (502, "leak")
+                    assert b"stranger" not in reply.body
+                else:
+                    assert (reply.status, reply.body) == (200, body)
+                assert await client.counted("leaks_total") == {("external", "body", action): times}
+
     async def test_blocking_rewrites_what_it_can(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, leaks="block") as client:
             cluster.own(TOPIC, 2)

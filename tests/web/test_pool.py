@@ -1,12 +1,17 @@
 """Several brokers: whose turn it is, what is tried again and on whom, and which connections are kept."""
 
 import asyncio
+import gc
 import json
 import socket
+import weakref
 from typing import Any
 
 import pytest
 from raw import OK, Message, RawBroker, Served, Start, unused_port
+
+from proxy.listeners import ServiceUrl
+from proxy.web.upstream import UpstreamConnection
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 PUT = b"PUT /admin/v2/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"
@@ -242,6 +247,38 @@ async def test_connections_are_kept_as_many_as_were_needed(start: Start, broker:
     for client in clients:
         await client.message()
     assert len(broker.wires) == 20
+
+
+async def test_requests_that_want_new_connections_leave_no_more_behind_than_were_needed(
+    start: Start, broker: RawBroker
+) -> None:
+    served = await start(broker.url, timeouts={"upstreamIdle": 3600})
+    client = await served.client()
+    for _ in range(5):
+        client.send(POST)
+        await broker.answer()
+        assert (await client.message()).body == b"ok"
+    *replaced, last = broker.wires
+    for wire in replaced:
+        await wire.end()
+    assert not last.ended
+
+
+async def test_a_connection_that_has_ended_is_freed_without_the_garbage_collector(broker: RawBroker) -> None:
+    loop, url = asyncio.get_running_loop(), ServiceUrl("http", "127.0.0.1", str(broker.port))
+    gc.disable()
+    try:
+        transport, connection = await loop.create_connection(
+            lambda: UpstreamConnection(loop, url), "127.0.0.1", broker.port
+        )
+        reference = weakref.ref(connection)
+        wire = await broker.accept()
+        connection.close()
+        await wire.end()
+        del transport, connection
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 # Names.

@@ -20,11 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from raw import OK, Message, RawBroker, Served, Start, Wire
 
 from proxy.config import load_mapping
-from proxy.listeners import parse_service_url
 from proxy.service import CannotStart
-from proxy.web.pool import Pool
 from proxy.web.tls import BrokerTls, CannotLoad, ServerTls
-from proxy.web.upstream import Unreachable
 
 NAME = "pulsar.example.com"
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
@@ -502,33 +499,21 @@ async def test_a_file_that_is_of_no_use_is_found_at_start(
     assert "\n" not in str(fault.value)
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"brokers": {"webServiceUrl": ["http://b", "https://b"]}},
-        {"functionWorkers": {"webServiceUrl": ["https://f"]}},
-        {"advertisedListeners": [{"broker": "b-{n}", "listeners": "internal:https://b-{n}"}]},
-    ],
-)
-def test_files_are_read_at_start_where_some_broker_has_https(keys: dict[str, Any]) -> None:
-    base: dict[str, Any] = {"brokers": {"webServiceUrl": ["http://b"], "tls": {"ca": "nowhere.pem"}}}
-    config = load_mapping({**base, **keys, "brokers": {**base["brokers"], **keys.get("brokers", {})}})
-    with pytest.raises(CannotLoad, match=r"brokers\.tls\.ca: nowhere\.pem cannot be read"):
+@pytest.mark.parametrize("named", [{"ca": "nowhere.pem"}, {"certificate": "nowhere.pem", "key": "nowhere.pem"}])
+def test_files_are_read_at_start_whether_a_broker_wants_tls_or_not(named: dict[str, str]) -> None:
+    """Discovery may find one that does, later."""
+    config = load_mapping({"brokers": {"webServiceUrl": ["http://b"], "tls": named}})
+    with pytest.raises(CannotLoad, match=r"brokers\.tls\.(ca|certificate): nowhere\.pem cannot be read"):
         BrokerTls(config)
 
 
-async def test_files_are_read_at_first_use_where_no_broker_had_https(
-    tidy: None, ca: trustme.CA, tmp_path: Path
-) -> None:
-    path = tmp_path / "ca.crt"
-    tls = BrokerTls(load_mapping({"brokers": {"webServiceUrl": ["http://b"], "tls": {"ca": str(path)}}}))
-    assert not tls.refresh()
-    pool = Pool(5, 5, tls)
-    with pytest.raises(Unreachable, match=r"brokers\.tls\.ca: .* cannot be read: No such file"):
-        await pool.connection(parse_service_url("https://127.0.0.1:1"), reuse=False)
-    ca_file(tmp_path, ca)
-    assert tls.context("https") is tls.context("https")
-    pool.close()
+def test_every_file_that_is_of_no_use_is_told(ca: trustme.CA, tmp_path: Path) -> None:
+    other = trustme.CA().issue_cert(NAME)
+    tls = {**pair_files(tmp_path, ca.issue_cert(NAME)), "ca": str(tmp_path / "none.pem")}
+    written(tmp_path / "tls.key", other.private_key_pem.bytes())
+    with pytest.raises(CannotLoad) as raised:
+        BrokerTls(load_mapping({"brokers": {"webServiceUrl": ["https://b"], "tls": tls}}))
+    assert [fault.partition(": ")[0] for fault in raised.value.faults] == ["brokers.tls.ca", "brokers.tls.key"]
 
 
 # Towards brokers.

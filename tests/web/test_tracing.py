@@ -193,3 +193,11 @@ def test_without_the_extra_there_are_none_and_it_is_said(
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     assert tracing.wanted(THERE) is None
     assert "pip install 'pulsar-ingress-proxy[otel]'" in caplog.text
+
+
+def test_settings_that_opentelemetry_refuses_keep_nothing_from_starting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "0")
+    assert tracing.wanted(THERE) is None
+    assert "no spans: max_queue_size must be a positive integer" in caplog.text

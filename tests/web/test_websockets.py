@@ -5,7 +5,8 @@ import json
 
 import pytest
 from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
-from raw import OK, RawBroker, Served, Start, Wire, settled
+from raw import OK, RawBroker, Served, Start, Wire
+from standstill import settled
 
 from proxy.demo.brokers import SimulatedCluster
 

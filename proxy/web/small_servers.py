@@ -1,0 +1,18 @@
+"""What the small HTTP servers have in common: metrics and probes, the console, and the one that tells a bad config."""
+
+import logging
+from typing import Any
+
+from aiohttp.http_exceptions import HttpProcessingError
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a fault is the server's. What cannot be parsed is the client's, and gets a 400."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_log = logging.getLogger("proxy.servers")
+_log.addFilter(_is_ours)
+
+SETTINGS: dict[str, Any] = {"access_log": None, "logger": _log, "auto_decompress": False}
+"""Arguments of aiohttp's runners and servers."""

@@ -1,0 +1,173 @@
+"""What connections hold is charged to one budget (limits.bufferBytes): beyond it new work is refused, not taken on.
+
+That all of it is given back in the end is asserted wherever a sidecar is stopped.
+"""
+
+import json
+
+import pytest
+from raw import OK, RawBroker, Served, Start, Wire
+from standstill import settled
+
+from proxy.memory import KIB, MIB, TRANSFER
+
+GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+BUDGET = 256 * KIB
+LIMITS = {"bufferBytes": BUDGET}
+
+
+def used(served: Served) -> int:
+    return served.sidecar._rim.buffers.used
+
+
+async def overloaded(wire: Wire) -> bool:
+    answer = await wire.message()
+    return answer.status == 503 and json.loads(answer.body)["reason"].startswith("overloaded: ")
+
+
+async def test_heads_that_never_end(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, limits=LIMITS)
+    clients = [await served.client(GET[:-2] + b"X-A: " + b"a" * 20_000) for _ in range(5)]
+    await settled(lambda: used(served), lambda: sum(client.total for client in clients))
+    assert 0 < used(served) <= BUDGET
+    refused = [client for client in clients if client.total]
+    assert 0 < len(refused) < len(clients)
+    assert all([await overloaded(client) for client in refused])
+    for client in clients:
+        client.close()
+    await settled(lambda: used(served))
+    assert used(served) == 0
+    client = await served.client(GET)
+    await broker.answer()
+    assert (await client.message()).status == 200
+
+
+async def test_requests_whose_answer_does_not_come(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, limits=LIMITS)
+    fields = b"".join(b"X-%d: a\r\n" % number for number in range(90))
+    clients = [await served.client(GET[:-2] + fields + b"\r\n") for _ in range(8)]
+    await settled(lambda: used(served), lambda: sum(client.total for client in clients))
+    refused = [client for client in clients if client.total]
+    assert 0 < len(refused) < len(clients)
+    assert all([await overloaded(client) for client in refused])
+    assert used(served) <= BUDGET
+
+
+async def test_bytes_that_follow_a_request_under_way(start: Start, broker: RawBroker) -> None:
+    """What cannot be held is lost, and the answer under way says that the connection ends."""
+    served = await start(broker.url, limits={"bufferBytes": 16 * KIB})
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    client.send(GET * 1000)
+    await settled(lambda: used(served))
+    assert used(served) <= 16 * KIB
+    wire.send(OK)
+    answer = await client.message()
+    assert (answer.status, answer.head.one(b"connection")) == (200, b"close")
+    await client.end()
+
+
+async def test_what_a_refused_client_goes_on_sending_is_not_held(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, limits=LIMITS)
+    client = await served.client(b"GET / HTTP/9.9\r\n\r\n")
+    assert (await client.message()).status == 400
+    await client.send_slowly(b"x" * 1_000_000)
+    await settled(lambda: used(served))
+    assert used(served) < 16 * KIB
+
+
+async def test_a_client_that_leaves_with_others_of_its_requests_waiting(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, limits=LIMITS)
+    head = b"POST /topics/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 1\r\n\r\n"
+    client = await served.client(head + b"x" + 3 * GET + GET[:-10])
+    wire = await broker.accept()
+    await wire.message()
+    assert used(served) > 0
+    client.reset()
+    await wire.end()
+    await settled(lambda: used(served))
+    assert used(served) == 0
+
+
+async def test_bodies_on_their_way(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, limits={"bufferBytes": TRANSFER + 64 * KIB})
+    head = b"POST /topics/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nTransfer-Encoding: chunked\r\n\r\n"
+    first = await served.client(head)
+    wire = await broker.accept()
+    await wire.head()
+    assert await overloaded(await served.client(head))
+    first.send(b"0\r\n\r\n")
+    wire.send(OK)
+    assert (await first.message()).status == 200
+    again = await served.client(head + b"0\r\n\r\n")
+    await broker.answer()
+    assert (await again.message()).status == 200
+
+
+async def test_an_answer_that_is_too_large_to_be_passed_on_now(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, limits=LIMITS)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1000)
+    assert await overloaded(client)
+    await wire.end()
+
+
+async def test_a_client_that_does_not_read_is_cut_off_where_others_need_the_memory(
+    start: Start, broker: RawBroker
+) -> None:
+    served = await start(broker.url)
+    client = await served.client(GET)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 20000000\r\n\r\n")
+    await client.head()
+    client.stall()
+    buffers = served.sidecar._rim.buffers
+    others = served.sidecar._rim.rules.config.limits.buffer_bytes - buffers.used
+    assert buffers.take(others)
+    wire.send(b"x" * 20_000_000)  # more than the system takes
+    await wire.end()
+    client.resume()
+    await client.end()
+    buffers.give_back(others)
+
+
+HANDSHAKE = (
+    b"GET /ws/v2/producer/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+
+
+async def test_a_websocket_that_waits_holds_little(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url, limits=LIMITS)
+    for number in range(1, 9):
+        client = await served.client(HANDSHAKE)
+        wire = await broker.accept()
+        await wire.head()
+        wire.send(SWITCH)
+        assert (await client.head()).status == 101
+        assert used(served) <= number * 16 * KIB
+
+
+@pytest.mark.parametrize("who", ["client", "broker"])
+async def test_what_one_side_of_a_websocket_does_not_read_is_charged(start: Start, broker: RawBroker, who: str) -> None:
+    served = await start(broker.url)
+    client = await served.client(HANDSHAKE)
+    wire = await broker.accept()
+    await wire.head()
+    wire.send(SWITCH)
+    await client.head()
+    reader, writer = (client, wire) if who == "client" else (wire, client)
+    before, size = used(served), 20_000_000  # more than the system takes
+    reader.stall()
+    writer.send(b"x" * size)
+    await settled(lambda: used(served), lambda: reader.total)
+    assert before < used(served) < before + MIB
+    reader.resume()
+    await reader.take(size)
+    await settled(lambda: used(served))
+    assert used(served) == before
