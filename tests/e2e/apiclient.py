@@ -137,12 +137,13 @@ class Api:
             await _until(self._is_served, crd)
 
     async def undefine(self, crds: Iterable[Object]) -> None:
-        """Delete definitions with all objects of theirs, and wait until they are gone."""
+        """Delete definitions with all objects of theirs, and wait until they are gone and no longer served."""
         wanted = [*crds]
         for crd in wanted:
             await self.delete(crd)
         for crd in wanted:
             await _until(self._is_gone, crd)
+            await _until(self._is_not_served, crd)  # which comes later, when the server has heard of it
         self._resources.clear()
 
     async def _is_served(self, crd: Object) -> bool:
@@ -156,6 +157,10 @@ class Api:
                 raise
             return False
         return True
+
+    async def _is_not_served(self, crd: Object) -> bool:
+        self._resources.clear()  # or it would not be asked for them
+        return not await self._is_served(crd)
 
     async def _is_gone(self, each: Object) -> bool:
         try:

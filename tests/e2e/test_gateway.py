@@ -1,9 +1,14 @@
 """An unchanged client behind a real Envoy: TLS ends at the gateway, and every redirect leads to the right broker."""
 
+import asyncio
 import json
 import signal
+import ssl
+from pathlib import Path
 
 import aiohttp
+import pytest
+import yaml
 from processes import BIN, run
 from worlds import DOOR, World
 from yarl import URL
@@ -100,6 +105,30 @@ async def test_explain_says_the_same_beforehand(world: World) -> None:
         "to": f"https://broker-1.{DOOR}:{world.port}{LOOKUP}?authoritative=true&listenerName=external",
         "action": "rewritten",
     }
+
+
+async def test_doctor_finds_brokers_behind_an_envoy_reachable(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(world.ca))  # what clients outside trust
+    reader, writer = await asyncio.open_connection("localhost", world.port, ssl=ssl.create_default_context())
+    writer.write(b"GET /admin/v2/brokers/ready HTTP/1.0\r\nHost: localhost\r\n\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 426 "), "or the rest would show nothing"
+    writer.close()
+
+    address = f"https://localhost:{world.port}"
+    keys = {
+        "brokers": {"webServiceUrl": [address], "tls": {"ca": str(world.ca)}},
+        "advertisedListeners": [{"broker": "broker-0", "listeners": f"external:{address}"}],
+    }
+    config = tmp_path / "doctor.yaml"
+    config.write_text(yaml.safe_dump(keys))
+    code, out, err = await run(BIN / "pulsar-ingress-proxy", "doctor", "--config", config, "--json")
+    assert (code, err) == (0, "")
+    assert [(found["listener"], found["answers"]) for found in json.loads(out)] == [
+        ("(pool)", "200"),
+        ("external", "200"),
+    ]
 
 
 async def test_brokers_may_die(world: World) -> None:

@@ -41,13 +41,16 @@ class World:
     port: int
     h2_url: str
     config: Path
+    ca: Path
     metrics: str
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     authority = trustme.CA()
-    authority.issue_cert(DOOR, f"*.{DOOR}").private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "gateway.pem"))
+    pair = authority.issue_cert(DOOR, f"*.{DOOR}", "localhost")
+    pair.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "gateway.pem"))
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     trust = ssl.create_default_context()
     authority.configure_trust(trust)
     port, sidecar_port, metrics_port = free_port(), free_port(), free_port()
@@ -73,6 +76,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
                 port,
                 f"https://h2.{DOOR}:{port}",
                 config,
+                tmp_path / "ca.pem",
                 f"http://127.0.0.1:{metrics_port}/metrics",
             )
 

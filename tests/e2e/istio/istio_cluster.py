@@ -36,7 +36,8 @@ def istiod(charts: Path, values: Object) -> list[Object]:
 
 def gateway(charts: Path, values: Object) -> list[Object]:
     """What Istio's gateway chart makes."""
-    ports = [{"name": name, "port": port} for name, port in (("https", 443), ("tls-pulsar", 6651))]
+    (patch,) = manifests("gateway-service.patch.yaml")
+    ports = [{"name": "https", "port": 443}, *patch["spec"]["ports"]]
     return rendered(charts / "gateway", "istio-ingress", "istio-ingress", {"service": {"ports": ports}} | values)
 
 

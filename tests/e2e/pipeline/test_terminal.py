@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from spark_commands import SECONDS, Folder, arguments, environment
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.full]
 
 CHANGED = "\r\x1b[K"
 BAR = re.compile(r"[a-z: ]+\[#*-*\] \d+ of \d+(   [\d,]+ rows   [\d,]+/s)?")

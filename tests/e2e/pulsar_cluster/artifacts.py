@@ -1,4 +1,4 @@
-"""The server classpaths of the Pulsar versions under test, resolved once by Maven into a cache.
+"""The classpaths of the Pulsar versions under test, and of their web servers, resolved once by Maven into a cache.
 
 How Maven reaches its repositories is the machine's own setting. Run as a program it does all of this ahead of the
 tests, since a first resolution takes longer than a test may.
@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +38,47 @@ class Release:
         """Whether advertisedListeners may hold http and https (apache/pulsar#25851)."""
         return int(self.version.split(".")[0]) >= 5
 
+    @property
+    def name(self) -> str:
+        return f"pulsar-{self.version}"
+
+    @property
+    def pom(self) -> str:
+        pulsar = "org.apache.pulsar"
+        managed = [_dependency(pulsar, module, version) for module, version in self.companions.items()]
+        managed.append(_dependency(pulsar, self.constraints, self.version, "<type>pom</type><scope>import</scope>"))
+        modules = [_dependency(pulsar, module, self.version) for module in self.modules]
+        management = f"<dependencyManagement><dependencies>{''.join(managed)}</dependencies></dependencyManagement>"
+        return _pom("pulsar", management, modules)
+
+
+@dataclass(frozen=True, slots=True)
+class WebServer:
+    """Jetty and Jersey as a line of Pulsar has them, and whether its servlets are of javax or jakarta."""
+
+    group: str
+    module: str
+    version: str
+    jersey: str
+    java: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.module}-{self.version}"
+
+    @property
+    def pom(self) -> str:
+        jersey = "org.glassfish.jersey"
+        modules = [
+            _dependency(self.group, self.module, self.version),
+            _dependency(f"{jersey}.containers", "jersey-container-servlet-core", self.jersey),
+            _dependency(f"{jersey}.inject", "jersey-hk2", self.jersey),
+        ]
+        return _pom("jetty", "", modules)
+
+
+Artifacts = Release | WebServer
+
 
 # The newest of each line that can be resolved whole.
 RELEASES = {
@@ -51,48 +92,55 @@ RELEASES = {
 }
 DEFAULT = "4.0"
 
+# By the line of Pulsar; about 7 MB each.
+WEB_SERVERS = {
+    "4.0": WebServer("org.eclipse.jetty", "jetty-servlet", "9.4.58.v20250814", "2.42", "javax"),
+    "4.2": WebServer("org.eclipse.jetty.ee8", "jetty-ee8-servlet", "12.1.11", "2.42", "javax"),
+    "5.0": WebServer("org.eclipse.jetty.ee10", "jetty-ee10-servlet", "12.1.10", "3.1.10", "jakarta"),
+}
 
-def cache(release: Release) -> Path:
+
+def cache(artifacts: Artifacts) -> Path:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return caches / "pulsar-ingress-proxy" / f"pulsar-{release.version}"
+    return caches / "pulsar-ingress-proxy" / artifacts.name
 
 
-def classpath(release: Release) -> str:
-    """The jars of a release. Where two resolve it at once, the second waits for the first and finds it done."""
+def classpath(artifacts: Artifacts) -> str:
+    """The jars. Where two processes resolve them at once, the second waits for the first and finds it done."""
     java_version()
     maven = needed("mvn")
-    folder = cache(release)
+    folder = cache(artifacts)
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder / "lock"):
-        jars = _whole(release)
+        jars = _whole(artifacts)
         if jars is None:
-            _say(f"Pulsar {release.version}: resolving with Maven into {folder}; once, about 250 MB")
-            jars = _resolve(maven, release)
+            _say(f"{artifacts.name}: resolving with Maven into {folder}; once")
+            jars = _resolve(maven, artifacts)
     return ":".join(str(folder / "jars" / jar) for jar in jars)
 
 
-def _whole(release: Release) -> list[str] | None:
-    """The jars in their order, if all are there and are what this release asks for today."""
-    folder = cache(release)
+def _whole(artifacts: Artifacts) -> list[str] | None:
+    """The jars in their order, if all are there and are what is asked for today."""
+    folder = cache(artifacts)
     try:
         whole = json.loads((folder / "whole.json").read_text())
         sizes: dict[str, int] = whole["jars"]
-        same = whole["made of"] == _recipe(release)
+        same = whole["made of"] == _recipe(artifacts)
         same = same and all((folder / "jars" / jar).stat().st_size == size for jar, size in sizes.items())
     except FileNotFoundError:
         return None
     return list(sizes) if same else None
 
 
-def _resolve(maven: str, release: Release) -> list[str]:
-    folder = cache(release)
+def _resolve(maven: str, artifacts: Artifacts) -> list[str]:
+    folder = cache(artifacts)
     unfinished = folder / "unfinished"
     for old in (unfinished, folder / "jars"):
         shutil.rmtree(old, ignore_errors=True)
     for old in (folder / "whole.json", *folder.glob("*.jsa")):
         old.unlink(missing_ok=True)
     unfinished.mkdir()
-    (unfinished / "pom.xml").write_text(_pom(release))
+    (unfinished / "pom.xml").write_text(artifacts.pom)
     found = unfinished / "classpath"
     command = [
         maven, "--batch-mode", "--quiet", "--strict-checksums",
@@ -112,7 +160,7 @@ def _resolve(maven: str, release: Release) -> list[str]:
         if done.returncode == 0:
             break
     else:
-        raise Missing(f"Pulsar {release.version}: Maven failed {ATTEMPTS} times\n{done.stdout[-3000:]}")
+        raise Missing(f"{artifacts.name}: Maven failed {ATTEMPTS} times\n{done.stdout[-3000:]}")
     sizes: dict[str, int] = {}
     (unfinished / "jars").mkdir()
     for number, jar in enumerate(found.read_text().strip().split(":")):
@@ -120,7 +168,7 @@ def _resolve(maven: str, release: Release) -> list[str]:
         _take(Path(jar), unfinished / "jars" / name)
         sizes[name] = (unfinished / "jars" / name).stat().st_size
     os.replace(unfinished / "jars", folder / "jars")
-    (unfinished / "whole.json").write_text(json.dumps({"made of": _recipe(release), "jars": sizes}))
+    (unfinished / "whole.json").write_text(json.dumps({"made of": _recipe(artifacts), "jars": sizes}))
     os.replace(unfinished / "whole.json", folder / "whole.json")
     shutil.rmtree(unfinished)
     return list(sizes)
@@ -134,24 +182,21 @@ def _take(jar: Path, to: Path) -> None:
         shutil.copy2(jar, to)
 
 
-def _pom(release: Release) -> str:
-    def dependency(module: str, version: str, more: str = "") -> str:
-        name = f"<groupId>org.apache.pulsar</groupId><artifactId>{module}</artifactId>"
-        return f"<dependency>{name}<version>{version}</version>{more}</dependency>"
+def _dependency(group: str, module: str, version: str, more: str = "") -> str:
+    name = f"<groupId>{group}</groupId><artifactId>{module}</artifactId>"
+    return f"<dependency>{name}<version>{version}</version>{more}</dependency>"
 
-    managed = [dependency(module, version) for module, version in release.companions.items()]
-    managed.append(dependency(release.constraints, release.version, "<type>pom</type><scope>import</scope>"))
-    modules = [dependency(module, release.version) for module in release.modules]
+
+def _pom(name: str, management: str, dependencies: Sequence[str]) -> str:
     return (
         "<project><modelVersion>4.0.0</modelVersion>"
-        "<groupId>e2e</groupId><artifactId>pulsar</artifactId><version>1</version><packaging>pom</packaging>"
-        f"<dependencyManagement><dependencies>{''.join(managed)}</dependencies></dependencyManagement>"
-        f"<dependencies>{''.join(modules)}</dependencies></project>"
+        f"<groupId>e2e</groupId><artifactId>{name}</artifactId><version>1</version><packaging>pom</packaging>"
+        f"{management}<dependencies>{''.join(dependencies)}</dependencies></project>"
     )
 
 
-def _recipe(release: Release) -> str:
-    return hashlib.sha256(_pom(release).encode()).hexdigest()
+def _recipe(artifacts: Artifacts) -> str:
+    return hashlib.sha256(artifacts.pom.encode()).hexdigest()
 
 
 @contextmanager
@@ -167,11 +212,13 @@ def _say(line: str) -> None:
 
 
 def main() -> None:
-    """Resolve the lines that are named, or the one that `make e2e` needs."""
+    """Resolve the lines that are named, or the one that `make e2e` needs; and the web servers of all."""
+    releases = (RELEASES[line] for line in sys.argv[1:] or [DEFAULT])
+    wanted: list[Artifacts] = [*releases, *WEB_SERVERS.values()]
     try:
-        for line in sys.argv[1:] or [DEFAULT]:
-            classpath(RELEASES[line])
-            _say(f"Pulsar {RELEASES[line].version}: {cache(RELEASES[line])}")
+        for artifacts in wanted:
+            classpath(artifacts)
+            _say(f"{artifacts.name}: {cache(artifacts)}")
     except Missing as missing:
         sys.exit(str(missing))
 

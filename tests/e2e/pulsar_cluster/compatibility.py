@@ -261,8 +261,9 @@ What matters most:
 - A broker that trusts forwarded headers and has no TLS port answers 412 to what came by https. The sidecar says towards
   brokers what its own connection is, so that this does not happen behind it.
 - 4.0.8 and 5.0.0-M1 with the modular load manager may give a lookup the listener of another one at the same time
-  (apache/pulsar#26244); a lookup of the broker's own is enough for that. The sidecar puts every answer on the listener
-  of its door.
+  (apache/pulsar#26244); a lookup of the broker's own is enough for that. If the address
+  book has the addresses of all listeners, the sidecar puts such an answer on the listener that was asked for; otherwise
+  it cannot tell the broker, and treats the answer as a leak.
 - A slash in a topic's name (`%2F`) makes it a name of the old form, with a cluster in it, on 4.0; later it is an error.
 - Calls about schemas are redirected to the topic's owner like other admin calls, though clients make them.
 - Redirects are built anew: up to 4.2 a lookup loses all parameters but two, other calls keep theirs, encoded more

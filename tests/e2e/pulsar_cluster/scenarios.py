@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 from brokers import DOOR, PARTNER_DOOR, Broker
 from clients import Client, ClientFailed, talking
 from cluster import Cluster
-from networks import Answer
+from networks import GATEWAY, Answer
 from ownership import give, lookup, move, owner
 from rivals import BINARY_PORT, PARTNER, PUBLIC, Product
 
@@ -205,7 +205,14 @@ def client_by_pulsar_url(cluster: Cluster, product: Product) -> None:
         cluster.worlds.outside.connect(DOOR, BINARY_PORT).close()
     except ConnectionRefusedError:
         raise AssertionError("nothing listens for it") from None
-    talk(cluster, f"pulsar://{DOOR}:{BINARY_PORT}", new_topic(cluster))
+    for _ in range(TURNS):
+        topic = new_topic(cluster)
+        with client(cluster, f"pulsar://{DOOR}:{BINARY_PORT}") as visitor:
+            visitor.subscribe(topic)
+            visitor.produce(topic, "one")
+            visitor.consume_until("one")
+            ports = {*re.findall(rf"-> {re.escape(GATEWAY)}:(\d+)\]", visitor.log)}
+        assert ports == {str(BINARY_PORT)}, f"it went to ports {', '.join(sorted(ports))}"
 
 
 def counts(cluster: Cluster, product: Product) -> None:
