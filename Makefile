@@ -4,7 +4,7 @@ UV_VERSION := 0.13.7
 LOCKS := deploy/requirements
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint format docs e2e e2e-full image image-pipeline bench bench-pipeline profile lock clean
+.PHONY: help setup demo test lint format docs e2e e2e-full image image-pipeline bench bench-pipeline soak profile lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
@@ -72,6 +72,9 @@ bench: .venv/.e2e ## CPU time per lookup beside nginx, HAProxy and Envoy, and of
 
 bench-pipeline: .venv/.dev .venv/.spark ## CPU time per event, and all tables beside DuckDB; 10 million events, or ARGS="--millions 1 3"
 	$(BIN)/python -m bench.pipeline $(ARGS)
+
+soak: .venv/.dev ## Mixed load on a sidecar for MINUTES=5, then whether lookups, events, in-flight requests and memory add up
+	$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),5) $(ARGS)
 
 profile: .venv/.dev ## The functions that a lookup spends its time in
 	sh bench/setup.sh

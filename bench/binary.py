@@ -135,7 +135,7 @@ async def compare(
             proxies[peer] = child, port
         if (told := await ends.told(ports[0])) != ends.EXPECTED:
             raise CannotMeasure(f"the sidecar answers {told} and not {ends.EXPECTED}")
-        memory = {peer: await _idle(port, child.pid) for peer, (child, port) in proxies.items()}
+        memory = {peer: await _idle(port, child) for peer, (child, port) in proxies.items()}
         figures: dict[str, list[tuple[float, float]]] = {name: [] for name in workloads}
         for place in range(rounds + 1):
             for workload, (work, unit, _) in workloads.items():
@@ -158,23 +158,15 @@ def _read(child: Child, readings: list[float]) -> None:
     readings.append(child.cpu_seconds())
 
 
-async def _idle(port: int, pid: int) -> float:
+async def _idle(port: int, child: Child) -> float:
     """Kilobytes that each of so many connections takes which has said CONNECT and nothing more."""
-    before = _resident(pid)
+    before = child.resident_bytes()
     clients = [await ends.client(port) for _ in range(IDLE)]
     await asyncio.sleep(0.5)
-    taken = _resident(pid) - before
+    taken = (child.resident_bytes() - before) / KIB
     for one in clients:
         one.transport.abort()
     return taken / IDLE
-
-
-def _resident(pid: int) -> float:
-    """Kilobytes in memory."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return float(line.split()[1])
-    raise CannotMeasure(f"process {pid} has ended")
 
 
 def _options() -> argparse.Namespace:

@@ -1,6 +1,7 @@
 """Child processes on a core of their own, whose CPU time is read while they run."""
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -72,6 +73,16 @@ class Child:
     def cpu_seconds(self) -> float:
         """User and system time so far, of all threads, of its workers, and of children that have ended."""
         return sum(one.own + one.ended for one in processes_of(self._session)) / TICKS
+
+    def resident_bytes(self) -> int:
+        """Memory of the process itself."""
+        try:
+            found = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
+        except FileNotFoundError:
+            found = None
+        if found is None:  # of one that has ended and that nobody has waited for, too
+            raise CannotMeasure(f"process {self.pid} has ended")
+        return int(found[1]) * 1024
 
 
 @contextmanager
