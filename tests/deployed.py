@@ -1,5 +1,6 @@
 """What deploy/ has, for the tests that hold it to what it should be."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,30 @@ DEPLOY = ROOT / "deploy"
 GATEWAYS = ("istio", "envoy-gateway", "traefik", "ingress-nginx")
 FILES = sorted(path for gateway in (*GATEWAYS, "compose") for path in (DEPLOY / gateway).rglob("*.yaml"))
 NEEDED = ["lookup", "client"]
+
+BROKERS = """
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: pulsar-broker, namespace: pulsar}
+spec:
+  replicas: 3
+  serviceName: pulsar-broker
+  selector: {matchLabels: {component: broker}}
+  template:
+    metadata: {labels: {component: broker}}
+    spec:
+      containers:
+        - name: broker
+          ports: [{name: http, containerPort: 8080}, {name: pulsar, containerPort: 6650}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: pulsar-broker, namespace: pulsar}
+spec:
+  clusterIP: None
+  selector: {component: broker}
+  ports: [{name: http, port: 8080}, {name: tcp-pulsar, port: 6650}]
+"""
 
 
 def name(path: Path) -> str:
@@ -45,6 +70,17 @@ every_config = pytest.mark.parametrize("place", CONFIGS)
 
 def config(place: str) -> Config:
     return load_mapping(yaml.safe_load(CONFIGS[place]))
+
+
+def manifests(gateway: str, tmp_path: Path) -> list[str]:
+    """The folder as it is, and brokers, as arguments."""
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    (folder / "brokers.yaml").write_text(BROKERS)
+    shutil.copytree(DEPLOY / gateway, folder / gateway)
+    written = tmp_path / "config.yaml"
+    written.write_text(CONFIGS[f"{gateway}/discovery/configmap.yaml"])
+    return ["--config", str(written), "--manifests", str(folder)]
 
 
 def patched_pod(path: str) -> Object:

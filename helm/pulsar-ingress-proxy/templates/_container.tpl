@@ -167,11 +167,12 @@ tolerations:
 {{- end }}
 {{- end }}
 
-{{/* The container that runs `check` on the volume pulsar-ingress-proxy-config. */}}
+{{/* The container that runs `check` on the volume pulsar-ingress-proxy-config. It has no Secrets, and certificates may
+come from a container that starts later, as Istio's agent: hence --no-files. */}}
 {{- define "pip.checkContainer" -}}
 name: check
 {{ include "pip.containerBase" . }}
-args: [check, --config, {{ include "pip.configFile" . }}]
+args: [check, --no-files, --config, {{ include "pip.configFile" . }}]
 env:
   {{- include "pip.env" . | nindent 2 }}
 resources:
