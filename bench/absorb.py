@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Self
 
 from bench.processes import TICKS, processes_of
-from pipeline.progress import Progress
-from pipeline.session import session
-from pipeline.working import Work
+from pulsar_ingress_pipeline.progress import Progress
+from pulsar_ingress_pipeline.session import session
+from pulsar_ingress_pipeline.working import Work
 
 
 @dataclass(slots=True)

@@ -48,7 +48,14 @@ def sidecar(place: Place) -> list[str]:
         "drainSeconds": 0,
         "log": {"level": "error"},
     }
-    return [sys.executable, "-m", "proxy", "run", "--config", place.write("config.yaml", yaml.safe_dump(config))]
+    return [
+        sys.executable,
+        "-m",
+        "pulsar_ingress_proxy",
+        "run",
+        "--config",
+        place.write("config.yaml", yaml.safe_dump(config)),
+    ]
 
 
 def haproxy(place: Place) -> list[str]:

@@ -14,8 +14,8 @@ from typing import cast
 import uvloop
 
 from bench.job import LISTENER, inside, outside
-from proxy.binary.commands_pb2 import Command, Connect, Connected, Lookup, LookupResponse
-from proxy.binary.frames import write
+from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Connected, Lookup, LookupResponse
+from pulsar_ingress_proxy.binary.frames import write
 
 _SIZE = Struct("!I")
 _TYPE = 9

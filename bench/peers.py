@@ -16,7 +16,7 @@ from bench.job import DOOR, LISTENER
 from bench.places import Place
 from bench.processes import program
 from bench.sidecar import sidecar_command
-from proxy import __version__
+from pulsar_ingress_proxy import __version__
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,4 +43,4 @@ def sidecar_command(place: Place, *python_options: str) -> list[str]:
     """Write what the sidecar reads, and give the command that runs it, under a profiler perhaps."""
     events_folder(place).mkdir()
     config = place.write("config.yaml", yaml.safe_dump(sidecar_config(place)))
-    return [sys.executable, *python_options, "-m", "proxy", "run", "--config", config]
+    return [sys.executable, *python_options, "-m", "pulsar_ingress_proxy", "run", "--config", config]

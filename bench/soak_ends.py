@@ -18,9 +18,18 @@ from zlib import crc32
 from aiohttp.web import Request, Response, StreamResponse
 
 from bench.binary_ends import CONNECT, CONNECTED, LOOKUP, LOOKUP_RESPONSE, Frames, connect
-from proxy.binary.commands_pb2 import Command, Connected, Lookup, LookupResponse
-from proxy.binary.frames import write
-from proxy.demo.brokers import Answer, Received, SimulatedBroker, SimulatedCluster, always, dies, redirects, says
+from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connected, Lookup, LookupResponse
+from pulsar_ingress_proxy.binary.frames import write
+from pulsar_ingress_proxy.demo.brokers import (
+    Answer,
+    Received,
+    SimulatedBroker,
+    SimulatedCluster,
+    always,
+    dies,
+    redirects,
+    says,
+)
 
 HOST = "pulsar.example.com"
 INSIDE = ".svc.cluster.local"

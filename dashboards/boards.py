@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards import variables
 from dashboards.panels import Panel
-from proxy.observe.catalogue import Metric
+from pulsar_ingress_proxy.observe.catalogue import Metric
 
 TAG = "pulsar-ingress"
 

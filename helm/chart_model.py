@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from proxy.config.model import Config
+from pulsar_ingress_proxy.config.model import Config
 
 DATA = "/var/lib/pulsar-ingress-proxy"
 

@@ -13,7 +13,7 @@ import yaml
 from chart_model import CONFIG_DEFAULTS, Values, fields
 from pydantic import BaseModel
 
-from proxy import __version__
+from pulsar_ingress_proxy import __version__
 
 ROOT = Path(__file__).parents[1]
 CHART = Path(__file__).parent / "pulsar-ingress-proxy"

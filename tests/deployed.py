@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from proxy.config import Config, load_mapping
+from pulsar_ingress_proxy.config import Config, load_mapping
 
 Object = dict[str, Any]
 

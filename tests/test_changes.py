@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from proxy.changes import changes
-from proxy.config import load_mapping
-from proxy.discovery.findings import Conflict, Findings, FoundBroker
-from proxy.ingresses import Ingress
-from proxy.listeners import parse_service_url
-from proxy.snapshot import Snapshot, build
+from pulsar_ingress_proxy.changes import changes
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.discovery.findings import Conflict, Findings, FoundBroker
+from pulsar_ingress_proxy.ingresses import Ingress
+from pulsar_ingress_proxy.listeners import parse_service_url
+from pulsar_ingress_proxy.snapshot import Snapshot, build
 
 BASE: dict[str, Any] = {
     "brokers": {"webServiceUrl": ["http://b:8080"]},

@@ -14,9 +14,9 @@ import chart_values as chart
 import pytest
 import yaml
 
-import proxy
-from proxy.cli import main
-from proxy.config.model import json_schema
+from pulsar_ingress_proxy import __version__
+from pulsar_ingress_proxy.cli import main
+from pulsar_ingress_proxy.config.model import json_schema
 
 HELM = Path(__file__).parents[1] / "helm"
 CHART = HELM / "pulsar-ingress-proxy"
@@ -40,7 +40,7 @@ def test_nothing_else_is_shipped_among_the_generated_files() -> None:
 
 
 def test_the_chart_has_the_version_of_the_proxy() -> None:
-    assert read(CHART / "Chart.yaml")["appVersion"] == proxy.__version__
+    assert read(CHART / "Chart.yaml")["appVersion"] == __version__
 
 
 def test_the_oldest_kubernetes_is_the_same_wherever_it_is_stated() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from proxy.cli import main
-from proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.cli import main
+from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
 
 CONFIG = """
 bindAddresses: [http://127.0.0.1:8080, "partner:http://127.0.0.1:8081"]
@@ -282,7 +282,7 @@ class TestRun:
     async def started(self, path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
         """`run` with this config; it ends with the test, whatever becomes of that."""
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "proxy", "run", "--config", str(path), stderr=subprocess.PIPE
+            sys.executable, "-m", "pulsar_ingress_proxy", "run", "--config", str(path), stderr=subprocess.PIPE
         )
         try:
             yield process

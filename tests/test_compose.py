@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from deployed import DEPLOY, Object, config, documents
 
-from proxy import __version__
-from proxy.snapshot import build
+from pulsar_ingress_proxy import __version__
+from pulsar_ingress_proxy.snapshot import build
 
 
 def compose() -> Object:

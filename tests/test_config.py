@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.config import Config, ConfigFaults, load, load_mapping
-from proxy.config.model import json_schema
-from proxy.config.reference import example
-from proxy.listeners import BindAddress
+from pulsar_ingress_proxy.config import Config, ConfigFaults, load, load_mapping
+from pulsar_ingress_proxy.config.model import json_schema
+from pulsar_ingress_proxy.config.reference import example
+from pulsar_ingress_proxy.listeners import BindAddress
 
 # The reference's own example, as it stands there.
 EXAMPLE = example()

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from deployed import CONFIGS, FILES, GATEWAYS, NEEDED, ROOT, config, documents, every_config, manifests, name, one
 
-from proxy.cli import main
-from proxy.discovery.kinds import KINDS
-from proxy.review import review
-from proxy.snapshot import build
+from pulsar_ingress_proxy.cli import main
+from pulsar_ingress_proxy.discovery.kinds import KINDS
+from pulsar_ingress_proxy.review import review
+from pulsar_ingress_proxy.snapshot import build
 
 PAGES = ("docs/install.md", "docs/without.md", "docs/runbooks/sidecar-down.md")
 

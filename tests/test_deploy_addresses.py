@@ -14,12 +14,12 @@ import pytest
 import yaml
 from deployed import CONFIGS, DEPLOY, ROOT, Object, documents, manifests, one
 
-from proxy.authorities import Authority
-from proxy.config import Config, load_mapping
-from proxy.discovery.findings import NOTHING
-from proxy.discovery.manifests import read_world
-from proxy.listeners import WEB_SCHEMES
-from proxy.snapshot import build
+from pulsar_ingress_proxy.authorities import Authority
+from pulsar_ingress_proxy.config import Config, load_mapping
+from pulsar_ingress_proxy.discovery.findings import NOTHING
+from pulsar_ingress_proxy.discovery.manifests import read_world
+from pulsar_ingress_proxy.listeners import WEB_SCHEMES
+from pulsar_ingress_proxy.snapshot import build
 
 CHART_EXAMPLES = ROOT / "helm/pulsar-ingress-proxy/ci"
 CHART_README = "helm/pulsar-ingress-proxy/README.md"

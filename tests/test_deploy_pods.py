@@ -6,7 +6,7 @@ import pytest
 import yaml
 from deployed import config, documents, one, patched_pod
 
-from proxy import __version__
+from pulsar_ingress_proxy import __version__
 
 PODS = {
     "istio/gateway-sidecar.patch.yaml": "istio/configmap.yaml",

@@ -9,9 +9,9 @@ import pytest
 import yaml
 from deployed import DEPLOY, Object, documents, one
 
-from pipeline.cli import _parser
-from pipeline.connecting import PORT
-from proxy import __version__
+from pulsar_ingress_pipeline.cli import _parser
+from pulsar_ingress_pipeline.connecting import PORT
+from pulsar_ingress_proxy import __version__
 
 FILES = sorted(path.name for path in (DEPLOY / "spark").glob("*.yaml"))
 NAME = {"name": "pulsar-ingress-pipeline", "namespace": "pulsar"}

@@ -11,16 +11,16 @@ import yaml
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from proxy.cli import main
-from proxy.config import load, load_mapping
-from proxy.config.model import PENDING, json_schema
-from proxy.config.reference import example, reference
-from proxy.observe import reference as metrics_reference
-from proxy.observe.catalogue import PREFIX, Metric, Pipeline, Sidecar
-from proxy.observe.metrics import Metrics, registry
-from proxy.observe.schema import FIELDS
-from proxy.review import review
-from proxy.snapshot import build
+from pulsar_ingress_proxy.cli import main
+from pulsar_ingress_proxy.config import load, load_mapping
+from pulsar_ingress_proxy.config.model import PENDING, json_schema
+from pulsar_ingress_proxy.config.reference import example, reference
+from pulsar_ingress_proxy.observe import reference as metrics_reference
+from pulsar_ingress_proxy.observe.catalogue import PREFIX, Metric, Pipeline, Sidecar
+from pulsar_ingress_proxy.observe.metrics import Metrics, registry
+from pulsar_ingress_proxy.observe.schema import FIELDS
+from pulsar_ingress_proxy.review import review
+from pulsar_ingress_proxy.snapshot import build
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-import pipeline.cli
-import proxy.cli
+import pulsar_ingress_pipeline.cli
+import pulsar_ingress_proxy.cli
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("", "docs", "docs/runbooks", "bench", "dashboards", "deploy/spark", "helm/pulsar-ingress-proxy")
 DOCUMENTS = sorted(str(path.relative_to(ROOT)) for folder in FOLDERS for path in (ROOT / folder).glob("*.md"))
-PROGRAMS = {"pulsar-ingress-proxy": proxy.cli, "pulsar-ingress-pipeline": pipeline.cli}
+PROGRAMS = {"pulsar-ingress-proxy": pulsar_ingress_proxy.cli, "pulsar-ingress-pipeline": pulsar_ingress_pipeline.cli}
 USERS_OWN = {"config.yaml", "values.yaml", "pulsar.yaml", "FILE"}  # the pages say what is in them
 FILE_OPTIONS = {"-f", "-k", "--patch-file", "--config", "--manifests"}
 every_document = pytest.mark.parametrize("document", DOCUMENTS)
@@ -131,4 +131,4 @@ def test_commands_that_need_no_cluster_run_as_written(
             continue
         if "--kubeconfig" not in arguments:
             in_pod = [word.replace("/etc/pulsar-ingress-proxy/", "") for word in arguments]
-            assert proxy.cli.main(in_pod) == 0, capsys.readouterr().err
+            assert pulsar_ingress_proxy.cli.main(in_pod) == 0, capsys.readouterr().err

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import trustme
 
-from proxy.binary.commands_pb2 import Command, Connected, LookupResponse
-from proxy.binary.frames import write
-from proxy.config import load_mapping
-from proxy.demo.brokers import SimulatedCluster
-from proxy.doctor import Finding, examine
-from proxy.snapshot import Snapshot, build
+from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connected, LookupResponse
+from pulsar_ingress_proxy.binary.frames import write
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.doctor import Finding, examine
+from pulsar_ingress_proxy.snapshot import Snapshot, build
 
 
 def book(*lines: tuple[str, str], pool: str = "http://127.0.0.1:1") -> Snapshot:

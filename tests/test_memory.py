@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from proxy.authorities import Authority, parse_authority
-from proxy.binary import lookups
-from proxy.binary.commands_pb2 import Lookup
-from proxy.binary.doors import Entrance
-from proxy.config import Config, load_mapping
-from proxy.listeners import BindAddress
-from proxy.memory import (
+from pulsar_ingress_proxy.authorities import Authority, parse_authority
+from pulsar_ingress_proxy.binary import lookups
+from pulsar_ingress_proxy.binary.commands_pb2 import Lookup
+from pulsar_ingress_proxy.binary.doors import Entrance
+from pulsar_ingress_proxy.config import Config, load_mapping
+from pulsar_ingress_proxy.listeners import BindAddress
+from pulsar_ingress_proxy.memory import (
     ADDRESSES,
     AUTHORITIES,
     BINARY_TOPICS,
@@ -34,14 +34,14 @@ from proxy.memory import (
     Budget,
     CacheBound,
 )
-from proxy.observe import lines
-from proxy.observe.records import Record
-from proxy.requests import Request, Target, read_target
-from proxy.selection import Selection
-from proxy.sizing import most_memory
-from proxy.snapshot import build
-from proxy.web import forwarding, heads
-from proxy.web.rim import Rules
+from pulsar_ingress_proxy.observe import lines
+from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.requests import Request, Target, read_target
+from pulsar_ingress_proxy.selection import Selection
+from pulsar_ingress_proxy.sizing import most_memory
+from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.web import forwarding, heads
+from pulsar_ingress_proxy.web.rim import Rules
 
 ASTRAL = "%F0%9F%98%80"
 """A character that makes every other one in its text take four bytes."""

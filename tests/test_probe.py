@@ -1,4 +1,4 @@
-"""`python3 -m proxy.probe` against real sockets: a sidecar over simulated brokers, brokers alone, and nobody."""
+"""The probe against real sockets: a sidecar over simulated brokers, brokers alone, and nobody."""
 
 import asyncio
 import json
@@ -13,10 +13,10 @@ import pytest
 import trustme
 from aiohttp import web
 
-from proxy import probe
-from proxy.config import load_mapping
-from proxy.demo.brokers import SimulatedCluster
-from proxy.service import Sidecar
+from pulsar_ingress_proxy import probe
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.service import Sidecar
 
 HOST = "pulsar.example.com"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
@@ -224,5 +224,7 @@ def test_a_config_that_says_nothing_has_the_default(tmp_path: Path) -> None:
 
 def test_a_health_check_is_light() -> None:
     """It runs every few seconds: without the config's model, the server and all else that takes long to import."""
-    code = "import sys, proxy.probe; print({'pydantic', 'aiohttp', 'yaml', 'asyncio'} & set(sys.modules))"
+    code = (
+        "import sys, pulsar_ingress_proxy.probe; print({'pydantic', 'aiohttp', 'yaml', 'asyncio'} & set(sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.authorities import Authority
-from proxy.config import load_mapping
-from proxy.reasoning import ORDER, steps
-from proxy.requests import Request, Target
-from proxy.selection import select
-from proxy.snapshot import Snapshot, build
+from pulsar_ingress_proxy.authorities import Authority
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.reasoning import ORDER, steps
+from pulsar_ingress_proxy.requests import Request, Target
+from pulsar_ingress_proxy.selection import select
+from pulsar_ingress_proxy.snapshot import Snapshot, build
 
 LOOKUP = Target("lookup", "lookup")
 HOST = Authority("pulsar.example.com", None)

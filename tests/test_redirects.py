@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import INSIDE, LOOKUP, STATS, asks, picture
 
-from proxy.authorities import Authority
-from proxy.redirects import Redirect, decide
-from proxy.requests import Request, listener_names
-from proxy.selection import select
-from proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.authorities import Authority
+from pulsar_ingress_proxy.redirects import Redirect, decide
+from pulsar_ingress_proxy.requests import Request, listener_names
+from pulsar_ingress_proxy.selection import select
+from pulsar_ingress_proxy.snapshot import Snapshot
 
 PUBLIC = "https://pulsar.example.com"
 PARTNERS = "https://pulsar.partner.example"

@@ -3,10 +3,10 @@
 import pytest
 import yaml
 
-from proxy.config import load_mapping
-from proxy.config.model import PENDING
-from proxy.review import review
-from proxy.snapshot import build
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.config.model import PENDING
+from pulsar_ingress_proxy.review import review
+from pulsar_ingress_proxy.snapshot import build
 
 GOOD = """
 brokers: {webServiceUrl: [http://pulsar-broker:8080]}

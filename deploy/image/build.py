@@ -20,7 +20,7 @@ from pathlib import Path
 from deploy.image import trial
 from deploy.image.base import Missing, say
 from deploy.image.engines import REPOSITORY, Engine, Recipe, engine
-from proxy import __version__
+from pulsar_ingress_proxy import __version__
 
 TAG = f"pulsar-ingress-proxy:{__version__}"
 SBOM = "usr/share/doc/pulsar-ingress-proxy/sbom.cdx.json"

@@ -16,7 +16,7 @@ import aiohttp
 
 from deploy.image.base import Missing
 from deploy.image.engines import Container, Image
-from proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
 
 CONFIG = "/etc/pulsar-ingress-proxy/config.yaml"
 HOST = "pulsar.example.com"
@@ -45,7 +45,7 @@ class Served:
         """One, by the probe in the image itself."""
         url = f"http://127.0.0.1:{self.port}{TOPIC}"
         headers = ("--header", f"Host: {HOST}", "--header", "X-Forwarded-Proto: https")
-        return await self.inside("python3", "-m", "proxy.probe", "lookup", url, *headers)
+        return await self.inside("python3", "-m", "pulsar_ingress_proxy.probe", "lookup", url, *headers)
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)

@@ -10,11 +10,11 @@ from typing import Any, Literal, cast
 
 from words import connect, connected
 
-from proxy.config import load_mapping
-from proxy.observe.batches import Batch
-from proxy.observe.lines import event
-from proxy.observe.records import Record
-from proxy.service import Sidecar
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.observe.batches import Batch
+from pulsar_ingress_proxy.observe.lines import event
+from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.service import Sidecar
 
 Who = Literal["client", "broker", "other"]
 LISTENERS = ("internal", "external", "partner")

@@ -8,7 +8,7 @@ from playbooks import BROKER, CLIENT, HELLO, Stage, Start
 from standstill import settled
 from words import TOO_MANY_REQUESTS, connect, error, failed, found, lookup, send
 
-from proxy.memory import KIB, MIB
+from pulsar_ingress_proxy.memory import KIB, MIB
 
 LIMITS = {"bufferBytes": 256 * KIB}
 LONG = "persistent://public/default/" + "x" * 30_000

@@ -27,13 +27,13 @@ from words import (
     redirect,
 )
 
-from proxy.binary import lane
-from proxy.binary.commands_pb2 import Command
-from proxy.binary.frames import BadFrame, Frame
-from proxy.binary.lane import cut_answer, join_lookup, number_of, split_lookup
-from proxy.observe.batches import Batch
-from proxy.observe.lines import line, origin
-from proxy.observe.records import Record
+from pulsar_ingress_proxy.binary import lane
+from pulsar_ingress_proxy.binary.commands_pb2 import Command
+from pulsar_ingress_proxy.binary.frames import BadFrame, Frame
+from pulsar_ingress_proxy.binary.lane import cut_answer, join_lookup, number_of, split_lookup
+from pulsar_ingress_proxy.observe.batches import Batch
+from pulsar_ingress_proxy.observe.lines import line, origin
+from pulsar_ingress_proxy.observe.records import Record
 
 ORIGIN = origin("pulsar", "sidecar")
 

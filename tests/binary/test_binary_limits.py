@@ -24,8 +24,8 @@ from words import (
     send,
 )
 
-from proxy.config.model import Log
-from proxy.observe import log
+from pulsar_ingress_proxy.config.model import Log
+from pulsar_ingress_proxy.observe import log
 
 
 async def test_connections(start: Start) -> None:

@@ -19,7 +19,7 @@ from words import (
     pong,
 )
 
-from proxy.discovery.zone import in_zone
+from pulsar_ingress_proxy.discovery.zone import in_zone
 
 
 async def test_a_lookup_is_tagged_and_its_answer_put_on_the_listener(start: Start, broker: ScriptedBroker) -> None:

@@ -12,7 +12,7 @@ import pytest
 from playbooks import Wire
 from words import connect
 
-from proxy import running
+from pulsar_ingress_proxy import running
 
 
 def unused_port() -> int:

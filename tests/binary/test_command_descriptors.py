@@ -5,7 +5,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from proxy.binary import commands_pb2
+from pulsar_ingress_proxy.binary import commands_pb2
 
 PROTO = (Path(commands_pb2.__file__).parent / "commands.proto").read_text()
 SCALARS = {

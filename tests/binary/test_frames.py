@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from words import LOOKUP, PING, SEND, SUBSCRIBE, command, framed, lookup, message, number, ping, send
 
-from proxy.binary.frames import MESSAGE_LIMIT, PADDING, BadFrame, Frame, Splitter, Table, wanted
+from pulsar_ingress_proxy.binary.frames import MESSAGE_LIMIT, PADDING, BadFrame, Frame, Splitter, Table, wanted
 
 TABLE = wanted(take=(LOOKUP,), note=(SUBSCRIBE,))
 MOST = 1 << 16

@@ -21,7 +21,7 @@ from words import (
     ping,
 )
 
-from proxy.binary.commands import CARRIERS
+from pulsar_ingress_proxy.binary.commands import CARRIERS
 
 STRANGER = "pulsar://nobody.pulsar.svc.cluster.local:6650"
 PUBLIC_STRANGER = "pulsar://stranger.nowhere.test:6650"

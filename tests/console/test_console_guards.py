@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from consoles import HOST, LOOKUP, Place, serving
 
-from proxy.console import server, stream
-from proxy.console.guards import HEADERS
-from proxy.console.routes import ROUTES
-from proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.console import server, stream
+from pulsar_ingress_proxy.console.guards import HEADERS
+from pulsar_ingress_proxy.console.routes import ROUTES
+from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
 
 SECRET = "c2VjcmV0LXRva2Vu"
 

@@ -8,7 +8,7 @@ import pytest
 from consoles import Place
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "proxy/console/page"
+PAGE = ROOT / "proxy/pulsar_ingress_proxy/console/page"
 FILES = sorted(path.name for path in PAGE.iterdir())
 every_file = pytest.mark.parametrize("name", FILES)
 
@@ -84,7 +84,7 @@ def palettes(css: str) -> list[dict[str, str]]:
 
 def test_the_colours_are_those_of_the_report() -> None:
     ours = palettes((PAGE / "console.css").read_text())
-    reports = palettes((ROOT / "pipeline/report/style.css").read_text())
+    reports = palettes((ROOT / "pipeline/pulsar_ingress_pipeline/report/style.css").read_text())
     assert len(ours) == len(reports) == 2
     for mine, theirs in zip(ours, reports, strict=True):
         assert mine

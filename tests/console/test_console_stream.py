@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from consoles import LOOKUP, Place
 
-from proxy.console import stream
+from pulsar_ingress_proxy.console import stream
 
 
 @pytest.fixture(autouse=True)

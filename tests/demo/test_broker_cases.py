@@ -8,8 +8,8 @@ from aiohttp import ClientSession, DummyCookieJar
 from broker_cases import CASES, Case, Named, Reply, played
 from yarl import URL
 
-from proxy.demo.brokers import Listener, SimulatedCluster
-from proxy.demo.metadata import Family, LoadManager
+from pulsar_ingress_proxy.demo.brokers import Listener, SimulatedCluster
+from pulsar_ingress_proxy.demo.metadata import Family, LoadManager
 
 KINDS: tuple[tuple[Family, LoadManager, bool], ...] = tuple(
     product(("4.x", "5.x"), ("modular", "extensible"), (False, True))

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientConnectionError, ClientPayloadError, ClientSession, DummyCookieJar, WSMsgType
 from yarl import URL
 
-from proxy.demo.brokers import (
+from pulsar_ingress_proxy.demo.brokers import (
     Answer,
     Hold,
     Listener,
@@ -26,7 +26,7 @@ from proxy.demo.brokers import (
     says,
     wrong_listener,
 )
-from proxy.demo.metadata import Family, LoadManager
+from pulsar_ingress_proxy.demo.metadata import Family, LoadManager
 
 TOPIC = "persistent://public/default/orders"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"

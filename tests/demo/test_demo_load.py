@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from proxy.demo import load, show
+from pulsar_ingress_proxy.demo import load, show
 
 
 async def test_everything_has_something_to_show(

@@ -5,9 +5,9 @@ from typing import Any
 
 import yaml
 
-from proxy.config import Config, load_mapping
-from proxy.discovery.findings import Findings
-from proxy.discovery.world import Own, World
+from pulsar_ingress_proxy.config import Config, load_mapping
+from pulsar_ingress_proxy.discovery.findings import Findings
+from pulsar_ingress_proxy.discovery.world import Own, World
 
 DOMAIN = "pulsar-broker.pulsar.svc.cluster.local"
 

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from proxy.authorities import Authority
-from proxy.config import load_mapping
-from proxy.demo.answers import Answer
-from proxy.demo.brokers import Hold, SimulatedCluster, always, dies, says
-from proxy.discovery.admin import KIND, Asking, Rounds, Unanswered, described, read_token
-from proxy.discovery.findings import NOTHING, Findings
-from proxy.listeners import ServiceUrl, parse_service_url
-from proxy.observe.metrics import Metrics
-from proxy.web.pool import Pool
-from proxy.web.tls import BrokerTls
+from pulsar_ingress_proxy.authorities import Authority
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.demo.answers import Answer
+from pulsar_ingress_proxy.demo.brokers import Hold, SimulatedCluster, always, dies, says
+from pulsar_ingress_proxy.discovery.admin import KIND, Asking, Rounds, Unanswered, described, read_token
+from pulsar_ingress_proxy.discovery.findings import NOTHING, Findings
+from pulsar_ingress_proxy.listeners import ServiceUrl, parse_service_url
+from pulsar_ingress_proxy.observe.metrics import Metrics
+from pulsar_ingress_proxy.web.pool import Pool
+from pulsar_ingress_proxy.web.tls import BrokerTls
 
 
 class Round:
@@ -210,7 +210,7 @@ def test_what_is_no_token_is_never_sent(tmp_path: Path, text: str) -> None:
 
 
 async def test_rounds_go_on_until_they_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.discovery.admin._EVERY", 0.01)
+    monkeypatch.setattr("pulsar_ingress_proxy.discovery.admin._EVERY", 0.01)
     third = Hold()
     async with SimulatedCluster(brokers=1) as cluster, rounds(cluster) as round:
         answer = says(Answer(200, f'["{cluster.brokers[0].id}"]'.encode(), "application/json"))

@@ -10,9 +10,9 @@ import yaml
 from fake_api import INGRESSES, FakeApi, says, serving_api
 from kubernetes.aio.config import incluster_config
 
-from proxy.discovery import credentials
-from proxy.discovery.cluster import Cluster, Refused
-from proxy.discovery.credentials import Credentials, NoCredentials
+from pulsar_ingress_proxy.discovery import credentials
+from pulsar_ingress_proxy.discovery.cluster import Cluster, Refused
+from pulsar_ingress_proxy.discovery.credentials import Credentials, NoCredentials
 
 
 @pytest.fixture(autouse=True)

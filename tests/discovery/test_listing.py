@@ -11,9 +11,9 @@ import pytest
 import yaml
 from fake_api import BUILT_IN, INGRESSES, FakeApi, door, says, serving_api
 
-from proxy.cli import main
-from proxy.config import load_mapping
-from proxy.discovery.listing import CannotList, list_world
+from pulsar_ingress_proxy.cli import main
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.discovery.listing import CannotList, list_world
 
 KEYS: dict[str, Any] = {"brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]}, "kubernetes": {"enabled": True}}
 URL = "https://pulsar.example.com/lookup/v2/topic/persistent/public/default/orders"
@@ -111,7 +111,6 @@ def test_files_and_a_cluster_are_not_looked_at_together(config: Path, capsys: py
 
 
 def test_the_package_is_imported_only_where_a_cluster_is_looked_at() -> None:
-    script = (
-        "import sys, proxy.cli, proxy.service; sys.exit(any(name.startswith('kubernetes') for name in sys.modules))"
-    )
+    imported = "any(name.startswith('kubernetes') for name in sys.modules)"
+    script = f"import sys, pulsar_ingress_proxy.cli, pulsar_ingress_proxy.service; sys.exit({imported})"
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

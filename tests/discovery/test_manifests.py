@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from scenes import DOMAIN
 
-from proxy import doctor
-from proxy.cli import main
-from proxy.config import load_mapping
-from proxy.discovery.manifests import BadManifests, read_world
-from proxy.snapshot import build
+from pulsar_ingress_proxy import doctor
+from pulsar_ingress_proxy.cli import main
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_world
+from pulsar_ingress_proxy.snapshot import build
 
 CONFIG = """
 brokers: {webServiceUrl: [http://pulsar-broker:8080], brokerServiceUrl: [pulsar://pulsar-broker:6650]}

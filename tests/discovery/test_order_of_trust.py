@@ -3,15 +3,15 @@
 import pytest
 from scenes import DOMAIN, brokers, config, scene
 
-from proxy.authorities import Authority
-from proxy.discovery.findings import Conflict, Findings, FoundBroker, Source
-from proxy.discovery.merge import Claim, merge, settle
-from proxy.ingresses import Ingress
-from proxy.listeners import parse_service_url
-from proxy.redirects import decide
-from proxy.requests import Request, read_target
-from proxy.selection import select
-from proxy.snapshot import Snapshot, build
+from pulsar_ingress_proxy.authorities import Authority
+from pulsar_ingress_proxy.discovery.findings import Conflict, Findings, FoundBroker, Source
+from pulsar_ingress_proxy.discovery.merge import Claim, merge, settle
+from pulsar_ingress_proxy.ingresses import Ingress
+from pulsar_ingress_proxy.listeners import parse_service_url
+from pulsar_ingress_proxy.redirects import decide
+from pulsar_ingress_proxy.requests import Request, read_target
+from pulsar_ingress_proxy.selection import select
+from pulsar_ingress_proxy.snapshot import Snapshot, build
 
 
 def claim(url: str, source: Source = "derived", by: str = "x", listener: str = "external", weak: bool = False) -> Claim:

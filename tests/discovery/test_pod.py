@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from fake_api import FakeApi, says, serving_api
 
-from proxy.config import load_mapping
-from proxy.discovery.cluster import Cluster, Refused
-from proxy.discovery.credentials import Credentials
-from proxy.discovery.pod import own_pod
-from proxy.discovery.zone import in_zone
-from proxy.snapshot import build
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.discovery.cluster import Cluster, Refused
+from pulsar_ingress_proxy.discovery.credentials import Credentials
+from pulsar_ingress_proxy.discovery.pod import own_pod
+from pulsar_ingress_proxy.discovery.zone import in_zone
+from pulsar_ingress_proxy.snapshot import build
 
 POD = "/api/v1/namespaces/pulsar/pods/gateway-0"
 NODE = "/api/v1/nodes/node-7"

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from scenes import POOL, addresses, brokers, config, doors, objects, pod, scene, told
 
-from proxy.discovery.world import Own
-from proxy.snapshot import build
+from pulsar_ingress_proxy.discovery.world import Own
+from pulsar_ingress_proxy.snapshot import build
 
 INGRESS = """
 apiVersion: networking.k8s.io/v1

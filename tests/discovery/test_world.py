@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import OWN, brokers, config, filled, objects, pod, scene
 
-from proxy.discovery.derivation import derive
-from proxy.discovery.findings import Findings
-from proxy.discovery.kinds import kind_of
-from proxy.discovery.world import World
+from pulsar_ingress_proxy.discovery.derivation import derive
+from pulsar_ingress_proxy.discovery.findings import Findings
+from pulsar_ingress_proxy.discovery.kinds import kind_of
+from pulsar_ingress_proxy.discovery.world import World
 
 Manifest = dict[str, Any]
 
@@ -236,7 +236,7 @@ class Large:
             self.derivations += 1
             return derive(*arguments)
 
-        monkeypatch.setattr("proxy.discovery.world.derive", counted)
+        monkeypatch.setattr("pulsar_ingress_proxy.discovery.world.derive", counted)
         pool, *one = objects(brokers(1))
         made = [self.numbered(obj, n) for n in range(300) for obj in one]
         self.world = World(config(), OWN)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from proxy.authorities import Authority
-from proxy.config.model import Events
-from proxy.ingresses import Ingress
-from proxy.observe.events import EventLog
-from proxy.observe.records import Record
-from proxy.requests import Request, Target
-from proxy.selection import Selection
+from pulsar_ingress_proxy.authorities import Authority
+from pulsar_ingress_proxy.config.model import Events
+from pulsar_ingress_proxy.ingresses import Ingress
+from pulsar_ingress_proxy.observe.events import EventLog
+from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.requests import Request, Target
+from pulsar_ingress_proxy.selection import Selection
 
 PUBLIC = Ingress("public", ("pulsar.example.com",), "external")
 HOST = Authority("pulsar.example.com", 8443)

@@ -9,13 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import Counted, events, finished, lines, lookup, numbers
 
-from proxy.observe import files
-from proxy.observe.batches import Batch, Outcome
-from proxy.observe.catalogue import REQUESTS, Sidecar
-from proxy.observe.lines import asked_words, batch_lines, client, decision, line, names, origin, outcome_words
-from proxy.observe.metrics import Histogram, Metrics
-from proxy.observe.recent import Recent, Sort
-from proxy.observe.records import Record
+from pulsar_ingress_proxy.observe import files
+from pulsar_ingress_proxy.observe.batches import Batch, Outcome
+from pulsar_ingress_proxy.observe.catalogue import REQUESTS, Sidecar
+from pulsar_ingress_proxy.observe.lines import (
+    asked_words,
+    batch_lines,
+    client,
+    decision,
+    line,
+    names,
+    origin,
+    outcome_words,
+)
+from pulsar_ingress_proxy.observe.metrics import Histogram, Metrics
+from pulsar_ingress_proxy.observe.recent import Recent, Sort
+from pulsar_ingress_proxy.observe.records import Record
 
 ORIGIN = origin("pulsar", "gateway-7f9c-abcde")
 MISS: dict[str, Any] = {"miss_reason": "no-rule"}

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import HOST, LOOKUP, PUBLIC, lookup
 
-from proxy.authorities import Authority
-from proxy.observe.lines import event, line, origin
-from proxy.observe.records import Record
-from proxy.observe.schema import FIELDS, NAMES
-from proxy.requests import Request, Target
-from proxy.selection import Refusal, Selection
+from pulsar_ingress_proxy.authorities import Authority
+from pulsar_ingress_proxy.observe.lines import event, line, origin
+from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observe.schema import FIELDS, NAMES
+from pulsar_ingress_proxy.requests import Request, Target
+from pulsar_ingress_proxy.selection import Refusal, Selection
 
 ADMIN = Target("admin", "admin", "acme", "orders")
 REFUSAL = Refusal(403, "not-allowed", "no")

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from recorded import lookup
 
-from proxy.memory import RECENT
-from proxy.observe.recent import Recent, Sort, sorts_of
-from proxy.requests import Target
+from pulsar_ingress_proxy.memory import RECENT
+from pulsar_ingress_proxy.observe.recent import Recent, Sort, sorts_of
+from pulsar_ingress_proxy.requests import Target
 
 MISS: dict[str, Any] = {"miss_reason": "no-rule", "selection": None}
 

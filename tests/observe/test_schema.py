@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.observe import schema
-from proxy.observe.schema import FIELDS, NAMES, SCHEMA_VERSION
+from pulsar_ingress_proxy.observe import schema
+from pulsar_ingress_proxy.observe.schema import FIELDS, NAMES, SCHEMA_VERSION
 
 PROMISED = """
 schema time id cluster sidecar generation protocol kind method scheme ingress bind host forwardedHost serverName

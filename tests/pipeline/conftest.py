@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import absorbing, deriving
-from pipeline.session import session
-from pipeline.tables import DERIVED
+from pulsar_ingress_pipeline import absorbing, deriving
+from pulsar_ingress_pipeline.session import session
+from pulsar_ingress_pipeline.tables import DERIVED
 
 HERE = Path(__file__).parent
 

@@ -27,9 +27,9 @@ import duckdb
 from made_events import MISS, Event, event, line
 from pyspark.sql import SparkSession
 
-from pipeline.cli import main
-from pipeline.session import session
-from pipeline.tables import DERIVED
+from pulsar_ingress_pipeline.cli import main
+from pulsar_ingress_pipeline.session import session
+from pulsar_ingress_pipeline.tables import DERIVED
 
 GOLDEN = Path(__file__).parent / "golden"
 CONFIG, OTHER = GOLDEN / "config.yaml", GOLDEN / "other.yaml"
@@ -196,7 +196,9 @@ def printed(*arguments: str | Path) -> tuple[int, str, str]:
 @contextlib.contextmanager
 def one_session(spark: SparkSession) -> Iterator[None]:
     """Commands start Spark and end it; here they all have one, that somebody else ends."""
-    with mock.patch("pipeline.session.session", side_effect=lambda *_, **__: contextlib.nullcontext(spark)):
+    with mock.patch(
+        "pulsar_ingress_pipeline.session.session", side_effect=lambda *_, **__: contextlib.nullcontext(spark)
+    ):
         yield
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pipeline.absorbing import Absorbed, Absorbing, is_event_file
-from pipeline.commits import Commits, Draft
-from pipeline.schema import EVENTS, snake
-from pipeline.storage import File, Storage
+from pulsar_ingress_pipeline.absorbing import Absorbed, Absorbing, is_event_file
+from pulsar_ingress_pipeline.commits import Commits, Draft
+from pulsar_ingress_pipeline.schema import EVENTS, snake
+from pulsar_ingress_pipeline.storage import File, Storage
 
 START = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.testing import assertDataFrameEqual
 
-from pipeline.tables import DERIVED, Table
-from pipeline.tables.table import SPAN
+from pulsar_ingress_pipeline.tables import DERIVED, Table
+from pulsar_ingress_pipeline.tables.table import SPAN
 
 TABLES = {table.name: table for table in DERIVED}
 

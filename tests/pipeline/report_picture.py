@@ -13,8 +13,8 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pipeline.report import Report, page
-from pipeline.report.records import (
+from pulsar_ingress_pipeline.report import Report, page
+from pulsar_ingress_pipeline.report.records import (
     Anomaly,
     Bins,
     Flow,

@@ -7,10 +7,10 @@ import pytest
 from made_events import MISS, Tables, at, event, write
 from pyspark.sql import SparkSession
 
-from pipeline import absorbing
-from pipeline.progress import Progress
-from pipeline.storage import File
-from pipeline.working import Work, run
+from pulsar_ingress_pipeline import absorbing
+from pulsar_ingress_pipeline.progress import Progress
+from pulsar_ingress_pipeline.storage import File
+from pulsar_ingress_pipeline.working import Work, run
 
 pytestmark = pytest.mark.usefixtures("few_tables")
 

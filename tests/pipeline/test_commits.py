@@ -12,11 +12,11 @@ import pytest
 from made_events import MISS, Tables, event, write
 from pyspark.sql import SparkSession
 
-from pipeline import commits, lock
-from pipeline.commits import Commits
-from pipeline.faults import Busy, PipelineFault
-from pipeline.lock import Lock
-from pipeline.storage import Storage
+from pulsar_ingress_pipeline import commits, lock
+from pulsar_ingress_pipeline.commits import Commits
+from pulsar_ingress_pipeline.faults import Busy, PipelineFault
+from pulsar_ingress_pipeline.lock import Lock
+from pulsar_ingress_pipeline.storage import Storage
 
 pytestmark = pytest.mark.usefixtures("few_tables")
 

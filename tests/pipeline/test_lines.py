@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import lines
-from pipeline.lines import Block, Broken, Lines, blocks, unpacked
+from pulsar_ingress_pipeline import lines
+from pulsar_ingress_pipeline.lines import Block, Broken, Lines, blocks, unpacked
 
 texts = st.lists(st.binary(max_size=12).map(lambda text: text.replace(b"\n", b"")), max_size=8)
 

@@ -11,13 +11,13 @@ from made_events import Tables, event, write
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from pipeline.cli import main
-from pipeline.faults import Busy, PipelineFault
-from pipeline.metrics import PipelineMetrics, exposed
-from pipeline.progress import Progress
-from pipeline.storage import Storage
-from pipeline.working import Work, stream
-from proxy.observe.catalogue import PIPELINE, Pipeline
+from pulsar_ingress_pipeline.cli import main
+from pulsar_ingress_pipeline.faults import Busy, PipelineFault
+from pulsar_ingress_pipeline.metrics import PipelineMetrics, exposed
+from pulsar_ingress_pipeline.progress import Progress
+from pulsar_ingress_pipeline.storage import Storage
+from pulsar_ingress_pipeline.working import Work, stream
+from pulsar_ingress_proxy.observe.catalogue import PIPELINE, Pipeline
 
 pytestmark = pytest.mark.usefixtures("few_tables")
 

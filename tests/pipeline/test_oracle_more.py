@@ -12,8 +12,8 @@ from made_events import MISS, Event, Tables, event, write
 from pyspark.sql import SparkSession
 from test_oracle import oracle, plain
 
-from pipeline.tables import anomalies
-from proxy.observe.objectives import DAYS, OBJECTIVE, SECONDS
+from pulsar_ingress_pipeline.tables import anomalies
+from pulsar_ingress_proxy.observe.objectives import DAYS, OBJECTIVE, SECONDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")  # it would hide what failed
 

@@ -12,12 +12,12 @@ from made_events import Event, event, line
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline import packing, parsing, written
-from pipeline.hashing import xxhash64
-from pipeline.lines import Lines
-from pipeline.parsing import CODED, EVENTS, Parsed, parse, read_line
-from pipeline.schema import snake
-from proxy.observe.schema import FIELDS
+from pulsar_ingress_pipeline import packing, parsing, written
+from pulsar_ingress_pipeline.hashing import xxhash64
+from pulsar_ingress_pipeline.lines import Lines
+from pulsar_ingress_pipeline.parsing import CODED, EVENTS, Parsed, parse, read_line
+from pulsar_ingress_pipeline.schema import snake
+from pulsar_ingress_proxy.observe.schema import FIELDS
 
 GOOD = line(event()).strip()
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline import java
-from pipeline.cli import main
-from pipeline.faults import PipelineFault
-from pipeline.hours import read_time
-from pipeline.progress import shown
-from pipeline.storage import cause
+from pulsar_ingress_pipeline import java
+from pulsar_ingress_pipeline.cli import main
+from pulsar_ingress_pipeline.faults import PipelineFault
+from pulsar_ingress_pipeline.hours import read_time
+from pulsar_ingress_pipeline.progress import shown
+from pulsar_ingress_pipeline.storage import cause
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,7 +141,18 @@ def test_of_what_java_says_the_cause_is_told(said: str, cause_: str) -> None:
     ("master", "words"), [("bogus://x", "Master must either be"), ("local[x]", "Could not parse Master URL")]
 )
 def test_a_master_that_is_none_is_said_in_a_line(master: str, words: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pipeline", "run", "--events", str(tmp_path), "--tables", "t", "--master", master]
+    command = [
+        sys.executable,
+        "-m",
+        "pulsar_ingress_pipeline",
+        "run",
+        "--events",
+        str(tmp_path),
+        "--tables",
+        "t",
+        "--master",
+        master,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 2
     assert re.fullmatch(rf"Spark does not start: [\w.]+Exception: {words}.*\n", done.stderr)

@@ -10,9 +10,9 @@ import pytest
 from made_events import Tables, event, line, write
 from pyspark.sql import SparkSession
 
-from pipeline import batches, reading
-from pipeline.batches import fault_of_gzip
-from pipeline.storage import Storage
+from pulsar_ingress_pipeline import batches, reading
+from pulsar_ingress_pipeline.batches import fault_of_gzip
+from pulsar_ingress_pipeline.storage import Storage
 
 pytestmark = pytest.mark.usefixtures("few_tables")
 

@@ -6,8 +6,8 @@ import pytest
 from made_events import MISS, event, frame
 from pyspark.sql import SparkSession
 
-from pipeline.replay import as_text, replay
-from proxy.config import load_mapping
+from pulsar_ingress_pipeline.replay import as_text, replay
+from pulsar_ingress_proxy.config import load_mapping
 
 CONFIG: dict[str, Any] = {
     "bindAddresses": ["http://0.0.0.0:8443", "partner:http://0.0.0.0:9443"],

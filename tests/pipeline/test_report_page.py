@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.report import Report, page
-from pipeline.report.cures import cure
-from pipeline.report.marks import Markup, tag, text
-from pipeline.report.records import (
+from pulsar_ingress_pipeline.report import Report, page
+from pulsar_ingress_pipeline.report.cures import cure
+from pulsar_ingress_pipeline.report.marks import Markup, tag, text
+from pulsar_ingress_pipeline.report.records import (
     Anomaly,
     Bins,
     Counted,
@@ -38,8 +38,8 @@ from pipeline.report.records import (
     Top,
     Unmapped,
 )  # fmt: skip
-from pipeline.report.since import comparable, keep, read
-from proxy.config import load_mapping
+from pulsar_ingress_pipeline.report.since import comparable, keep, read
+from pulsar_ingress_proxy.config import load_mapping
 
 METRICS = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
 START = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)

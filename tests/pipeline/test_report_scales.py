@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.report.flows import flow_chart
-from pipeline.report.hits import ratio_floor
-from pipeline.report.layout import Band, lay_out
-from pipeline.report.names import clip_middle, common_tail
-from pipeline.report.records import Bins, Flow, Others
-from pipeline.report.scales import (
+from pulsar_ingress_pipeline.report.flows import flow_chart
+from pulsar_ingress_pipeline.report.hits import ratio_floor
+from pulsar_ingress_pipeline.report.layout import Band, lay_out
+from pulsar_ingress_pipeline.report.names import clip_middle, common_tail
+from pulsar_ingress_pipeline.report.records import Bins, Flow, Others
+from pulsar_ingress_pipeline.report.scales import (
     Linear,
     Logarithmic,
     bins,

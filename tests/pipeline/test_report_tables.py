@@ -10,9 +10,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.faults import PipelineFault
-from pipeline.report import Report, page, write
-from pipeline.report.records import (
+from pulsar_ingress_pipeline.faults import PipelineFault
+from pulsar_ingress_pipeline.report import Report, page, write
+from pulsar_ingress_pipeline.report.records import (
     Anomaly,
     Flow,
     Generation,
@@ -30,8 +30,8 @@ from pipeline.report.records import (
     Stray,
     Unmapped,
 )  # fmt: skip
-from pipeline.report.since import read
-from proxy.config import load_mapping
+from pulsar_ingress_pipeline.report.since import read
+from pulsar_ingress_proxy.config import load_mapping
 
 START = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
 LATER = START + timedelta(days=1)

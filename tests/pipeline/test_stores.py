@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.hadoop_store import HadoopStore, listed
-from pipeline.local_store import LocalStore
-from pipeline.storage import File, Storage, Store, encoded
+from pulsar_ingress_pipeline.hadoop_store import HadoopStore, listed
+from pulsar_ingress_pipeline.local_store import LocalStore
+from pulsar_ingress_pipeline.storage import File, Storage, Store, encoded
 
 ODD = ["a b", "a+b", "a%20b", "a=b", "a'b", "ä é", "a[1]", "a{b}", "a;b,c", "a&b", "a#b", "a?b", "a\u2003b", "日本"]
 

@@ -9,17 +9,17 @@ import yaml
 from made_events import MISS, Tables, event, write
 from pyspark.sql import SparkSession
 
-from pipeline.storage import Storage
-from pipeline.suggest import Evidence, Seen, as_yaml, read, suggest
-from pipeline.unseen import Unseen, unseen
-from proxy.authorities import parse_authority
-from proxy.cli import main
-from proxy.config import load_mapping
-from proxy.redirects import decide
-from proxy.requests import Request, Target
-from proxy.selection import select
-from proxy.snapshot import build
-from proxy.verdicts import judge
+from pulsar_ingress_pipeline.storage import Storage
+from pulsar_ingress_pipeline.suggest import Evidence, Seen, as_yaml, read, suggest
+from pulsar_ingress_pipeline.unseen import Unseen, unseen
+from pulsar_ingress_proxy.authorities import parse_authority
+from pulsar_ingress_proxy.cli import main
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.redirects import decide
+from pulsar_ingress_proxy.requests import Request, Target
+from pulsar_ingress_proxy.selection import select
+from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.verdicts import judge
 
 LOOKUP = Target("lookup", "lookup")
 TIME = datetime(2026, 11, 16, 9, tzinfo=UTC)

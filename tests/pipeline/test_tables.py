@@ -10,11 +10,11 @@ from made_tables import TABLES, expect, made
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pipeline.schema import EVENTS, snake
-from pipeline.tables import DERIVED
-from pipeline.tables.addresses import address_of
-from proxy.authorities import parse_location
-from proxy.observe.schema import NAMES
+from pulsar_ingress_pipeline.schema import EVENTS, snake
+from pulsar_ingress_pipeline.tables import DERIVED
+from pulsar_ingress_pipeline.tables.addresses import address_of
+from pulsar_ingress_proxy.authorities import parse_location
+from pulsar_ingress_proxy.observe.schema import NAMES
 
 # The contract, to the letter.
 CONTRACT = {

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from pipeline.tables.reference import reference
+from pulsar_ingress_pipeline.tables.reference import reference
 
 
 def test_the_document_is_the_codes_own_words() -> None:
     document = Path(__file__).parents[2] / "docs" / "tables.md"
-    assert document.read_text() == reference(), "python -m pipeline.tables.reference > docs/tables.md"
+    assert document.read_text() == reference(), "python -m pulsar_ingress_pipeline.tables.reference > docs/tables.md"

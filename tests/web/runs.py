@@ -16,7 +16,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from raw import OK, Message, RawBroker, Wire, unused_port
 
-from proxy import running
+from pulsar_ingress_proxy import running
 
 LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 
@@ -193,7 +193,7 @@ class Apart:
 @asynccontextmanager
 async def apart(path: Path, *options: str, environment: Mapping[str, str] | None = None) -> AsyncIterator[Apart]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "proxy", "run", "--config", str(path), *options,
+        sys.executable, "-m", "pulsar_ingress_proxy", "run", "--config", str(path), *options,
         stderr=PIPE, env={**os.environ, **(environment or {})},
     )  # fmt: skip
     try:

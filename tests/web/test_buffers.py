@@ -9,7 +9,7 @@ import pytest
 from raw import OK, RawBroker, Served, Start, Wire
 from standstill import settled
 
-from proxy.memory import KIB, MIB, TRANSFER
+from pulsar_ingress_proxy.memory import KIB, MIB, TRANSFER
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 BUDGET = 256 * KIB

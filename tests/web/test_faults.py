@@ -7,7 +7,7 @@ import random
 import pytest
 from raw import RawBroker, Served, Start, Wire
 
-from proxy.web import exchange, heads
+from pulsar_ingress_proxy.web import exchange, heads
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 PUT = b"PUT /admin/v2/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from raw import RawBroker, unused_port
 
-from proxy.config import load_mapping
-from proxy.memory import MIB
-from proxy.sizing import most_memory
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.memory import MIB
+from pulsar_ingress_proxy.sizing import most_memory
 
 FILLED = ("limits.connections", "limits.inFlight", "limits.bufferBytes")
 FIELDS = b"".join(b"X-%d: %b\r\n" % (number, b"a" * 300) for number in range(90))
@@ -47,7 +47,9 @@ async def test_the_process_stays_within_what_the_config_allows(silent: RawBroker
     }
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(settings))
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "proxy", "run", "--config", str(file))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "pulsar_ingress_proxy", "run", "--config", str(file)
+    )
     try:
         at_start = await started(process.pid, port)
         head = b"GET /lookup/v2/topic/persistent/t/n/%b HTTP/1.1\r\nHost: pulsar\r\n" + FIELDS

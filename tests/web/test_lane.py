@@ -29,10 +29,10 @@ from lanes import (
 from raw import OK, Head, RawBroker, Served, Start, Wire, unused_port
 from standstill import settled
 
-from proxy.config import load_mapping
-from proxy.listeners import parse_service_url
-from proxy.web import heads, lane
-from proxy.web.lane import Lane, Run
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.listeners import parse_service_url
+from pulsar_ingress_proxy.web import heads, lane
+from pulsar_ingress_proxy.web.lane import Lane, Run
 
 INSIDE = b"http://broker-1.pulsar.svc:8080"
 OUTSIDE = b"https://broker-1.pulsar.example.com"
@@ -606,7 +606,7 @@ async def test_a_socket_that_is_renamed(start: Start, broker: RawBroker, taken: 
 def small(monkeypatch: pytest.MonkeyPatch) -> int:
     """All memories together have room for so many entries at the most."""
     monkeypatch.setattr(lane, "_SEEN", 16)
-    monkeypatch.setattr("proxy.memory.FAST_PATH", 16 * 1024)
+    monkeypatch.setattr("pulsar_ingress_proxy.memory.FAST_PATH", 16 * 1024)
     return 16
 
 

@@ -15,9 +15,9 @@ import pytest
 from raw import OK, RawBroker, Start, unused_port
 from runs import Place, apart
 
-from proxy.config.model import Log
-from proxy.observe import log as logs
-from proxy.web import heads
+from pulsar_ingress_proxy.config.model import Log
+from pulsar_ingress_proxy.observe import log as logs
+from pulsar_ingress_proxy.web import heads
 
 SECRET = b"s3cr3t"
 FIELDS = b"Host: pulsar\r\nAuthorization: Bearer s3cr3t\r\nCookie: token=s3cr3t\r\nX-Pulsar-Auth: s3cr3t\r\n"

@@ -14,7 +14,7 @@ from aiohttp.web import Request, Response, StreamResponse
 from multidict import CIMultiDict
 from sidecars import EXTERNAL, HEADER, HOST, INGRESS, PARTNER, PUBLIC, Keys, book, external, named, serving
 
-from proxy.demo.brokers import (
+from pulsar_ingress_proxy.demo.brokers import (
     Answer,
     Listener,
     Received,
@@ -27,7 +27,7 @@ from proxy.demo.brokers import (
     says,
     wrong_listener,
 )
-from proxy.demo.metadata import Family, LoadManager
+from pulsar_ingress_proxy.demo.metadata import Family, LoadManager
 
 TOPIC = "persistent://public/default/orders"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"

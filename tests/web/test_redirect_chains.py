@@ -10,7 +10,7 @@ import pytest
 from aiohttp.web import Request, Response, StreamResponse
 from sidecars import EXTERNAL, HEADER, HOST, INGRESS, PARTNER, PUBLIC, Keys, book, external, named, serving
 
-from proxy.demo.brokers import (
+from pulsar_ingress_proxy.demo.brokers import (
     Answer,
     Listener,
     Received,
@@ -22,7 +22,7 @@ from proxy.demo.brokers import (
     redirects,
     says,
 )
-from proxy.demo.metadata import Family, LoadManager
+from pulsar_ingress_proxy.demo.metadata import Family, LoadManager
 
 TOPIC = "persistent://public/default/orders"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"

@@ -13,8 +13,8 @@ import trustme
 from raw import RawBroker, unused_port
 from runs import Looks, Place, Telling, apart, beside
 
-from proxy import running
-from proxy.config import ConfigFaults
+from pulsar_ingress_proxy import running
+from pulsar_ingress_proxy.config import ConfigFaults
 
 FORCE = "generation {} is in force"
 

@@ -14,8 +14,8 @@ from helm_programs import CHART, EXAMPLES, Helm, documents
 from node import node
 from releases import DOOR, TOPIC, Client, broker_address, config, config_map, in_force
 
-from proxy.demo.brokers import SimulatedCluster
-from proxy.discovery.kinds import KINDS
+from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.discovery.kinds import KINDS
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 from processes import Process, free_port, started
 from yarl import URL
 
-from proxy.demo.brokers import Answer, SimulatedCluster, says
+from pulsar_ingress_proxy.demo.brokers import Answer, SimulatedCluster, says
 
 HOST = "pulsar.example.com"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/"
@@ -55,7 +55,9 @@ class World:
     async def running(self, **keys: Any) -> AsyncIterator[Process]:
         """The sidecar, with these keys of the config."""
         self.write(**keys)
-        async with started(sys.executable, "-m", "proxy", "run", "--config", self._file, says="serving") as process:
+        async with started(
+            sys.executable, "-m", "pulsar_ingress_proxy", "run", "--config", self._file, says="serving"
+        ) as process:
             yield process
 
     async def ask(self, path: str, host: str = HOST) -> int:

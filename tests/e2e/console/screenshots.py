@@ -28,7 +28,7 @@ async def demo() -> AsyncIterator[str]:
     """The demo, and where its console is."""
     named = {**os.environ, "POD_NAME": "gateway-0"}
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "proxy", "demo", stdout=asyncio.subprocess.PIPE, env=named
+        sys.executable, "-m", "pulsar_ingress_proxy", "demo", stdout=asyncio.subprocess.PIPE, env=named
     )
     assert child.stdout is not None
     try:

@@ -21,8 +21,8 @@ from processes import BIN
 
 from deploy.image import build, trial
 from deploy.image.engines import DOCKERFILE, REPOSITORY, Image, Recipe, engine
-from proxy import __version__
-from proxy.demo.brokers import Hold
+from pulsar_ingress_proxy import __version__
+from pulsar_ingress_proxy.demo.brokers import Hold
 
 pytestmark = pytest.mark.timeout(900)  # a first build makes the base too
 
@@ -141,8 +141,8 @@ print(json.dumps({**status, "uid": os.getuid(), "written": written}))
 async def test_every_module_can_be_imported(image: Image) -> None:
     """No library and no part of the standard library was left out that is needed, by discovery neither."""
     code = """
-import importlib, pkgutil, ssl, kubernetes.aio, proxy, uvloop
-for module in pkgutil.walk_packages(proxy.__path__, "proxy."):
+import importlib, pkgutil, ssl, kubernetes.aio, pulsar_ingress_proxy, uvloop
+for module in pkgutil.walk_packages(pulsar_ingress_proxy.__path__, "pulsar_ingress_proxy."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 print(len(ssl.create_default_context().get_ca_certs()) > 100)

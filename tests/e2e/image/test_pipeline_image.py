@@ -20,7 +20,7 @@ from processes import BIN
 from deploy.image import pipeline, trial
 from deploy.image.engines import REPOSITORY, Image
 from deploy.image.pipeline import EVENTS, WORK, Workplace
-from proxy import __version__
+from pulsar_ingress_proxy import __version__
 
 pytestmark = pytest.mark.timeout(900)  # a first build makes the base, and a wheel of Spark
 
@@ -136,8 +136,8 @@ def test_the_sbom_has_the_locked_packages_debians_and_the_jars(image: Image, fil
 async def test_every_module_can_be_imported(image: Image, place: Workplace) -> None:
     """No library and no part of the standard library was left out that is needed."""
     code = """
-import importlib, pkgutil, pipeline
-for module in pkgutil.walk_packages(pipeline.__path__, "pipeline."):
+import importlib, pkgutil, pulsar_ingress_pipeline
+for module in pkgutil.walk_packages(pulsar_ingress_pipeline.__path__, "pulsar_ingress_pipeline."):
     if not module.name.endswith("__main__"):
         importlib.import_module(module.name)
 print("all")

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.cli import main
-from pipeline.storage import Storage
+from pulsar_ingress_pipeline.cli import main
+from pulsar_ingress_pipeline.storage import Storage
 
 
 def arm(methods: list[str], pattern: str, number: int) -> None:

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from typing import Any
 from unittest import mock
 
-from pipeline import hadoop_store, lock
-from pipeline.cli import main
-from pipeline.object_store import ObjectStore
+from pulsar_ingress_pipeline import hadoop_store, lock
+from pulsar_ingress_pipeline.cli import main
+from pulsar_ingress_pipeline.object_store import ObjectStore
 
 RIVAL = lock.Owner("rival", "elsewhere", 1, None, "stream", "2026-11-16T09:00:00Z")
 

@@ -40,7 +40,7 @@ def killing(command: list[str], chance: random.Random) -> str:
 
 def _in_a_stage(command: list[str], lines: int, seconds: float) -> str:
     said: list[str] = []
-    with started(["-m", "pipeline", *command]) as process:
+    with started(["-m", "pulsar_ingress_pipeline", *command]) as process:
         assert process.stderr is not None
         while len(said) < lines:
             said.append(process.stderr.readline())

@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 
-from pipeline.tables import DERIVED
+from pulsar_ingress_pipeline.tables import DERIVED
 
 SECONDS = 600
 TABLES = [table.name for table in DERIVED]
@@ -72,7 +72,7 @@ def started(program: Iterable[str], **variables: str) -> subprocess.Popen[str]:
 
 
 def pipeline(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pipeline", *arguments]
+    command = [sys.executable, "-m", "pulsar_ingress_pipeline", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=SECONDS, check=False, env=environment(**variables)
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from s3_store import S3Store, s3_store
 
-from pipeline.object_store import ObjectStore
+from pulsar_ingress_pipeline.object_store import ObjectStore
 
 
 @pytest.fixture

@@ -85,7 +85,7 @@ async def test_a_bucket_gets_the_tables_of_a_folder_through_a_kill_and_for_one_c
             _, said = process.communicate(timeout=SECONDS)
         assert process.returncode == -signal.SIGKILL, said
         bucket.add()
-        service = ["-m", "pipeline", *bucket.command("stream", "--pause", "0.1")]
+        service = ["-m", "pulsar_ingress_pipeline", *bucket.command("stream", "--pause", "0.1")]
         with started(service, **bucket.variables) as process:
             until(process, "^a commit that was interrupted has been finished")
             until(process, "^commit 4: 1 files, 46 lines, 40 new events, 1 in quarantine")

@@ -24,7 +24,7 @@ def events(tmp_path: Path) -> Folder:
 def test_a_run_survives_a_worker_and_its_tables_are_those_of_one_machine(events: Folder, tmp_path: Path) -> None:
     tables, there = tmp_path / "tables", {"PYSPARK_SUBMIT_ARGS": SMALL, "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
     with standalone(tmp_path / "spark", workers=2) as cluster:
-        run = ["-m", "pipeline", *arguments("run", events, tables, "--master", cluster.url)]
+        run = ["-m", "pulsar_ingress_pipeline", *arguments("run", events, tables, "--master", cluster.url)]
         with started(run, **there) as process:
             victim = cluster.worker_amid_tasks(lambda: process.poll() is None)
             victim.kill()

@@ -50,11 +50,15 @@ def test_killed_it_goes_on_where_it_was_refuses_others_ends_after_its_batch_and_
     events.add()
     killed_when("half is moved", arguments("stream", events, tables))
     events.add()
-    with started(["-m", "pipeline", *arguments("stream", events, tables)]) as process:
+    with started(["-m", "pulsar_ingress_pipeline", *arguments("stream", events, tables)]) as process:
         until(process, "^a commit that was interrupted has been finished")
         until(process, "^tables: hours")
         process.kill()
-    service = ["-m", "pipeline", *arguments("stream", events, tables, "--master", "local[2]", "--pause", "0.1")]
+    service = [
+        "-m",
+        "pulsar_ingress_pipeline",
+        *arguments("stream", events, tables, "--master", "local[2]", "--pause", "0.1"),
+    ]
     with started(service) as process:
         until(process, "^commit 2: 1 files, 46 lines, 40 new events, 1 in quarantine")
         refused = pipeline(*arguments("run", events, tables))

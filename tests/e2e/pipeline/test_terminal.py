@@ -38,7 +38,9 @@ def on_terminal(command: list[str]) -> tuple[int, str]:
 def test_progress_is_a_line_that_changes(tmp_path: Path) -> None:
     events = Folder(tmp_path / "events", 2000)
     events.add()
-    code, said = on_terminal([sys.executable, "-m", "pipeline", *arguments("run", events, tmp_path / "tables")])
+    code, said = on_terminal(
+        [sys.executable, "-m", "pulsar_ingress_pipeline", *arguments("run", events, tmp_path / "tables")]
+    )
     assert code == 0, said
     *drawn, last = said.split(CHANGED)
     bars = [text for text in drawn if BAR.fullmatch(text)]

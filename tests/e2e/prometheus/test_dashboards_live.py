@@ -67,8 +67,9 @@ async def stream(tmp_path: Path) -> AsyncIterator[Stream]:
     events.mkdir(parents=True)
     service = Stream(events, f"127.0.0.1:{free_port()}")
     async with started(
-        sys.executable, "-m", "pipeline", "stream", "--events", events, "--tables", tmp_path / "pipeline/tables",
-        "--master", "local[1]", "--pause", "0.5", "--metrics-address", service.address, says="",
+        sys.executable, "-m", "pulsar_ingress_pipeline", "stream", "--events", events,
+        "--tables", tmp_path / "pipeline/tables", "--master", "local[1]", "--pause", "0.5",
+        "--metrics-address", service.address, says="",
     ):  # fmt: skip
         yield service
 

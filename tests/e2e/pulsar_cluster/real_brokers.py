@@ -13,7 +13,7 @@ from brokers import CLUSTER, Broker
 from cluster import Cluster
 from networks import Answer
 
-from proxy.demo.metadata import Topic
+from pulsar_ingress_proxy.demo.metadata import Topic
 
 SECONDS = 30
 LISTENER_PORT = 8081

@@ -1,0 +1,160 @@
+"""What the pipeline counts: for Prometheus to scrape while it works, or as a file when it is done."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, start_http_server, write_to_textfile
+from prometheus_client.metrics_core import Metric as Family
+
+from pulsar_ingress_pipeline.faults import Busy, PipelineFault
+from pulsar_ingress_proxy import __version__
+from pulsar_ingress_proxy.authorities import parse_authority
+from pulsar_ingress_proxy.observe.catalogue import Pipeline
+from pulsar_ingress_proxy.observe.metrics import Histogram, Number, Numbers, registry
+
+log = logging.getLogger("pipeline")
+
+Command = Literal["run", "stream", "once"]
+
+
+class PipelineMetrics(Numbers):
+    """All metrics of one command. Counters begin at 0; a time that is not known has no sample."""
+
+    def __init__(self, command: Command) -> None:
+        self.commits = Number(Pipeline.commits)
+        self.files = Number(Pipeline.files)
+        self.lines = Number(Pipeline.lines)
+        self.events = Number(Pipeline.events)
+        self.quarantined = Number(Pipeline.quarantined)
+        self.failures = Number(Pipeline.failures)
+        self.busy = Number(Pipeline.busy)
+        self.commit_duration = Histogram(Pipeline.commit_duration)
+        self.last_attempt = Number(Pipeline.last_attempt)
+        self.last_look = Number(Pipeline.last_look)
+        self.caught_up = Number(Pipeline.caught_up)
+        self.last_commit = Number(Pipeline.last_commit)
+        self.newest_event = Number(Pipeline.newest_event)
+        self.waiting_files = Number(Pipeline.waiting_files)
+        self.waiting_bytes = Number(Pipeline.waiting_bytes)
+        self.build_info = Number(Pipeline.build_info)
+        self.build_info.set(1, __version__, command)
+        counters = (self.commits, self.files, self.lines, self.events, self.quarantined, self.failures, self.busy)
+        for counter in counters:  # or the first of each would be no increase to Prometheus
+            counter.add(by=0)
+        self.commit_duration.begin()
+        self._lock = threading.Lock()
+        self._since: float | None = None
+        """Until when the work that is under way has been counted."""
+
+    def collect(self) -> Iterable[Family]:
+        self._count_work()
+        return super().collect()
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Count the seconds, as they go by: a commit may take longer than the time between two scrapes."""
+        with self._lock:
+            self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._count_work()
+            with self._lock:
+                self._since = None
+
+    def _count_work(self) -> None:
+        with self._lock:
+            if self._since is not None:
+                now = time.monotonic()
+                self.busy.add(by=now - self._since)
+                self._since = now
+
+    def looked(self, sizes: Sequence[int]) -> None:
+        """Event files of these sizes have not been taken yet."""
+        self.last_look.set(time.time())
+        self.wait(sizes)
+
+    def wait(self, sizes: Sequence[int]) -> None:
+        self.waiting_files.set(len(sizes))
+        self.waiting_bytes.set(sum(sizes))
+
+    def committed(self, counts: Mapping[str, int]) -> None:
+        """A commit was made that has these counts in its journal."""
+        self.commits.add()
+        self.files.add(by=counts["files"])
+        self.lines.add(by=counts["lines"])
+        self.events.add(by=counts["events"])
+        self.quarantined.add(by=counts["bad"])
+
+    def know(self, commit: float, newest: float | None) -> None:
+        """The last commit was made then, and this is the time of the newest event of all."""
+        self.last_commit.set(commit)
+        if newest is not None:
+            self.newest_event.set(newest)
+
+    def succeeded(self, is_all: bool) -> None:
+        """An attempt came to its end; `is_all`: nothing that its look found is left."""
+        self.last_attempt.set(1)
+        if is_all:
+            self.caught_up.set(self.last_look.values[()])
+
+    def failed(self) -> None:
+        self.failures.add()
+        self.last_attempt.set(0)
+
+
+@contextmanager
+def exposed(metrics: PipelineMetrics, address: str | None, file: str | None) -> Iterator[None]:
+    """Serve them meanwhile, write them at the end, however it comes; but not where another has the tables."""
+    if file is not None and not Path(file).absolute().parent.is_dir():
+        raise PipelineFault(f"--metrics-file {file}: there is no such folder")
+    with _served(metrics, address):
+        try:
+            yield
+        except Busy:
+            raise
+        except Exception:
+            metrics.failed()
+            if file is not None:
+                try:
+                    _write(metrics, file)
+                except PipelineFault as fault:
+                    log.error("%s", fault)
+            raise
+    if file is not None:
+        _write(metrics, file)
+
+
+@contextmanager
+def _served(metrics: PipelineMetrics, address: str | None) -> Iterator[None]:
+    if address is None:
+        yield
+        return
+    authority = parse_authority(address)
+    if authority is None or authority.port is None:
+        raise PipelineFault(f"--metrics-address {address}: is not HOST:PORT")
+    try:
+        server, thread = start_http_server(authority.port, authority.host.strip("[]"), registry(metrics))
+    except OSError as error:
+        raise PipelineFault(f"--metrics-address {address}: cannot be bound: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _write(metrics: PipelineMetrics, file: str) -> None:
+    """Without the process's own, which has ended; whoever collects the file has those of its own."""
+    ours = CollectorRegistry(auto_describe=False)
+    ours.register(metrics)
+    try:
+        write_to_textfile(file, ours)
+    except OSError as error:
+        raise PipelineFault(f"--metrics-file {file}: cannot be written: {error.strerror or error}") from None

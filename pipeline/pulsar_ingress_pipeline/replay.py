@@ -1,0 +1,149 @@
+"""Recorded requests decided anew, by the proxy's own functions under another config, and what would change.
+
+Requests that no rule could tell apart are decided once: Spark groups them, and decides the groups wherever it runs. The
+path of a request is not recorded, so what `expose` would make of an admin call is not known; a lookup's is. Of
+redirects only those over HTTP are decided anew.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from pulsar_ingress_pipeline import batches, reading
+from pulsar_ingress_pipeline.storage import SPARK_FAULTS
+from pulsar_ingress_proxy.authorities import parse_authority
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.redirects import decide
+from pulsar_ingress_proxy.requests import Request, Target
+from pulsar_ingress_proxy.snapshot import Snapshot, build
+from pulsar_ingress_proxy.verdicts import judge
+
+_TARGETS = {"lookup": Target("lookup", "lookup"), "admin": Target("admin", "admin"), "other": Target("other", "other")}
+_BY_BROKERS = frozenset({"broker-lacks-listener"})
+"""Reasons that are an answer of a broker's, not a decision."""
+_ASKED = (
+    "kind", "scheme", "bind", "forwarded_host", "client_named", "client_named_by", "listener", "hit",
+    "miss_reason", "redirect_action",
+)  # fmt: skip
+_DECIDED = "before string, after string, loses_hit boolean"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Requests that would be decided differently, in one way."""
+
+    before: str
+    after: str
+    requests: int
+    example: str
+    loses_hit: bool
+
+
+def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
+    """How many requests there are, and the changes, the worst and most frequent first."""
+    # Of a Location only the authority is looked at, so that redirects of many topics are one question.
+    location = F.when(F.col("protocol") == "http", _authority(F.col("redirect_from")))
+    question = [*(F.col(name) for name in _ASKED), _host().alias("host"), location.alias("location")]
+    example = F.concat_ws(
+        " ", F.concat(F.lit("host="), _host()), F.concat(F.lit("topic="), "topic"), F.concat(F.lit("id="), "id")
+    )
+    # Without a scheme nothing was decided: the head was refused. A hit was decided, whoever wrote the event.
+    is_decided = F.col("scheme").isNotNull() | F.coalesce(F.col("hit"), F.lit(False))
+    asked = events.dropDuplicates(["id"]).where(F.col("kind").isin(list(_TARGETS)) & is_decided)
+    groups = asked.groupBy(*question).agg(F.count(F.lit(1)).alias("requests"), F.min(example).alias("example"))
+    deciding = F.udf(_Deciding(config), _DECIDED, useArrow=False)
+    decided = groups.select("requests", "example", deciding(F.struct(*groups.columns)).alias("change")).collect()
+    total = sum(requests for requests, _, _ in decided)
+    merged: dict[tuple[str, str, bool], Change] = {}
+    for requests, example_, change in decided:
+        if change is not None:
+            known = merged.get(tuple(change), Change(change.before, change.after, 0, example_, change.loses_hit))
+            known = replace(known, requests=known.requests + requests, example=min(known.example, example_))
+            merged[tuple(change)] = known
+    return total, sorted(merged.values(), key=lambda change: (not change.loses_hit, -change.requests, change.before))
+
+
+def replay_files(spark: SparkSession, files: Sequence[str], config: Config) -> tuple[int, list[Change], dict[str, str]]:
+    """The same of the events in files; and the files that break off, with why. What is before the break counts."""
+    try:
+        return *replay(_recorded(spark, files), config), {}
+    except SPARK_FAULTS:
+        broken = batches.broken(spark, files)
+        if not broken:
+            raise
+    return *replay(_recorded(spark, files, is_broken=True), config), broken
+
+
+def _recorded(spark: SparkSession, files: Sequence[str], is_broken: bool = False) -> DataFrame:
+    return reading.events(reading.parsed(reading.lines(spark, files, is_broken)))
+
+
+def _host() -> Column:
+    """What a door is known by: over the binary protocol the TLS server name."""
+    return F.when(F.col("protocol") == "binary", F.col("server_name")).otherwise(F.col("host"))
+
+
+def _authority(location: Column) -> Column:
+    start = F.concat(F.regexp_extract(location, "^[^/?#]*//[^/?#]*", 0), F.lit("/"))
+    return F.when(location.rlike("^[A-Za-z]+://"), start).otherwise(location)
+
+
+class _Deciding:
+    """Decides a group. It travels to where they are, and makes its snapshot there, once."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._snapshot: Snapshot | None = None
+
+    def __call__(self, row: Row) -> tuple[str, str, bool] | None:
+        if self._snapshot is None:
+            self._snapshot = build(self._config)
+            self._binds = {bind.address: bind.listener for bind in self._config.bind_addresses}
+        return _change(row, _request(row, self._binds), self._snapshot)
+
+
+def _change(row: Row, request: Request, snapshot: Snapshot) -> tuple[str, str, bool] | None:
+    """Before, after, and whether a hit is lost; None: nothing changes."""
+    verdict = judge(request, snapshot)
+    selection = verdict.selection
+    if row.kind == "lookup":
+        is_hit = row.listener is not None and (row.hit or row.miss_reason in _BY_BROKERS)
+        before = f"hit on {row.listener}" if is_hit else f"miss ({row.miss_reason})"
+        reason = verdict.miss_reason
+        after = f"hit on {selection.listener}" if reason is None else f"miss ({reason})"
+        loses_hit = is_hit and reason is not None
+    else:
+        before, after, loses_hit = f"on {row.listener or 'none'}", f"on {selection.listener or 'none'}", False
+    if row.location is not None and row.redirect_action is not None and before == after:
+        redirect = decide(row.location, request, selection, snapshot)
+        before, after = f"{before}, redirect {row.redirect_action}", f"{after}, redirect {redirect.action}"
+    if before == after:
+        return None
+    return f"{row.kind} {before}", after, loses_hit
+
+
+def _request(row: Row, binds: Mapping[str, str | None]) -> Request:
+    named = (row.client_named,) if row.client_named is not None else ()
+    return Request(
+        _TARGETS[row.kind],
+        parse_authority(row.host) if row.host is not None else None,
+        parse_authority(row.forwarded_host) if row.forwarded_host is not None else None,
+        row.scheme or "http",
+        binds.get(row.bind),
+        named if row.client_named_by == "query" else (),
+        named if row.client_named_by != "query" else (),
+    )
+
+
+def as_text(total: int, changes: Sequence[Change]) -> str:
+    """What would change, by count and example."""
+    changed = sum(change.requests for change in changes)
+    lines = [f"{total:,} requests, {total - changed:,} decided as they were, {changed:,} differently"]
+    lines += [
+        f"{change.requests:>12,}  {change.before} -> {change.after}   e.g. {change.example}" for change in changes
+    ]
+    if lost := sum(change.requests for change in changes if change.loses_hit):
+        lines.append(f"{lost:,} hits would become misses")
+    return "\n".join(lines)

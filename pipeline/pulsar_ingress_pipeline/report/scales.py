@@ -1,0 +1,148 @@
+"""From numbers to places: ticks that people like, and numbers as they are read."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from pulsar_ingress_pipeline.report.records import Bins
+
+_MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+WINDOW = 5 * _MINUTE
+STEPS = (
+    WINDOW, 10 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE, _HOUR, 2 * _HOUR, 3 * _HOUR, 6 * _HOUR, 12 * _HOUR,
+    _DAY, 2 * _DAY, 7 * _DAY, 14 * _DAY, 28 * _DAY, 91 * _DAY, 364 * _DAY, 3640 * _DAY, 36400 * _DAY, 364000 * _DAY,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A straight line from values to places."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        if self.high == self.low:
+            return self.start
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Logarithmic:
+    """Equal factors take equal room."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        line = Linear(math.log(self.low), math.log(self.high), self.start, self.end)
+        return line(math.log(max(value, self.low)))
+
+
+def bins(first: datetime, last: datetime, most: int) -> Bins:
+    """Columns for windows that start from `first` to `last`, of a length that divides hours or days."""
+    for step in STEPS:
+        start = _down(first, step)
+        count = (last - start) // step + 1
+        if count <= most:
+            return Bins(start, step, count)
+    raise AssertionError("times end in the year 9999")
+
+
+def time_ticks(columns: Bins, most: int) -> list[tuple[float, str]]:
+    """Places, counted in columns, and their labels: clock times, and the day where one begins."""
+    end = columns.time(columns.count)
+    for step in STEPS:
+        first = _down(columns.start + step - timedelta(microseconds=1), step)
+        if (end - first) // step < most or step == STEPS[-1]:
+            break
+    found, time = [], first
+    while time < end:
+        is_day = step >= _DAY or time == _down(time, _DAY)
+        found.append(((time - columns.start) / columns.step, day(time) if is_day else f"{time:%H:%M}"))
+        time += step
+    return found
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """Round values from `low` to `high`."""
+    if high <= low:
+        return [low]
+    rough = (high - low) / most
+    unit = 10 ** math.floor(math.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [place * step for place in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def series(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, 20 … from the last below `low` to the first that reaches `high`."""
+    exponent = math.floor(math.log10(max(low, 1e-3)))
+    values = [factor * 10.0**power for power in range(exponent - 1, exponent + 12) for factor in (1, 2, 5)]
+    start = max((place for place, value in enumerate(values) if value <= low), default=0)
+    end = next((place for place, value in enumerate(values) if value >= high), len(values) - 1)
+    return values[start : max(end, start + 1) + 1]
+
+
+def step_of(value: float, bounds: Sequence[float]) -> int:
+    """How many of the bounds a value reaches."""
+    return sum(value >= bound for bound in bounds)
+
+
+def compact(value: float) -> str:
+    """1,234 is 1.2 k."""
+    for size, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if abs(value) >= size * 0.9995:
+            scaled = value / (size if unit != " k" else 1e3)
+            return f"{scaled:.3g}{unit}" if scaled < 999.5 else f"{scaled:.0f}{unit}"
+    return f"{value:,.0f}"
+
+
+def percent(part: float, whole: float) -> str:
+    """A share that says 100 % and 0 % only of all and of nothing."""
+    if not whole:
+        return "–"
+    share = 100 * part / whole
+    if 0 < share < 0.01:
+        return "< 0.01 %"
+    if 99.99 < share < 100:
+        return "> 99.99 %"
+    return f"{share:.2f}".rstrip("0").rstrip(".") + " %"
+
+
+def duration(milliseconds: float) -> str:
+    if milliseconds >= 999.5:
+        return f"{milliseconds / 1000:.3g} s"
+    return f"{milliseconds:.3g} ms"
+
+
+def length(span: timedelta) -> str:
+    """A column's width in words."""
+    for unit, size in (("day", _DAY), ("hour", _HOUR), ("minute", _MINUTE)):
+        if span >= size:
+            count = span // size
+            return f"{count} {unit}s" if count > 1 else f"{'an' if unit == 'hour' else 'a'} {unit}"
+    return "a moment"
+
+
+def the(span: timedelta) -> str:
+    """`the hour`, `the 6 hours`."""
+    return "the " + length(span).removeprefix("an ").removeprefix("a ")
+
+
+def day(time: datetime) -> str:
+    return f"{time.day} {time:%b}"
+
+
+def clock(time: datetime) -> str:
+    return f"{time.year:04d}-{time:%m-%d %H:%M}"
+
+
+def _down(time: datetime, step: timedelta) -> datetime:
+    return time - (time - _EPOCH) % step

@@ -1,0 +1,31 @@
+"""The event schema in Spark's words, made from the module by which the sidecar writes."""
+
+import re
+
+from pyspark.sql import types as T  # noqa: N812
+
+from pulsar_ingress_proxy.observe.schema import FIELDS
+
+_TYPES: dict[str, T.DataType] = {
+    "string": T.StringType(),
+    "integer": T.LongType(),
+    "number": T.DoubleType(),
+    "boolean": T.BooleanType(),
+}
+
+
+def snake(name: str) -> str:
+    """`redirectFrom` is `redirect_from` in tables."""
+    return re.sub(r"([A-Z])", r"_\1", name).lower()
+
+
+JSON = T.StructType([T.StructField(field.name, _TYPES[field.type]) for field in FIELDS])
+"""An event as it is written. Fields that are not here, of a newer sidecar, are dropped."""
+
+EVENTS = T.StructType(
+    [
+        T.StructField(snake(field.name), T.TimestampType() if field.name == "time" else _TYPES[field.type])
+        for field in FIELDS
+    ]
+)
+"""A row of `events`, without the partitions."""

@@ -1,0 +1,96 @@
+"""How often topics change hands.
+
+Brokers are compared by a hash of their name, since a number costs an aggregation far less than a text.
+"""
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from pulsar_ingress_pipeline.tables.listeners import LOOKUPS
+from pulsar_ingress_pipeline.tables.sources import is_lookup, span_of, window_of
+from pulsar_ingress_pipeline.tables.table import COUNT, SPAN, STRING, Field, Table
+
+_GROUP = ("key", "hour", "topic")
+"""The first is a number that the others have, by which they are sorted sooner."""
+
+
+def owner_changes(events: DataFrame) -> DataFrame:
+    """Each hour's share: lookups, changes within it, the first and the last owner, and the set of owners."""
+    in_time = Window.partitionBy(*_GROUP).orderBy("time", "id")
+    before = F.last("owner", ignorenulls=True).over(in_time.rowsBetween(Window.unboundedPreceding, -1))
+    hour = window_of("time", minutes=60)
+    lookups = events.where(is_lookup() & F.col("topic").isNotNull()).select(
+        F.xxhash64(hour, "topic").alias("key"), hour.alias("hour"), "topic", "time", "id",
+        F.when(F.col("broker").isNotNull(), F.xxhash64("broker")).alias("owner"),
+    )  # fmt: skip
+    held = F.when(F.col("owner").isNotNull(), F.struct("time", "id", "owner"))
+    topics = (
+        lookups.withColumn("before", before)
+        .groupBy(*_GROUP)
+        .agg(
+            F.count(F.lit(1)).alias("lookups"),
+            F.count_if(F.col("owner") != F.col("before")).alias("changes"),
+            F.min(held).alias("first"),
+            F.max(held).alias("last"),
+            F.sort_array(F.collect_set("owner")).alias("owners"),
+        )
+    )
+    return topics.select(
+        span_of("hour"), "topic", "lookups", "changes",
+        F.col("first.time").alias("first_time"), F.col("first.owner").alias("first_owner"),
+        F.col("last.time").alias("last_time"), F.col("last.owner").alias("last_owner"), "owners",
+    )  # fmt: skip
+
+
+def merge_owner_changes(parts: DataFrame) -> DataFrame:
+    """Hours follow each other, so a change between two is one that neither saw."""
+    held = F.struct("first_time", "first_owner", "last_time", "last_owner")
+    shares = parts.groupBy(SPAN, "topic").agg(
+        F.sum("lookups").alias("lookups"),
+        F.sum("changes").alias("changes"),
+        F.sort_array(F.collect_list(F.when(F.col("first_owner").isNotNull(), held))).alias("held"),
+        F.sort_array(F.array_distinct(F.flatten(F.collect_list("owners")))).alias("owners"),
+    )
+    between = F.size(F.filter(F.sequence(F.lit(1), F.size("held")), _changed_before))
+    first, last = F.try_element_at("held", F.lit(1)), F.try_element_at("held", F.lit(-1))
+    return shares.select(
+        SPAN, "topic", "lookups",
+        (F.col("changes") + F.when(F.size("held") > 1, between).otherwise(F.lit(0))).alias("changes"),
+        first["first_time"].alias("first_time"),
+        first["first_owner"].alias("first_owner"),
+        last["last_time"].alias("last_time"),
+        last["last_owner"].alias("last_owner"),
+        "owners",
+    )  # fmt: skip
+
+
+def _changed_before(place: Column) -> Column:
+    """Whether the owner at a place, counted from 1, is not the last one of the place before it."""
+    held = F.col("held")
+    return (place > 1) & (held[place - 1]["first_owner"] != F.try_element_at(held, place - 1)["last_owner"])
+
+
+def finish_owner_changes(merged: DataFrame) -> DataFrame:
+    return merged.withColumn("brokers", F.size("owners"))
+
+
+TABLES = (
+    Table(
+        "owner_changes",
+        "How often topics change hands: what moves without need costs every client a lookup. Brokers move bundles, "
+        "which events do not name; the next best is the namespace, by the sum of its topics' changes.",
+        "topic looked up",
+        (
+            Field("topic", STRING, "the full name, as in persistent://tenant/namespace/topic"),
+            LOOKUPS,
+            Field(
+                "changes", COUNT, "consecutive lookups, by time, whose broker differs; those without one are left out"
+            ),
+            Field("brokers", COUNT, "different brokers"),
+        ),
+        owner_changes,
+        merge_owner_changes,
+        finish_owner_changes,
+        span="all",
+    ),
+)

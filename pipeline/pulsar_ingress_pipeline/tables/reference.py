@@ -1,0 +1,57 @@
+"""docs/tables.md, from the tables' own words: `python -m pulsar_ingress_pipeline.tables.reference > docs/tables.md`."""
+
+import sys
+from collections.abc import Iterable
+
+from pyspark.sql import types as T  # noqa: N812
+
+from pulsar_ingress_pipeline.schema import EVENTS, snake
+from pulsar_ingress_pipeline.tables import DERIVED
+from pulsar_ingress_proxy.observe.schema import FIELDS
+
+_HEAD = """# Tables
+
+Made from the code by `python -m pulsar_ingress_pipeline.tables.reference`; [pipeline.md](pipeline.md) says how they
+come about.
+
+Each is a folder of Parquet files (zstd) under `--tables`, for Spark, DuckDB, pandas and others. Times are UTC. A value
+that an event does not have stays null, also where rows are counted by it. Only events of `kind` lookup count as
+lookups, hits and misses. An `id` counts once. A table without rows, but `events`, has its columns nonetheless. What
+begins with `_` is the pipeline's own, and readers skip it.
+"""
+
+_QUARANTINE = (
+    ("file", "string", "the file it was in"),
+    ("line_text", "string", "the line, with U+FFFD for bytes that are no UTF-8; empty for the rest of a broken file"),
+    ("reason", "string", "why it is no event"),
+)
+
+
+def reference() -> str:
+    fields = [(snake(field.name), _type(EVENTS[snake(field.name)].dataType), field.meaning) for field in FIELDS]
+    partitions = [("date", "date", "partition: the day of `time`"), ("hour", "int", "partition: the hour of `time`")]
+    parts = [
+        _HEAD,
+        _section(
+            "events", "Every event once, sorted by kind, ingress and time within a file.", "event", fields + partitions
+        ),
+        _section("quarantine", "What was in event files and is no event.", "line", _QUARANTINE),
+    ]
+    for table in DERIVED:
+        rows = [(field.name, _type(field.type), field.meaning) for field in table.fields]
+        parts.append(_section(table.name, table.meaning, table.grain, rows))
+    return "\n".join(parts)
+
+
+def _section(name: str, meaning: str, grain: str, rows: Iterable[tuple[str, str, str]]) -> str:
+    lines = [f"## {name}", meaning, f"One row: {grain}.", "", "| column | type | meaning |", "|---|---|---|"]
+    lines += [f"| `{column}` | {type_} | {text} |" for column, type_, text in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _type(type_: T.DataType) -> str:
+    return type_.simpleString()
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())

@@ -1,0 +1,82 @@
+"""A lookup that the sidecar asks of another broker itself, on a connection of its own, as the client would."""
+
+from dataclasses import dataclass
+
+from pulsar_ingress_proxy.binary.commands import AUTH_CHALLENGE, CONNECTED, LOOKUP_RESPONSE, clear_originals
+from pulsar_ingress_proxy.binary.commands_pb2 import AuthData, Command
+from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, write
+from pulsar_ingress_proxy.binary.talk import Talk
+from pulsar_ingress_proxy.listeners import ServiceUrl
+from pulsar_ingress_proxy.web.pool import Pool
+from pulsar_ingress_proxy.web.upstream import BadAnswer, UpstreamError
+
+# Methods whose data is the whole proof, and proves it to any broker. SASL answers the challenges of one.
+_REPEATABLE = frozenset((b"", b"none", b"token", b"basic", b"tls", b"athenz"))
+
+
+class Rejected(UpstreamError):
+    """A broker does not let the client in, though another has."""
+
+    code = "broker-rejected"
+    text = "the broker that was redirected to does not accept the client"
+
+
+class CannotRepeat(Exception):
+    """A broker wants more than the client has said to the first one."""
+
+
+@dataclass(slots=True)
+class Introduction:
+    """What a client said of itself when it came, to be said again to another broker."""
+
+    connect: Command
+    can_repeat: bool
+
+    @classmethod
+    def of(cls, frame: Frame, trusts_originals: bool, keeps_name: bool) -> "tuple[Introduction, bytes]":
+        """From a CONNECT, and the CONNECT as a broker gets it: without what was meant for us; raises BadFrame."""
+        command = frame.command()
+        connect = command.connect
+        changed = not frame.is_plain
+        if not trusts_originals:
+            changed |= clear_originals(connect)
+        if connect.proxy_to_broker_url and not keeps_name:
+            connect.ClearField("proxy_to_broker_url")
+            changed = True
+        introduction = cls(command, connect.auth_method_name.lower() in _REPEATABLE)
+        return introduction, frame.with_command(command) if changed else frame.raw
+
+    @property
+    def client_version(self) -> bytes:
+        return self.connect.connect.client_version
+
+    def renew(self, data: AuthData) -> None:
+        """The client has said it anew, as its token ran out."""
+        if data.auth_method_name == self.connect.connect.auth_method_name:
+            self.connect.connect.auth_data = data.auth_data
+
+
+async def ask(url: ServiceUrl, who: Introduction, lookup: Command, pool: Pool, within: float) -> Command:
+    """The answer of that broker; raises UpstreamError, or CannotRepeat."""
+    talk = await pool.dial(url, Talk)
+    try:
+        talk.say(write(who.connect))
+        greeting = await talk.frame(within)
+        if greeting.type == AUTH_CHALLENGE:
+            raise CannotRepeat
+        if greeting.type != CONNECTED:
+            raise Rejected(f"{url} answers CONNECT with {_words(greeting)}")
+        talk.say(write(lookup))
+        while True:
+            frame = await talk.frame(within)
+            if frame.type == LOOKUP_RESPONSE:
+                return frame.command()
+    except BadFrame as fault:
+        raise BadAnswer(f"{url} does not speak Pulsar's protocol: {fault}") from None
+    finally:
+        talk.close()
+
+
+def _words(frame: Frame) -> str:
+    error = frame.command().error
+    return f"error {error.error}: {error.message.decode('utf-8', 'replace')}"

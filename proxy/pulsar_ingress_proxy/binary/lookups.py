@@ -1,0 +1,92 @@
+"""What becomes of a lookup on its way to a broker: judged, tagged with its listener, given properties. Pure."""
+
+from functools import lru_cache
+
+from pulsar_ingress_proxy.binary.commands import clear_originals
+from pulsar_ingress_proxy.binary.commands_pb2 import KeyValue, Lookup
+from pulsar_ingress_proxy.binary.doors import Entrance, asked
+from pulsar_ingress_proxy.ingresses import Ingress
+from pulsar_ingress_proxy.memory import BINARY_TOPICS
+from pulsar_ingress_proxy.requests import Request, Target
+from pulsar_ingress_proxy.routing import BROKERS, not_exposed
+from pulsar_ingress_proxy.selection import Selection
+from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.verdicts import Verdict
+
+
+def judge(lookup: Lookup, entrance: Entrance, snapshot: Snapshot) -> tuple[Request, Verdict]:
+    """Select by the name that the client sent, if any, and by its door; refuse where that is called for."""
+    sent = lookup.advertised_listener_name
+    name = sent.decode("utf-8", "replace") if sent.strip() else None  # Go and C++ send it empty when it is not set
+    key = ("lookup", entrance, name)
+    found = snapshot.memory.get(key)
+    if isinstance(found, tuple):
+        return found
+    decided = asked(entrance, name, snapshot)
+    request, selection = decided.request, decided.selection
+    refusal = not_exposed(request, selection, snapshot) or selection.refusal
+    verdict = Verdict(selection, refusal, BROKERS, snapshot.listener_label(selection.listener))
+    return snapshot.remember(key, (request, verdict))
+
+
+def prepare(lookup: Lookup, selection: Selection, snapshot: Snapshot) -> bool:
+    """Make of a client's lookup the one that the broker gets; whether anything is different."""
+    changed = withhold_originals(lookup, snapshot)
+    if snapshot.config.shadow:
+        return changed
+    listener = None if selection.listener is None else selection.listener.encode()
+    if listener is None:
+        if lookup.HasField("advertised_listener_name"):
+            lookup.ClearField("advertised_listener_name")
+            changed = True
+    elif lookup.advertised_listener_name != listener:
+        lookup.advertised_listener_name = listener
+        changed = True
+    if selection.ingress is not None and selection.ingress.lookup_properties:
+        changed |= _add_properties(lookup, selection.ingress)
+    return changed
+
+
+def withhold_originals(lookup: Lookup, snapshot: Snapshot) -> bool:
+    return not snapshot.config.brokers.trust_original_principal and clear_originals(lookup)
+
+
+def _add_properties(lookup: Lookup, ingress: Ingress) -> bool:
+    """Add the door's properties (PIP-368), each key once.
+
+    Brokers take the last of two values (ServerCnx fills a HashMap), and a proxy before them might take the first, so
+    none is left to chance: ours come first and give way to the client's, or come last and replace them.
+    """
+    ours = {key.encode(): value.encode() for key, value in ingress.lookup_properties.items()}
+    theirs = list(lookup.properties)
+    if ingress.override_lookup_properties:
+        wanted = [each for each in theirs if each.key not in ours]
+        wanted += [KeyValue(key=key, value=value) for key, value in ours.items()]
+    else:
+        named = {each.key for each in theirs}
+        wanted = [KeyValue(key=key, value=value) for key, value in ours.items() if key not in named] + theirs
+    if wanted == theirs:
+        return False
+    del lookup.properties[:]
+    lookup.properties.extend(wanted)
+    return True
+
+
+def about(topic: bytes) -> Target:
+    """What a lookup is for, as events speak of it."""
+    return _remembered(topic) if len(topic) <= BINARY_TOPICS.longest else _about(topic)
+
+
+def _about(topic: bytes) -> Target:
+    """As brokers read names (TopicName): four parts have the cluster between tenant and namespace."""
+    domain, mark, rest = topic.decode("utf-8", "replace").partition("://")
+    if not mark:
+        domain, rest = "persistent", domain
+        rest = rest if rest.count("/") >= 2 else f"public/default/{rest}"
+    parts = rest.split("/", 3)
+    if len(parts) < 3:
+        return Target("lookup", "lookup")
+    return Target("lookup", "lookup", parts[0], parts[-2], f"{domain}://{rest}")
+
+
+_remembered = lru_cache(BINARY_TOPICS.entries)(_about)

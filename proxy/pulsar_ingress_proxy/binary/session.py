@@ -1,0 +1,472 @@
+"""One client's connection and the broker's that it is joined to: frames pass both ways.
+
+Lookups, and what brokers tell of addresses, are for `questions`. Of all other frames only the first bytes are looked
+at, to find the next; what is read from one side is what is written to the other. Each side is read no faster than the
+other takes it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Protocol, cast
+
+from pulsar_ingress_proxy.binary import commands, guest
+from pulsar_ingress_proxy.binary.doors import Onward, onward
+from pulsar_ingress_proxy.binary.following import Introduction
+from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, Splitter
+from pulsar_ingress_proxy.binary.guest import Guest
+from pulsar_ingress_proxy.binary.lane import SHORTEST, TYPE
+from pulsar_ingress_proxy.binary.questions import Questions
+from pulsar_ingress_proxy.binary.talk import Talk
+from pulsar_ingress_proxy.listeners import ServiceUrl
+from pulsar_ingress_proxy.memory import HEAD, UNSENT
+from pulsar_ingress_proxy.selection import Refusal
+from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.web.rim import Rim
+from pulsar_ingress_proxy.web.tls import server_name
+from pulsar_ingress_proxy.web.upstream import ClosedEarly, Unreachable, UpstreamError
+
+_HIGH = 1 << 19
+"""Bytes of our own answers that may wait to be taken by the client before it is read no more."""
+_EARLY = 1 << 16
+"""Bytes that a client may send before a broker has answered its CONNECT; clients send none."""
+
+_FROM_CLIENT, _TO_CLIENT, _TO_BROKER, _CONNECT = range(4)
+"""Where a session holds bytes: frames that are not whole, frames that were not taken yet, and the client's CONNECT."""
+
+Pieces = list[bytes | memoryview | Frame]
+
+log = logging.getLogger("proxy.binary")
+
+
+class Door(guest.Door, Protocol):
+    """The socket that a client came in by."""
+
+    def admit(self, session: "Session") -> bool: ...
+    def let_go(self, session: "Session") -> None: ...
+
+
+class Session(asyncio.Protocol):
+    """The client's side, and what joins both."""
+
+    __slots__ = (
+        "_broker", "_charged", "_connected", "_door", "_draining", "_early", "_from_broker", "_from_client", "_guest",
+        "_is_broker_full", "_is_full", "_is_unheard", "_later", "_loop", "_questions", "_rim", "_tasks", "_timer",
+        "_transport",
+    )  # fmt: skip
+
+    def __init__(self, rim: Rim, door: Door) -> None:
+        self._rim = rim
+        self._door = door
+        self._loop = asyncio.get_running_loop()
+        self._from_client = Splitter(commands.FROM_CLIENT, rim.rules.config.limits.command_bytes, is_strict=True)
+        self._from_broker: Splitter | None = None
+        self._broker: asyncio.Transport | None = None
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._connected = False
+        self._draining = False
+        self._early: Pieces = []
+        """What the client sent after its CONNECT, before a broker had answered that."""
+        self._later = bytearray()
+        """Frames of our own that wait for the end of one that the client has begun to get."""
+        self._is_full = self._is_broker_full = False
+        """Whether more waits to be taken by the client, or by the broker, than may."""
+        self._is_unheard = False
+        """Whether the client asks without taking the answers that we have ourselves: then it is read no more."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._charged = [0, 0, 0, 0]
+        """Bytes charged to the budget of all connections, by where they are."""
+
+    # What the client's transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = client = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        client.set_write_buffer_limits(high=UNSENT)
+        peer = client.get_extra_info("peername")
+        name = server_name(client.get_extra_info("ssl_object"))
+        self._guest = Guest(self._rim, self._door, str(peer[0]) if peer else "", name)
+        self._questions = Questions(self._rim, self._guest, self._say, self._start)
+        if not self._door.admit(self):
+            text = "more connections are open than limits.connections allows"
+            self._refuse(Refusal(503, "too-many-connections", text), commands.NOT_ALLOWED)
+            return
+        within = self._rim.rules.config.timeouts.head
+        self._timer = self._loop.call_later(within, self._late, f"no CONNECT came within {within:g} s (timeouts.head)")
+
+    def data_received(self, data: bytes) -> None:
+        splitter, broker = self._from_client, self._broker
+        may_be_alike = len(data) > SHORTEST and data[TYPE] == commands.LOOKUP and not (splitter.left or splitter.held)
+        if may_be_alike and broker is not None:
+            made = self._questions.ask_alike(data)
+            if made is not None:
+                broker.write(made)
+                return
+        try:
+            pieces = splitter.feed(data)
+            if broker is None:
+                self._introduce([data] if pieces is None else pieces)
+            elif pieces is None:
+                broker.write(data)
+            else:
+                self._client_says(pieces, broker)
+        except BadFrame as fault:
+            self._lied("client", fault)
+        if splitter.held or self._charged[_FROM_CLIENT]:
+            self._hold(_FROM_CLIENT, len(splitter.held) + sum(map(_size, self._early)))
+
+    def _hold(self, where: int, size: int) -> None:
+        """Charge for what is held there now; where all sessions together hold too much, this one ends."""
+        more = size - self._charged[where]
+        if more > 0 and not self._rim.buffers.take(more):
+            if where in (_FROM_CLIENT, _CONNECT):
+                text = "connections hold more bytes than limits.bufferBytes allows"
+                self._refuse(Refusal(503, "overloaded", text), commands.TOO_MANY_REQUESTS)
+            else:  # one side does not read, and others need the memory
+                self.reset()
+            return
+        if more < 0:
+            self._rim.buffers.give_back(-more)
+        self._charged[where] = size
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+        if self._transport is not None:
+            self._hold(_TO_CLIENT, self._transport.get_write_buffer_size() + len(self._later))
+        if self._broker is not None and not self._broker.is_closing():
+            self._broker.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._hold(_TO_CLIENT, len(self._later))
+        if self._broker is not None and not self._broker.is_closing():
+            self._broker.resume_reading()
+        self._listen()
+
+    def _listen(self) -> None:
+        """Read the client or do not, as there is room for what follows from it."""
+        client = self._transport
+        if client is None or client.is_closing():
+            return
+        self._is_unheard = self._is_unheard and (self._is_full or len(self._later) > _HIGH)
+        if self._is_broker_full or self._is_unheard:
+            client.pause_reading()
+        else:
+            client.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._stop_timer()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._broker is not None:
+            self._broker.close()
+        self._questions.end()
+        self._rim.buffers.give_back(sum(self._charged))
+        self._charged = [0, 0, 0, 0]
+        self._door.let_go(self)
+
+    # Coming in: a client is joined to the first broker that answers its CONNECT.
+
+    def _introduce(self, pieces: Pieces) -> None:
+        """Take a client's CONNECT. Until a broker has answered it, another may have to be asked, so all else waits."""
+        if self._guest.introduction is not None:
+            self._early += pieces
+            if sum(map(_size, self._early)) > _EARLY and self._transport is not None:
+                self._transport.pause_reading()
+        elif pieces:
+            first, *self._early = pieces
+            if not isinstance(first, Frame) or first.type != commands.CONNECT:
+                raise BadFrame("the first command is not CONNECT")
+            self._stop_timer()
+            if self._transport is None or self._transport.is_closing():
+                return
+            snapshot = self._rim.snapshot
+            where = onward(first.command().connect, self._guest.entrance, snapshot)
+            trusts = snapshot.config.brokers.trust_original_principal
+            self._guest.introduction, frame = Introduction.of(first, trusts, where.keeps_name)
+            self._hold(_CONNECT, HEAD * len(frame))
+            if self._transport.is_closing():
+                return
+            if where.refusal is not None:
+                self._refuse(where.refusal, commands.NOT_ALLOWED)
+            else:
+                self._start(self._join(where, frame, snapshot))
+
+    async def _join(self, where: Onward, frame: bytes, snapshot: Snapshot) -> None:
+        """Ask brokers to let the client in, one after the other, until one answers or the time for that is over."""
+        timeouts = snapshot.config.timeouts
+        last_from = self._loop.time() + timeouts.lookup - timeouts.connect
+        urls = list(self._rim.pool.in_turn(where.urls))
+        errors: list[UpstreamError] = []
+        for url in urls:
+            is_last = url is urls[-1] or self._loop.time() >= last_from
+            try:
+                talk = await self._greet(url, frame, timeouts.lookup if is_last else timeouts.connect, is_last)
+            except UpstreamError as error:
+                self._rim.pool.failed(url)
+                errors.append(error)
+                log.warning("%s: %s", url, error if is_last else f"{error}; asking the next broker")
+                if is_last:
+                    break
+            else:
+                if errors:
+                    record = self._guest.other_record(snapshot, 200)
+                    record.upstream_errors = [error.code for error in errors]
+                    self._rim.tell(record)
+                self._rim.pool.succeeded(url)
+                self._take_over(talk)
+                return
+        last = errors[-1] if errors else Unreachable("brokers.brokerServiceUrl has none")
+        self._refuse(Refusal(502, last.code, last.text), commands.SERVICE_NOT_READY, [error.code for error in errors])
+
+    async def _greet(self, url: ServiceUrl, frame: bytes, within: float, is_last: bool) -> Talk:
+        """A connection to that broker, which has answered the client's CONNECT; raises UpstreamError."""
+        talk = await self._rim.pool.dial(url, Talk)
+        try:
+            talk.say(frame)
+            answer = await talk.answer(within)
+            if not is_last and isinstance(answer, Frame) and answer.type == commands.ERROR:
+                error = answer.command().error
+                if error.error == commands.SERVICE_NOT_READY:
+                    raise ClosedEarly(f"the broker is not ready: {error.message.decode('utf-8', 'replace')}")
+        except BaseException:
+            talk.close()
+            raise
+        return talk
+
+    def _take_over(self, talk: Talk) -> None:
+        """Join the client to a broker that has answered, and pass on what either has said meanwhile."""
+        broker, client = talk.transport, self._transport
+        if client is None or client.is_closing():
+            talk.close()
+            return
+        if broker is None:  # it has answered and gone, as after an error
+            for piece in talk.heard:
+                client.write(piece.raw if isinstance(piece, Frame) else piece)
+            client.close()
+            return
+        broker.set_write_buffer_limits(high=UNSENT)
+        broker.set_protocol(_BrokerSide(self))
+        self._broker, self._from_broker = broker, talk.splitter
+        try:
+            self._broker_says(list(talk.heard), client)
+            if not self._connected:
+                within = self._rim.rules.config.timeouts.lookup
+                text = f"CONNECT led to no CONNECTED within {within:g} s (timeouts.lookup)"
+                self._timer = self._loop.call_later(within, self._late, text)
+            early, self._early = self._early, []
+            self._client_says(early, broker)
+            self._hold(_FROM_CLIENT, len(self._from_client.held))
+        except BadFrame as fault:
+            self._lied("client or broker", fault)
+            return
+        client.resume_reading()
+
+    # From the client.
+
+    def _client_says(self, pieces: Pieces, broker: asyncio.Transport) -> None:
+        for piece in pieces:
+            if not isinstance(piece, Frame):
+                broker.write(piece)
+            elif piece.type == commands.LOOKUP:
+                if frame := self._questions.ask(piece):
+                    broker.write(frame)
+            elif piece.type == commands.PARTITION_METADATA:
+                self._from_client.counted += 1
+                broker.write(self._without_originals(piece))
+            elif piece.type == commands.AUTH_RESPONSE:
+                if self._connected and self._guest.introduction is not None:
+                    self._guest.introduction.renew(piece.command().auth_response.response)
+                    self._hold(_CONNECT, max(self._charged[_CONNECT], HEAD * len(piece.raw)))
+                broker.write(piece.raw)
+            else:
+                raise BadFrame("a second CONNECT")
+
+    def _without_originals(self, frame: Frame) -> bytes:
+        if self._rim.rules.config.brokers.trust_original_principal:
+            return frame.raw
+        command = frame.command()
+        changed = commands.clear_originals(command.partition_metadata)
+        return frame.with_command(command) if changed or not frame.is_plain else frame.raw
+
+    # From the broker.
+
+    def broker_data(self, data: bytes) -> None:
+        splitter, client = self._from_broker, self._transport
+        if client is None or splitter is None:
+            return
+        if len(data) > SHORTEST and data[TYPE] == commands.LOOKUP_RESPONSE and not (splitter.left or splitter.held):
+            made = self._questions.answer_alike(data)
+            if made is not None:
+                client.write(made)
+                return
+        if self._later and splitter.left <= len(data):
+            data = self._say_what_waits(data, splitter, client)
+        try:
+            pieces = splitter.feed(data)
+            if pieces is None:
+                client.write(data)
+            else:
+                self._broker_says(pieces, client)
+        except BadFrame as fault:
+            self._lied("broker", fault)
+        if self._draining:
+            self._loop.call_soon(self._leave_if_idle)
+
+    def _say_what_waits(self, data: bytes, splitter: Splitter, client: asyncio.Transport) -> bytes:
+        """Put our own frames where the one that was begun ends."""
+        left = splitter.left
+        splitter.feed(data[:left])
+        client.write(data[:left])
+        later, self._later = self._later, bytearray()
+        client.write(later)
+        self._hold(_TO_CLIENT, client.get_write_buffer_size() if self._is_full else 0)
+        self._listen()
+        return data[left:]
+
+    def _say(self, frame: bytes) -> None:
+        """Say something of our own, not in the midst of what a broker says."""
+        if self._transport is None:
+            return
+        if self._from_broker is not None and self._from_broker.left:
+            self._later += frame
+            self._hold(_TO_CLIENT, self._transport.get_write_buffer_size() + len(self._later))
+        else:
+            self._transport.write(frame)
+        if self._is_full or len(self._later) > _HIGH:
+            self._is_unheard = True
+            self._listen()
+        if self._draining:
+            self._loop.call_soon(self._leave_if_idle)
+
+    def _broker_says(self, pieces: Pieces, client: asyncio.Transport) -> None:
+        for piece in pieces:
+            if not isinstance(piece, Frame):
+                client.write(piece)
+            elif piece.type in commands.CARRIERS:
+                is_answer = piece.type == commands.LOOKUP_RESPONSE
+                if frame := self._questions.answer(piece) if is_answer else self._questions.tell(piece):
+                    client.write(frame)
+            else:
+                if piece.type == commands.CONNECTED:
+                    self._is_connected(piece)
+                elif piece.type == commands.ERROR and self._from_broker is not None:
+                    self._from_broker.counted += 1
+                elif piece.type == commands.AUTH_CHALLENGE and not self._connected and self._guest.introduction:
+                    self._guest.introduction.can_repeat = False  # what it is answered with is for this broker alone
+                client.write(piece.raw)
+
+    def _is_connected(self, frame: Frame) -> None:
+        self._connected = True
+        self._stop_timer()
+        size = frame.command().connected.max_message_size
+        if size > 0 and self._from_broker is not None:
+            self._from_client.allow_messages(size)
+            self._from_broker.allow_messages(size)
+
+    def broker_lost(self) -> None:
+        self._questions.fail()
+        if self._transport is not None:
+            self._transport.close()
+
+    def broker_pauses(self, is_full: bool) -> None:
+        self._is_broker_full = is_full
+        self._hold(_TO_BROKER, self._broker.get_write_buffer_size() if is_full and self._broker is not None else 0)
+        self._listen()
+
+    # Ends.
+
+    def _refuse(self, refusal: Refusal, code: int, errors: list[str] | None = None) -> None:
+        """Do not let the client in."""
+        record = self._guest.other_record(self._rim.snapshot, refusal.status)
+        record.upstream_errors = errors or []
+        self._rim.tell(record)
+        detail = f": {refusal.detail}" if refusal.detail else ""
+        log.warning("%s %s is not let in: %s%s", record.id, self._guest, refusal.text, detail)
+        self.leave(code, f"{refusal.code}: {refusal.text}")
+
+    def _late(self, text: str) -> None:
+        self._refuse(Refusal(408, "too-slow", text), commands.NOT_ALLOWED)
+
+    def _lied(self, who: str, fault: BadFrame) -> None:
+        """Nothing can be made of the bytes that follow, so that both connections end."""
+        log.warning("%s: its connection ends, as the %s sent what is no frame: %s", self._guest, who, fault)
+        record = self._guest.other_record(self._rim.snapshot, 400 if who == "client" else 502)
+        if who != "client":
+            record.upstream_errors.append("bad-answer")
+        self._rim.tell(record)
+        self.leave(commands.NOT_ALLOWED, f"bad-frame: {fault}")
+
+    def drain(self) -> None:
+        """Leave when there is nothing left to do here."""
+        self._draining = self._questions.is_closing = True
+        self._leave_if_idle()
+
+    def _leave_if_idle(self) -> None:
+        """A client that has neither producers nor consumers here loses nothing, once it has what it asked for."""
+        if not (self._questions.are_open or self._from_client.noted or self._is_waited_for()):
+            self.leave(commands.SERVICE_NOT_READY, "shutting-down: this sidecar is shutting down")
+
+    def _is_waited_for(self) -> bool:
+        """Whether the broker has something to say yet, or is in the midst of it."""
+        broker = self._from_broker
+        return broker is not None and (self._from_client.counted > broker.counted or not broker.is_between)
+
+    def leave(self, code: int, text: str) -> None:
+        """End both connections; the client is told why, unless that would be in the midst of a frame."""
+        client = self._transport
+        if client is None or client.is_closing():
+            return
+        if self._from_broker is None or not self._from_broker.left:
+            client.write(commands.goodbye(code, text))
+        client.close()
+        if self._broker is not None:
+            self._broker.close()
+
+    def reset(self) -> None:
+        """End at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Do something in a task, which ends with the client."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("a fault of the proxy", exc_info=error)
+                self.reset()
+
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+        return task
+
+
+class _BrokerSide(asyncio.Protocol):
+    """The broker's side."""
+
+    __slots__ = ("_session", "data_received")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.data_received = session.broker_data  # type: ignore[method-assign]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._session.broker_lost()
+
+    def pause_writing(self) -> None:
+        self._session.broker_pauses(True)
+
+    def resume_writing(self) -> None:
+        self._session.broker_pauses(False)
+
+
+def _size(piece: bytes | memoryview | Frame) -> int:
+    return len(piece.raw if isinstance(piece, Frame) else piece)

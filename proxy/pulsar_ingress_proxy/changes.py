@@ -1,0 +1,127 @@
+"""What one snapshot has that another had not, in words: a line a change. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from pulsar_ingress_proxy.addresses import Entry
+from pulsar_ingress_proxy.ingresses import Ingress
+from pulsar_ingress_proxy.snapshot import Snapshot
+
+# Said of the doors and the book themselves, where discovery has its part too.
+_SHOWN_ELSEWHERE = frozenset(("ingresses", "advertisedListeners"))
+
+
+def changes(old: Snapshot, new: Snapshot) -> Iterator[str]:
+    """Every change, doors and brokers first."""
+    yield from _doors({door.name: door for door in old.ingresses}, {door.name: door for door in new.ingresses})
+    yield from _book(_by_broker(old), _by_broker(new))
+    yield from (f"listener {name}: new" for name in sorted(new.known_listeners - old.known_listeners))
+    yield from (f"listener {name}: gone" for name in sorted(old.known_listeners - new.known_listeners))
+    if old.config is not new.config:
+        yield from _keys("", old.config, new.config)
+    conflicts, settled = {*new.conflicts} - {*old.conflicts}, {*old.conflicts} - {*new.conflicts}
+    yield from sorted(f"conflict: {one.subject} {one.text}" for one in conflicts)
+    yield from sorted(f"no longer in conflict: {one.subject} {one.text}" for one in settled)
+
+
+def _doors(old: Mapping[str, Ingress], new: Mapping[str, Ingress]) -> Iterator[str]:
+    for name, door in new.items():
+        if name not in old:
+            yield f"ingress {name}: new, {', '.join(door.hosts) or 'without hosts'} for '{door.listener}'"
+        elif door != old[name]:
+            yield from _door(name, old[name], door)
+    yield from (f"ingress {name}: gone" for name in old if name not in new)
+
+
+def _door(name: str, old: Ingress, new: Ingress) -> Iterator[str]:
+    yield from _names(f"ingress {name}: host {{}}", old.hosts, new.hosts)
+    before, after = _said(old), _said(new)
+    for key, value in after.items():
+        if before[key] != value:
+            yield f"ingress {name}: {key} {_shown(before[key])} is now {_shown(value)}"
+
+
+def _said(door: Ingress) -> dict[str, object]:
+    return {
+        "listener": door.listener,
+        "allowedListeners": None if door.allowed_listeners is None else sorted(door.allowed_listeners),
+        "expose": None if door.expose is None else sorted(door.expose),
+        "lookupProperties": dict(door.lookup_properties),
+        "overrideLookupProperties": door.override_lookup_properties,
+        "throughSidecar": door.through_sidecar,
+    }
+
+
+def _by_broker(snapshot: Snapshot) -> dict[str, Entry]:
+    """The book by brokers' names; of two lines of a name, the one that speaks for it."""
+    found: dict[str, Entry] = {}
+    for entry in snapshot.book.entries:
+        found.setdefault(entry.broker, entry)
+    return found
+
+
+def _book(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Iterator[str]:
+    for name, entry in new.items():
+        if name not in old:
+            yield f"broker {name}: new, with {_counted(len(_addresses(entry)), 'address')}"
+            continue
+        if _is_same(old[name], entry):
+            continue
+        before, after = _addresses(old[name]), _addresses(entry)
+        for at, address in after.items():
+            if at not in before:
+                yield f"broker {name}: {at[0]} is at {address}"
+            elif before[at] != address:
+                yield f"broker {name}: {at[0]} is at {address}, no longer at {before[at]}"
+        yield from (f"broker {name}: {at[0]} is no longer at {before[at]}" for at in before if at not in after)
+        yield from _names(f"broker {name}: name {{}}", old[name].names, entry.names)
+    yield from (f"broker {name}: gone" for name in old if name not in new)
+
+
+def _is_same(one: Entry, other: Entry) -> bool:
+    return (one.names, one.listeners, one.sources) == (other.names, other.listeners, other.sources)
+
+
+def _addresses(entry: Entry) -> dict[tuple[str, str], str]:
+    """By listener and scheme: the URL, and who says so."""
+    return {at: f"{entry.listeners[at[0]][at[1]]} ({source})" for at, (source, _) in entry.sources.items()}
+
+
+def _keys(path: str, old: BaseModel, new: BaseModel) -> Iterator[str]:
+    for name, field in type(new).model_fields.items():
+        key = f"{path}{field.alias or name}"
+        before, after = getattr(old, name), getattr(new, name)
+        if before == after or key in _SHOWN_ELSEWHERE:
+            continue
+        if isinstance(before, BaseModel) and isinstance(after, BaseModel):
+            yield from _keys(f"{key}.", before, after)
+        else:
+            yield f"{key}: {_shown(before)} is now {_shown(after)}"
+
+
+def _names(line: str, old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
+    before, after = set(old), set(new)
+    yield from (f"{line.format(name)} is new" for name in sorted(after - before))
+    yield from (f"{line.format(name)} is gone" for name in sorted(before - after))
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 'es'}"
+
+
+def _shown(value: Any) -> str:
+    match value:
+        case None:
+            return "unset"
+        case bool():
+            return str(value).lower()
+        case list() | tuple() | dict() if not value:
+            return "empty"
+        case list() | tuple():
+            return ", ".join(map(str, value))
+        case dict():
+            return ", ".join(f"{key}={text}" for key, text in value.items())
+        case _:
+            return str(value)

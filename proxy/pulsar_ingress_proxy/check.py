@@ -1,0 +1,131 @@
+"""`check`: what a config says, what is questionable about it, and what `run` would refuse at start.
+
+What only running can show is not looked at: whether an address is this machine's to bind, and free.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pulsar_ingress_proxy.addresses import Entry
+from pulsar_ingress_proxy.config import Config, locate
+from pulsar_ingress_proxy.discovery.admin import Unanswered, read_token
+from pulsar_ingress_proxy.discovery.world import World
+from pulsar_ingress_proxy.listeners import ServiceUrl
+from pulsar_ingress_proxy.memory import MIB
+from pulsar_ingress_proxy.review import review
+from pulsar_ingress_proxy.service import CannotStart, prepare
+from pulsar_ingress_proxy.sizing import most_memory
+from pulsar_ingress_proxy.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is to be said of one config; the snapshot is None where faults keep it from being read."""
+
+    config: str
+    faults: Sequence[str]
+    warnings: Sequence[str] = ()
+    snapshot: Snapshot | None = None
+    world: World | None = None
+
+    @property
+    def is_questionable(self) -> bool:
+        return bool(self.warnings) or (self.snapshot is not None and bool(self.snapshot.conflicts))
+
+    def as_json(self) -> dict[str, Any]:
+        found = self.snapshot
+        return {
+            "config": self.config,
+            "valid": not self.faults,
+            "sockets": [str(bind) for bind in found.config.bind_addresses] if found else [],
+            "listeners": sorted(found.known_listeners) if found else [],
+            "ingresses": [
+                {"name": ingress.name, "hosts": list(ingress.hosts), "listener": ingress.listener}
+                for ingress in (found.ingresses if found else ())
+            ],
+            "brokers": [_as_json(entry) for entry in found.book.entries] if found else [],
+            "conflicts": [{"subject": one.subject, "text": one.text} for one in found.conflicts] if found else [],
+            "mostMemoryBytes": most_memory(found.config) if found else {},
+            "warnings": list(self.warnings),
+            "faults": list(self.faults),
+        }
+
+    def as_text(self) -> str:
+        return "\n".join(self.faults or self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"{self.config}: valid"
+        if self.world is not None:
+            here = self.world.here
+            yield f"seen from namespace {here.own.namespace}, in {', '.join(sorted(here.namespaces))}"
+        if self.snapshot is not None:
+            yield from _lines(self.snapshot)
+        yield from (f"warning   {warning}" for warning in self.warnings)
+
+
+def check(path: str, snapshot: Snapshot, world: World | None, with_files: bool) -> Report:
+    """Say what there is to say of a config that could be read; without its files, those are not looked for."""
+    faults: list[str] = []
+    warnings = list(review(snapshot, is_discovering=world is not None))
+    if with_files:
+        try:
+            prepare(snapshot.config)
+        except CannotStart as fault:
+            faults = locate(path, str(fault).splitlines())
+        warnings += _token(snapshot.config)
+    return Report(path, faults, warnings, snapshot, world)
+
+
+def _token(config: Config) -> Iterator[str]:
+    """`run` starts without the token, and asks brokers only once there is one."""
+    if config.brokers.discover == "admin":
+        try:
+            read_token(config.brokers.admin_token_file)
+        except Unanswered as refused:
+            yield str(refused)
+
+
+def _lines(snapshot: Snapshot) -> Iterator[str]:
+    config = snapshot.config
+    for bind in config.bind_addresses:
+        yield f"socket    {bind}"
+    for name in sorted(snapshot.known_listeners):
+        yield f"listener  {name}{' (internal)' if name == config.internal_listener_name else ''}"
+    for ingress in snapshot.ingresses:
+        yield f"ingress   {ingress.name}: {', '.join(ingress.hosts) or '(no hosts)'} -> {ingress.listener}"
+    for entry in snapshot.book.entries:
+        yield f"broker    {entry.broker}"
+        if entry.names[1:]:
+            yield f"            also {', '.join(entry.names[1:])}"
+        for listener, urls in entry.listeners.items():
+            yield f"            {listener}: {', '.join(_sourced(entry, listener, url) for url in urls.values())}"
+    for conflict in snapshot.conflicts:
+        yield f"conflict  {conflict.subject}: {conflict.text}"
+    parts = {what: size for what, size in most_memory(config).items() if size}
+    yield f"memory    {_mebibytes(sum(parts.values()))} MiB at the most, whatever clients do"
+    for what, size in parts.items():
+        yield f"            {_mebibytes(size)} MiB {what}"
+
+
+def _mebibytes(size: int) -> int:
+    return -(-size // MIB)
+
+
+def _sourced(entry: Entry, listener: str, url: ServiceUrl) -> str:
+    """A URL, with who says so where not all is the config's."""
+    if all(source == "config" for source, _ in entry.sources.values()):
+        return str(url)
+    source, by = entry.sources[listener, url.scheme]
+    return f"{url} ({source}, {by})"
+
+
+def _as_json(entry: Entry) -> dict[str, Any]:
+    return {
+        "broker": entry.broker,
+        "names": list(entry.names),
+        "addresses": [
+            {"listener": listener, "url": str(entry.listeners[listener][scheme]), "source": source, "by": by}
+            for (listener, scheme), (source, by) in entry.sources.items()
+        ],
+    }

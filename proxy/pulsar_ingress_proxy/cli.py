@@ -1,0 +1,228 @@
+"""The command line. Each command reads the config, does its work elsewhere, and prints; no tracebacks."""
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from pulsar_ingress_proxy import __version__, doctor, running
+from pulsar_ingress_proxy.check import Report, check
+from pulsar_ingress_proxy.config import Config, ConfigFaults, load
+from pulsar_ingress_proxy.config.model import Log, json_schema
+from pulsar_ingress_proxy.demo import show
+from pulsar_ingress_proxy.discovery import package
+from pulsar_ingress_proxy.discovery.findings import NOTHING
+from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_world
+from pulsar_ingress_proxy.discovery.world import World
+from pulsar_ingress_proxy.explain import CannotExplain, explain
+from pulsar_ingress_proxy.observe import log
+from pulsar_ingress_proxy.service import CannotStart
+from pulsar_ingress_proxy.snapshot import Snapshot, build
+
+_UNREACHABLE = _WARNED = 1
+_FAULT = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    try:
+        return command(options)
+    except (ConfigFaults, BadManifests, CannotExplain, CannotStart) as fault:
+        print(fault, file=sys.stderr)
+        return _FAULT
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pulsar-ingress-proxy",
+        description="A sidecar beside a gateway: Pulsar lookups answered with addresses that the client can reach.",
+        epilog="Any key of the config may also come from the environment: PULSAR_INGRESS_REDIRECTS__MAX_HOPS=3.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = "") -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}. {more}".rstrip())
+        command.set_defaults(command=run)
+        return command
+
+    def add_configured(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
+    ) -> argparse.ArgumentParser:
+        command = add(name, run, text, more)
+        command.add_argument("--config", required=True, metavar="FILE", help="the config, in YAML")
+        return command
+
+    def add_seeing(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
+    ) -> argparse.ArgumentParser:
+        """A command that may look at a cluster, or at what is to be one."""
+        command = add_configured(name, run, text, more)
+        where = command.add_mutually_exclusive_group()
+        where.add_argument("--manifests", metavar="DIR", help="Kubernetes objects, as if a cluster had just these")
+        where.add_argument("--kubeconfig", metavar="FILE", help="a cluster, as it is at this moment")
+        command.add_argument("--context", metavar="NAME", help="of the kubeconfig, where not its current one")
+        return command
+
+    serve = add_configured(
+        "run", _run, "serve until SIGTERM or SIGINT", "SIGHUP or a changed file reloads. A bad config at start exits 2."
+    )
+    serve.add_argument("--hold", action="store_true", help="serve 503 with the reason while the config is bad")
+    validate = add_seeing(
+        "check",
+        _check,
+        "validate a config",
+        "Prints what it says and what is questionable; exits 2 with a line for whatever `run` would refuse at start.",
+    )
+    validate.add_argument(
+        "--no-files",
+        action="store_true",
+        help="do not look for what `run` needs here beside the config: certificates, keys, tokens, packages",
+    )
+    validate.add_argument("--strict", action="store_true", help="exit 1 where there are warnings")
+    validate.add_argument("--json", action="store_true", help="as JSON")
+
+    dry = add_seeing("explain", _explain, "say what would become of a request, without sending it")
+    dry.add_argument(
+        "url",
+        metavar="URL",
+        help="as the client sees it: https://pulsar.example.com/lookup/v2/topic/… or pulsar+ssl://pulsar.example.com:6651",
+    )
+    dry.add_argument(
+        "-H",
+        dest="headers",
+        action="append",
+        default=[],
+        metavar="'Name: value'",
+        help="a header, from a trusted proxy",
+    )
+    dry.add_argument("--bind", metavar="HOST:PORT", help="the socket it comes in by, as in bindAddresses")
+    dry.add_argument("--location", metavar="URL", help="a broker's redirect: what would become of it?")
+    dry.add_argument("--json", action="store_true", help="as JSON")
+
+    probe = add_seeing(
+        "doctor", _doctor, "try every broker's addresses from here", "Exits 1 where something is unreachable."
+    )
+    probe.add_argument("--listener", metavar="NAME", help="only this listener's addresses")
+    probe.add_argument("--json", action="store_true", help="as JSON")
+
+    demo = add("demo", _demo, "everything on one machine: simulated brokers, the proxy, a client", "Ctrl-C ends it.")
+    demo.add_argument("--once", action="store_true", help="run, print and exit")
+
+    add("config-schema", _config_schema, "print the JSON schema of the config file")
+    return parser
+
+
+def _read(options: argparse.Namespace) -> tuple[Config, Snapshot, World | None]:
+    """The config, the world if there is one to look at, and the picture that both give."""
+    config = load(options.config)
+    world = _world(options, config)
+    return config, build(config, findings=world.findings() if world is not None else NOTHING), world
+
+
+def _world(options: argparse.Namespace, config: Config) -> World | None:
+    if options.manifests is not None:
+        return read_world(options.manifests, config)
+    if options.kubeconfig is None:
+        return None
+    if problem := package.missing():
+        raise CannotExplain(f"--kubeconfig: {problem}")
+    from pulsar_ingress_proxy.discovery.listing import CannotList, list_world
+
+    try:
+        return asyncio.run(list_world(config, options.kubeconfig, options.context))
+    except CannotList as fault:
+        raise CannotExplain(str(fault)) from None
+
+
+def _run(options: argparse.Namespace) -> int:
+    log.set_up(Log())
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(running.run(Path(options.config), options.hold))
+    return 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The faster loop where there is one; it is no part of what is installed on every platform."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _check(options: argparse.Namespace) -> int:
+    try:
+        _, snapshot, world = _read(options)
+    except (ConfigFaults, BadManifests, CannotExplain) as fault:
+        report = Report(options.config, str(fault).splitlines())
+    else:
+        report = check(options.config, snapshot, world, with_files=not options.no_files)
+    if options.json:
+        print(json.dumps(report.as_json(), indent=2))
+    else:
+        print(report.as_text(), file=sys.stderr if report.faults else sys.stdout)
+    if report.faults:
+        return _FAULT
+    return _WARNED if options.strict and report.is_questionable else 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    _, snapshot, _ = _read(options)
+    headers = []
+    for line in options.headers:
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise CannotExplain(f"-H '{line}' is not a header: write -H 'Name: value'")
+        headers.append((name.strip(), value.strip()))
+    explanation = explain(snapshot, options.url, headers, options.bind, options.location)
+    print(json.dumps(explanation.as_json(), indent=2) if options.json else explanation.as_text())
+    return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    _, snapshot, world = _read(options)
+    if options.listener is not None and options.listener not in snapshot.known_listeners:
+        known = ", ".join(sorted(snapshot.known_listeners)) or "none"
+        raise CannotExplain(f"no broker has an address on listener '{options.listener}'; there are {known}")
+
+    def show_line(finding: doctor.Finding) -> None:
+        if not options.json:
+            result = f"ok ({finding.answers})" if finding.reachable else f"NO: {finding.problem}"
+            result += f"; WARNING: {finding.warning}" if finding.warning is not None else ""
+            print(f"{finding.listener:<12} {finding.url:<60} {result}", flush=True)
+
+    gaps = doctor.gaps(snapshot, options.listener, world.hosts, world.strays) if world is not None else ()
+    findings = asyncio.run(doctor.examine(snapshot, options.listener, show_line, gaps))
+    unreachable = sum(not finding.reachable for finding in findings)
+    if options.json:
+        shown = [asdict(finding) | {"reachable": finding.reachable} for finding in findings]
+        print(json.dumps(shown, indent=2))
+    else:
+        print(f"{len(findings) - unreachable} of {len(findings)} addresses reachable from here")
+    return _UNREACHABLE if unreachable else 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    async def play() -> bool:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ended.set)
+        return await show.run(options.once, ended)
+
+    return 0 if asyncio.run(play()) else 1
+
+
+def _config_schema(_: argparse.Namespace) -> int:
+    print(json.dumps(json_schema(), indent=2))
+    return 0

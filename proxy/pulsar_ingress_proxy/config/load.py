@@ -1,0 +1,303 @@
+"""Reading a config: the file, then the environment over it, and every fault of both at once.
+
+A fault is one line: where it is, what is wrong, what would be right.
+"""
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from pulsar_ingress_proxy.config.model import Config, Metrics
+
+ENV_PREFIX = "PULSAR_INGRESS_"
+
+# What Kubernetes puts into every container for a Service called pulsar-ingress-…; never a setting of ours.
+_SERVICE_VARIABLE = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_.*)?$|_PORT$|_PORT_\d+_.*$")
+
+Path_ = tuple[str | int, ...]
+
+
+class ConfigFaults(Exception):
+    """All that is wrong with a config, a line a fault."""
+
+    def __init__(self, faults: list[str]) -> None:
+        self.faults = faults
+        super().__init__("\n".join(faults))
+
+
+def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Config:
+    """Read and validate a file, with the environment's overrides."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigFaults([f"{path}: cannot be read: {error.strerror}"]) from None
+    except UnicodeDecodeError as error:
+        raise ConfigFaults([f"{path}: is not UTF-8 text: {error.reason} at byte {error.start}"]) from None
+    try:
+        return _validate(*_parse(text, str(path)), os.environ if environ is None else environ)
+    except RecursionError:
+        raise ConfigFaults([f"{path}: is nested too deeply, or an alias in it stands for itself"]) from None
+
+
+def locate(path: str | Path, faults: Iterable[str]) -> list[str]:
+    """Faults that were found after `load`, each beginning with its key: with the line or the variable that sets it."""
+    _, source = _parse(Path(path).read_text(encoding="utf-8"), str(path))
+    from_environment = {place: variable for variable, place, _ in _overrides(os.environ, [])}
+    keys = (fault.partition(": ") for fault in faults)
+    return [_placed(_read_path(key), text, source, from_environment) for key, _, text in keys]
+
+
+def load_mapping(values: Mapping[str, Any]) -> Config:
+    """Validate a config that is already in memory."""
+    return _validate(dict(values), _Source("config", None), {})
+
+
+def glean(text: str | None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What a config that is no good says, as far as that can be made out; nothing of it is right for certain."""
+    try:
+        values = yaml.safe_load(text or "")
+    except (yaml.YAMLError, RecursionError):
+        values = None
+    gleaned = values if isinstance(values, dict) else {}
+    for _, path, value in _overrides(os.environ if environ is None else environ, []):
+        _set(gleaned, path, value)
+    return gleaned
+
+
+def gleaned_status_address(gleaned: Mapping[str, Any]) -> str:
+    """Where /livez is served by whoever holds on to such a config, as host:port."""
+    section = gleaned.get("metrics")
+    try:
+        return Metrics.model_validate({"address": section["address"]} if isinstance(section, dict) else {}).address
+    except (KeyError, ValidationError):
+        return Metrics().address
+
+
+class _Source:
+    """The text that values came from, to say on which line a fault is."""
+
+    def __init__(self, name: str, node: yaml.Node | None) -> None:
+        self._name = name
+        self._node = node
+
+    def where(self, path: Path_) -> str:
+        node, line = self._node, None
+        for key in path:
+            node, line = _child(node, key, line)
+        dotted = ".".join(map(str, path))
+        return f"{self._name}{f':{line}' if line else ''}: {dotted + ': ' if dotted else ''}"
+
+    def duplicates(self) -> Iterator[str]:
+        """Keys that a mapping has twice: YAML parsers keep the last and say nothing."""
+        yield from self._duplicates(self._node, ())
+
+    def _duplicates(self, node: yaml.Node | None, path: Path_) -> Iterator[str]:
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if key.value in seen:
+                    dotted = ".".join(map(str, (*path, key.value)))
+                    yield f"{self._name}:{key.start_mark.line + 1}: {dotted}: is there twice"
+                seen.add(key.value)
+                yield from self._duplicates(value, (*path, key.value))
+        elif isinstance(node, yaml.SequenceNode):
+            for place, value in enumerate(node.value):
+                yield from self._duplicates(value, (*path, place))
+
+
+def _child(node: yaml.Node | None, key: str | int, line: int | None) -> tuple[yaml.Node | None, int | None]:
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            if name.value == key:
+                return value, name.start_mark.line + 1
+    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+        return node.value[key], node.value[key].start_mark.line + 1
+    return None, line
+
+
+def _parse(text: str, name: str) -> tuple[dict[str, Any], _Source]:
+    try:
+        values = yaml.safe_load(text)
+        source = _Source(name, yaml.compose(text, Loader=yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f":{mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise ConfigFaults([f"{name}{line}: is not YAML: {problem}"]) from None
+    if values is None:
+        values = {}
+    if not isinstance(values, dict):
+        raise ConfigFaults([f"{name}: should be a mapping of keys, not a {type(values).__name__}"])
+    return values, source
+
+
+def _validate(values: dict[str, Any], source: _Source, environ: Mapping[str, str]) -> Config:
+    faults = list(source.duplicates())
+    from_environment: dict[Path_, str] = {}
+    for variable, path, value in _overrides(environ, faults):
+        _set(values, path, value)
+        from_environment[path] = variable
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            faults += _lines(detail, source, from_environment)
+        raise ConfigFaults(_in_order(faults)) from None
+    if faults:
+        raise ConfigFaults(faults)
+    return config
+
+
+def _in_order(faults: list[str]) -> list[str]:
+    """By line of the file, each once."""
+
+    def line(fault: str) -> int:
+        match = re.match(r"[^:]*:(\d+):", fault)
+        return int(match[1]) if match else 0
+
+    return sorted(dict.fromkeys(faults), key=line)
+
+
+def _overrides(environ: Mapping[str, str], faults: list[str]) -> Iterator[tuple[str, Path_, Any]]:
+    for variable in sorted(environ):
+        if not variable.startswith(ENV_PREFIX) or _SERVICE_VARIABLE.search(variable):
+            continue
+        try:
+            yield variable, _path_of(variable), _value(environ[variable])
+        except ValueError as fault:
+            faults.append(f"environment: {variable}: {fault}")
+
+
+def _path_of(variable: str) -> Path_:
+    """`PULSAR_INGRESS_REDIRECTS__MAX_HOPS` is `redirects.maxHops`."""
+    path: list[str | int] = []
+    model: Any = Config
+    for part in variable.removeprefix(ENV_PREFIX).split("__"):
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            raise ValueError(f"{path[-1]} has no keys of its own: set it whole, lists and records as JSON")
+        known = {name.upper(): name for name in model.model_fields}
+        if part not in known:
+            near = _nearest(part, list(known))
+            raise ValueError(f"no such key{f'; did you mean {near}?' if near else ''}")
+        field = model.model_fields[known[part]]
+        path.append(field.alias or known[part])
+        model = field.annotation
+    return tuple(path)
+
+
+def _value(text: str) -> Any:
+    """Lists and records are JSON; a scalar is left for its key's type to read."""
+    if text.strip() == "null":
+        return None
+    if text.lstrip()[:1] not in ("[", "{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+
+
+def _set(values: dict[str, Any], path: Path_, value: Any) -> None:
+    *parents, last = path
+    section: Any = values
+    for key in parents:
+        if section.get(key) is None:
+            section[key] = {}
+        section = section[key]
+        if not isinstance(section, dict):
+            return  # no record in the file, which is a fault of its own
+    section[last] = value
+
+
+def _lines(detail: ErrorDetails, source: _Source, from_environment: Mapping[Path_, str]) -> Iterator[str]:
+    key = tuple(detail["loc"])
+    for line in _text(detail, key).splitlines():
+        place, text = key, line
+        # A fault between keys names its own place.
+        dotted, _, rest = line.partition(": ")
+        if dotted.startswith(f"{key[0]}."):
+            place, text = _read_path(dotted), rest
+        yield _placed(place, text, source, from_environment)
+
+
+def _placed(place: Path_, text: str, source: _Source, from_environment: Mapping[Path_, str]) -> str:
+    variable = next((name for path, name in from_environment.items() if place[: len(path)] == path), None)
+    return f"environment: {variable}: {text}" if variable else source.where(place) + text
+
+
+def _read_path(dotted: str) -> Path_:
+    return tuple(int(part) if part.isdigit() else part for part in dotted.split("."))
+
+
+def _text(detail: ErrorDetails, path: Path_) -> str:
+    """A fault in words: what is wrong, and what would be right."""
+    value, context = detail.get("input"), detail.get("ctx", {})
+    match detail["type"]:
+        case "extra_forbidden":
+            return _unknown_key(path)
+        case "missing":
+            return "is missing"
+        case "literal_error":
+            expected = [word.strip("' ") for word in re.split(r",| or ", str(context.get("expected")))]
+            near = _nearest(str(value), expected)
+            return f"'{value}' is not one of {', '.join(expected)}{f'; did you mean {near}?' if near else ''}"
+        case "value_error":
+            return str(context.get("error"))
+        case "model_type" | "dict_type":
+            return f"should be a mapping of keys, not {_shown(value)}"
+        case _:
+            return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, not {_shown(value)}"
+
+
+def _shown(value: object) -> str:
+    text = "empty" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _unknown_key(path: Path_) -> str:
+    *parents, key = path
+    model: type[BaseModel] | None = Config
+    for parent in parents:
+        if model is not None and isinstance(parent, str):
+            field = next((f for name, f in model.model_fields.items() if (f.alias or name) == parent), None)
+            model = _section(field.annotation) if field is not None else None
+    siblings = _aliases(model) if model is not None else []
+    if near := _nearest(str(key), siblings):
+        return f"unknown key; did you mean {near}?"
+    elsewhere = [dotted for dotted in _all_keys(Config, "") if dotted.rpartition(".")[2] == key]
+    if elsewhere:
+        return f"unknown key here; did you mean {elsewhere[0]}?"
+    return f"unknown key; known here are {', '.join(siblings)}"
+
+
+def _aliases(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _all_keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        key = f"{prefix}{field.alias or name}"
+        yield key
+        if section := _section(field.annotation):
+            yield from _all_keys(section, key + ".")
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The record that a key holds, or that each element of its list is."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for inner in get_args(annotation) if (found := _section(inner))), None)
+
+
+def _nearest(word: str, words: list[str]) -> str | None:
+    folded = {known.lower(): known for known in words}
+    close = difflib.get_close_matches(word.lower(), list(folded), n=1, cutoff=0.6)
+    return folded[close[0]] if close else None

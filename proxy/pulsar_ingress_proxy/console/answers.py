@@ -1,0 +1,275 @@
+"""What the API answers and is asked: the one source of its JSON and of its schema."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic.alias_generators import to_camel
+
+from pulsar_ingress_proxy.console.history import Cause
+from pulsar_ingress_proxy.observe import schema
+from pulsar_ingress_proxy.reasoning import Outcome
+
+Source = Literal["config", "annotation", "derived", "admin"]
+
+
+def _event_schema() -> dict[str, Any]:
+    """The event schema as JSON schema; `cursor` is the API's own."""
+    properties: dict[str, Any] = {
+        "cursor": {"type": "string", "description": "its place among the decisions of this run, for `since`"}
+    }
+    for field in schema.FIELDS:
+        kind: Any = [field.type, "null"] if field.nullable else field.type
+        properties[field.name] = {"type": kind, "description": field.meaning}
+    return {
+        "type": "object",
+        "title": "Decision",
+        "description": "One event, as in the event log.",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+Decision = Annotated[dict[str, Any], WithJsonSchema(_event_schema())]
+
+
+class Shape(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+
+class Problem(Shape):
+    """An answer that is none."""
+
+    reason: str = Field(description="a code, a colon, and words")
+
+
+class Counts(Shape):
+    """Since the start."""
+
+    hits: int
+    misses: int
+    redirects: int
+    leaks: int
+    requests: int
+    failures: int = Field(description="answers of 5xx")
+
+
+class Status(Shape):
+    """The sidecar at a glance."""
+
+    version: str
+    cluster: str
+    sidecar: str = Field(description="the pod, or the machine")
+    source: str | None = Field(description="the config file")
+    started_at: str
+    uptime_seconds: float
+    ready: bool
+    not_ready: str | None = Field(description="why it is not")
+    generation: int
+    changed_at: str = Field(description="when the generation came into force")
+    changed_by: Cause
+    changes: list[str]
+    reload_problem: str | None = Field(description="why the newest config is not in force")
+    shadow: bool
+    counts: Counts
+
+
+class Socket(Shape):
+    """A bound socket."""
+
+    address: str
+    scheme: str
+    listener: str | None = Field(description="what all that comes in by it is for; null: the ingress decides")
+
+
+class Door(Shape):
+    """An ingress."""
+
+    name: str
+    listener: str
+    hosts: list[str]
+    expose: list[str] | None = Field(description="null: everything")
+    allowed_listeners: list[str] | None = Field(description="null: any known listener but the internal one")
+    source: Literal["config", "discovery"]
+    hits: int
+    misses: int
+
+
+class Listener(Shape):
+    name: str
+    internal: bool = Field(description="the one by which the sidecar dials brokers")
+    default: bool = Field(description="lookupListenerName")
+
+
+class Doors(Shape):
+    """Where clients come in, and what for."""
+
+    sockets: list[Socket]
+    doors: list[Door]
+    listeners: list[Listener]
+
+
+class Reach(Shape):
+    """What `doctor` found at one address."""
+
+    broker: str
+    url: str
+    reachable: bool
+    answers: str | None = Field(description="a status, or a command of the binary protocol")
+    problem: str | None
+
+
+class Address(Shape):
+    """One URL of a broker on a listener, and who says so."""
+
+    listener: str
+    url: str
+    source: Source
+    by: str = Field(description="the line of the config, or the object")
+    reach: list[Reach] = Field(description="of a template, an item for each broker that was tried; empty: not tried")
+
+
+class Broker(Shape):
+    """A line of the address book."""
+
+    broker: str
+    names: list[str] = Field(description="all that it may call itself")
+    template: bool
+    source: Source = Field(description="the most trusted of its addresses' sources")
+    addresses: list[Address]
+
+
+class Conflict(Shape):
+    subject: str
+    text: str
+
+
+class Check(Shape):
+    """The last round of `doctor`."""
+
+    running: bool
+    checked_at: str | None
+    reachable: int
+    unreachable: int
+
+
+class Brokers(Shape):
+    """The address book."""
+
+    brokers: list[Broker]
+    pool: list[Reach] = Field(description="brokers.webServiceUrl, as far as tried")
+    conflicts: list[Conflict]
+    check: Check
+
+
+class Generation(Shape):
+    generation: int
+    time: str
+    cause: Cause
+    changes: list[str]
+    untold: int = Field(description="changes beyond those")
+
+
+class Generations(Shape):
+    """The newest first."""
+
+    generations: list[Generation]
+
+
+class Kind(Shape):
+    kind: str
+    synced: bool
+
+
+class Findings(Shape):
+    """What does not fit together, and what is questionable."""
+
+    discovers: list[Literal["kubernetes", "admin"]] = Field(description="what the config has it look at")
+    kinds: list[Kind] = Field(description="what discovery watches, and whether it is known as it is")
+    conflicts: list[Conflict]
+    doubts: list[str] = Field(description="what `check` warns of")
+
+
+class Decisions(Shape):
+    """The newest first."""
+
+    decisions: list[Decision]
+    cursor: str = Field(description="`since` for those that come after")
+    more: int = Field(description="decisions that are kept besides, beyond `limit`")
+
+
+class Figure(Shape):
+    """A stretch of time, which ends at `time`."""
+
+    time: str
+    seconds: float
+    hits: int
+    misses: int
+    redirects: int
+    leaks: int
+    requests: int
+    failures: int
+    p50_ms: float | None = Field(alias="p50Ms", description="of lookups; null where there were none")
+    p99_ms: float | None = Field(alias="p99Ms")
+
+
+class Figures(Shape):
+    """The last half hour, the oldest first."""
+
+    seconds: int = Field(description="of each stretch")
+    figures: list[Figure]
+
+
+class Header(Shape):
+    name: Annotated[str, Field(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", max_length=256)]  # RFC 9110 5.6.2
+    value: Annotated[str, Field(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$", max_length=8192)]
+
+
+class Question(Shape):
+    """A request that nobody has sent."""
+
+    url: Annotated[str, Field(min_length=1, max_length=8192, description="as the client sees it")]
+    method: Annotated[str, Field(pattern="^[A-Z]{1,20}$")] = "GET"
+    headers: Annotated[list[Header], Field(max_length=100)] = []
+    bind: str | None = Field(default=None, max_length=300, description="the socket it comes in by, as host:port")
+    location: str | None = Field(default=None, max_length=8192, description="a broker's redirect")
+    trusted: bool = Field(default=True, description="whether it comes through a trusted proxy")
+
+
+class Step(Shape):
+    rule: str
+    outcome: Outcome
+    text: str
+
+
+class Refusal(Shape):
+    """An answer of the sidecar's own."""
+
+    status: int
+    code: str
+    text: str
+
+
+class Redirection(Shape):
+    from_: str = Field(alias="from")
+    to: str | None
+    action: Literal["rewritten", "followed", "passed", "kept", "refused"]
+    why: str
+
+
+class Verdict(Shape):
+    """What would become of it."""
+
+    generation: int
+    kind: str
+    ingress: str | None
+    listener: str | None
+    rule: str
+    hit: bool
+    reason: str | None
+    refusal: Refusal | None
+    upstream: str | None
+    route: str = Field(description="why it goes there")
+    location: Redirection | None
+    steps: list[Step] = Field(description="rule by rule; empty where its head is refused")
+    shadow: bool = Field(description="whether all this would only be recorded")

@@ -1,0 +1,123 @@
+"""Who may ask the console: a page of its own or a program, by an address or as localhost; nobody else's page.
+
+It listens on loopback, which every page in the operator's browser can reach too. A name that leads there (DNS
+rebinding) is told by the Host, a request of another page by Origin and Sec-Fetch-Site. There is no CORS.
+"""
+
+import ipaddress
+from collections.abc import Awaitable, Callable
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
+
+from pulsar_ingress_proxy.authorities import Authority, parse_authority
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+METHODS = frozenset((hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_POST))
+
+_POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+
+HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+
+def problem(status: int, code: str, text: str) -> web.Response:
+    """An answer that is none, as all of the sidecar's own are written."""
+    return web.json_response({"reason": f"{code}: {text}"}, status=status)
+
+
+async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
+    """To every answer, whatever it is."""
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers.pop("Server", None)
+
+
+def guard(bound: str) -> Middleware:
+    """The middleware of a console that is bound to this host."""
+
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method not in METHODS:
+            answer = problem(405, "method-not-allowed", "the console only shows: GET, HEAD, and POST to /api/what-if")
+            answer.headers["Allow"] = "GET, HEAD"
+            return answer
+        host = _host(request)
+        if host is None or not is_own(host, bound):
+            return problem(
+                403, "host-not-allowed", "ask by an IP address or as localhost, as through kubectl port-forward"
+            )
+        if not is_same_origin(request, host):
+            return problem(403, "cross-site", "the console answers to its own page and to programs only")
+        try:
+            return await handler(request)
+        except web.HTTPException as found:
+            answer = problem(found.status, found.reason.lower().replace(" ", "-"), _words(found.status))
+            if allowed := found.headers.get("Allow"):
+                answer.headers["Allow"] = allowed
+            return answer
+
+    return guarded
+
+
+def is_own(host: Authority, bound: str) -> bool:
+    """Whether no stranger can have given this name a meaning: an address, localhost, or what it is bound to."""
+    if host.host in ("localhost", bound):
+        return True
+    try:
+        ipaddress.ip_address(host.host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def is_same_origin(request: web.Request, host: Authority) -> bool:
+    """Whether the console's own page asks, or none at all. A link may lead to the page, wherever it stands."""
+    origins = request.headers.getall("Origin", [])
+    if any(parse_authority(origin.partition("://")[2]) != host for origin in origins):
+        return False
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    if site in ("same-origin", "none"):
+        return True
+    is_followed = request.headers.get("Sec-Fetch-Mode") == "navigate"
+    is_page = request.path == "/" and request.headers.get("Sec-Fetch-Dest") == "document"
+    return is_followed and is_page and request.method == hdrs.METH_GET
+
+
+def _host(request: web.Request) -> Authority | None:
+    hosts = request.headers.getall("Host", [])
+    return parse_authority(hosts[0]) if len(hosts) == 1 else None
+
+
+def _words(status: int) -> str:
+    match status:
+        case 404:
+            return "there is no such page: /api/openapi.json has all"
+        case 405:
+            return "the console only shows"
+        case 413:
+            return "the question is too long"
+        case _:
+            return "the console has no answer to that"

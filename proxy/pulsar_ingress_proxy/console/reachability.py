@@ -1,0 +1,58 @@
+"""What `doctor` says of the address book, asked from here: by nobody's word but the book's, and not too often."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+
+from pulsar_ingress_proxy.doctor import Finding, examine
+from pulsar_ingress_proxy.snapshot import Snapshot
+
+BETWEEN = 15.0
+"""Seconds between the end of one round and the start of the next."""
+LONGEST = 60.0
+"""Seconds for a round; what was not tried by then is not known."""
+
+
+class Reachability:
+    """One round at a time; the findings of the last are kept until the next has its own."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot], clock: Callable[[], float] = time.time) -> None:
+        self._snapshot = snapshot
+        self._clock = clock
+        self._findings: dict[tuple[str, str, str], Finding] = {}
+        self._round: asyncio.Task[None] | None = None
+        self.checked: float | None = None
+        """When the last round ended."""
+
+    @property
+    def findings(self) -> Iterable[Finding]:
+        return self._findings.values()
+
+    @property
+    def is_running(self) -> bool:
+        return self._round is not None and not self._round.done()
+
+    def look(self) -> None:
+        """Begin a round, unless one runs or has just ended."""
+        if self.is_running or (self.checked is not None and 0 <= self._clock() - self.checked < BETWEEN):
+            return
+        self._round = asyncio.get_running_loop().create_task(self._look())
+
+    async def close(self) -> None:
+        if self._round is not None:
+            self._round.cancel()
+            await asyncio.gather(self._round, return_exceptions=True)
+
+    async def _look(self) -> None:
+        found: dict[tuple[str, str, str], Finding] = {}
+
+        def keep(finding: Finding) -> None:
+            place = (finding.listener, finding.broker, finding.url)
+            found[place] = self._findings[place] = finding
+
+        try:
+            async with asyncio.timeout(LONGEST):
+                await examine(self._snapshot(), None, keep)
+        except TimeoutError:
+            pass  # what was tried is known, the rest is not
+        self._findings, self.checked = found, self._clock()

@@ -1,0 +1,198 @@
+"""The console's socket: the page, its API, and the bounds on what anyone can ask of it."""
+
+import asyncio
+from collections.abc import Iterable
+from functools import cache
+from importlib import resources
+
+from aiohttp import web
+from pydantic import BaseModel, ValidationError
+
+from pulsar_ingress_proxy.console.answers import Question
+from pulsar_ingress_proxy.console.guards import Handler, add_headers, guard, problem
+from pulsar_ingress_proxy.console.openapi import description
+from pulsar_ingress_proxy.console.routes import MOST_DECISIONS, ROUTES
+from pulsar_ingress_proxy.console.stream import Streams
+from pulsar_ingress_proxy.console.view import Shown, View
+from pulsar_ingress_proxy.explain import CannotExplain
+from pulsar_ingress_proxy.observe.recent import SORTS, Sort
+from pulsar_ingress_proxy.web.small_servers import SETTINGS
+
+CONNECTIONS = 64
+BODY_BYTES = 65536
+BODY_SECONDS = 10
+IDLE_SECONDS = 30
+
+_TYPES = {
+    "html": "text/html",
+    "css": "text/css",
+    "js": "text/javascript",
+    "svg": "image/svg+xml",
+}
+
+
+class BadQuestion(Exception):
+    """A question that cannot be read."""
+
+
+class Console:
+    """Open it, close it."""
+
+    def __init__(self, sidecar: Shown, host: str) -> None:
+        self.view = View(sidecar)
+        self._host = host
+        self._streams = Streams(self.view)
+        self._description = description()
+        app = web.Application(middlewares=[guard(host.strip("[]"))], client_max_size=BODY_BYTES)
+        app.on_response_prepare.append(add_headers)
+        app.on_shutdown.append(self._let_go)
+        for route in ROUTES:
+            app.router.add_route(route.method, route.path, getattr(self, f"_{route.name}"))
+            if route.method == "GET" and route.name != "stream":
+                app.router.add_route("HEAD", route.path, getattr(self, f"_{route.name}"))
+        for path, handler in _page().items():
+            app.router.add_get(path, handler)
+        self._runner = web.AppRunner(app, keepalive_timeout=IDLE_SECONDS, shutdown_timeout=1, **SETTINGS)
+        self._server: asyncio.Server | None = None
+        self._sampling: asyncio.Task[None] | None = None
+
+    async def open(self, port: int) -> None:
+        """Bind; raises OSError where that cannot be."""
+        loop = asyncio.get_running_loop()
+        await self._runner.setup()
+        self._server = await loop.create_server(self._admit, self._host.strip("[]"), port, reuse_address=True)
+        self._sampling = loop.create_task(self.view.figures_kept.run())
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._sampling is not None:
+            self._sampling.cancel()
+            await asyncio.gather(self._sampling, return_exceptions=True)
+        await self.view.reachability.close()
+        await self._runner.cleanup()
+
+    def _admit(self) -> asyncio.Protocol:
+        server = self._runner.server
+        assert server is not None
+        return server() if len(server.connections) < CONNECTIONS else _TooMany()
+
+    async def _let_go(self, _: web.Application) -> None:
+        self._streams.close()
+
+    # The routes of the API, by their names.
+
+    async def _status(self, _: web.Request) -> web.Response:
+        return _json(self.view.status())
+
+    async def _doors(self, _: web.Request) -> web.Response:
+        return _json(self.view.doors())
+
+    async def _brokers(self, _: web.Request) -> web.Response:
+        return _json(self.view.brokers())
+
+    async def _reachability(self, request: web.Request) -> web.Response:
+        return _json(self.view.look() if request.method == "GET" else self.view.check())
+
+    async def _generations(self, _: web.Request) -> web.Response:
+        return _json(self.view.generations())
+
+    async def _findings(self, _: web.Request) -> web.Response:
+        return _json(self.view.findings())
+
+    async def _figures(self, _: web.Request) -> web.Response:
+        return _json(self.view.figures())
+
+    async def _openapi(self, _: web.Request) -> web.Response:
+        return web.json_response(self._description)
+
+    async def _decisions(self, request: web.Request) -> web.Response:
+        try:
+            wanted, limit = _sorts(request), _limit(request)
+        except BadQuestion as fault:
+            return problem(400, "bad-question", str(fault))
+        return _json(self.view.decisions(wanted, request.query.get("since", ""), limit))
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        try:
+            wanted = _sorts(request)
+        except BadQuestion as fault:
+            return problem(400, "bad-question", str(fault))
+        if self._streams.is_full:
+            answer = problem(503, "too-many-streams", "close a page of the console, or ask /api/decisions")
+            answer.headers["Retry-After"] = "10"
+            return answer
+        return await self._streams.serve(
+            request, wanted, request.headers.get("Last-Event-ID") or request.query.get("since")
+        )
+
+    async def _what_if(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/json":
+            return problem(415, "not-json", "send the question as application/json")
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                text = await request.read()
+            return _json(self.view.what_if(Question.model_validate_json(text)))
+        except TimeoutError:
+            return problem(408, "too-slow", "the question did not come in time")
+        except ConnectionError:
+            return problem(400, "bad-question", "the client closed the connection inside the question")
+        except ValidationError as fault:
+            return problem(400, "bad-question", _first(fault))
+        except CannotExplain as fault:
+            return problem(400, "bad-question", str(fault))
+
+
+class _TooMany(asyncio.Protocol):
+    """A connection beyond those that are let in."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def _json(answer: BaseModel) -> web.Response:
+    return web.Response(text=answer.model_dump_json(by_alias=True), content_type="application/json")
+
+
+def _sorts(request: web.Request) -> Iterable[Sort]:
+    asked = [name for names in request.query.getall("only", []) for name in names.split(",") if name]
+    wanted = [sort for sort in SORTS if sort in asked]
+    if unknown := [name for name in asked if name not in SORTS]:
+        raise BadQuestion(f"only: '{unknown[0]}' is not one of {', '.join(SORTS)}")
+    return wanted
+
+
+def _limit(request: web.Request) -> int:
+    text = request.query.get("limit", "100")
+    if not (text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MOST_DECISIONS):
+        raise BadQuestion(f"limit: '{text}' is not a number from 1 to {MOST_DECISIONS}")
+    return int(text)
+
+
+def _first(fault: ValidationError) -> str:
+    """The first fault, without what was sent: it may have been a token."""
+    found = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+    place = ".".join(map(str, found["loc"]))
+    return f"{place}: {found['msg']}" if place else found["msg"]
+
+
+@cache
+def _page() -> dict[str, Handler]:
+    """The files of the page, read once."""
+    found = {}
+    for file in resources.files("pulsar_ingress_proxy.console").joinpath("page").iterdir():
+        if kind := _TYPES.get(file.name.rpartition(".")[2]):
+            found[f"/{file.name}"] = _serving(file.read_bytes(), kind)
+    return {"/": found.pop("/index.html"), **found}
+
+
+def _serving(content: bytes, kind: str) -> Handler:
+    async def serve(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=content, content_type=kind, charset="utf-8")
+
+    return serve

@@ -1,0 +1,92 @@
+"""Decisions as they are made, as server-sent events.
+
+Nobody waits for a reader: each turn takes the newest there are, up to so many, and says how many it left out. A reader
+who takes nothing for a while is let go.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from aiohttp import web
+
+from pulsar_ingress_proxy.console.view import View
+from pulsar_ingress_proxy.observe.recent import Sort
+
+CLIENTS = 8
+"""Streams at a time."""
+TURN = 0.5
+BEAT = 10
+"""Turns between two signs of life; a change of the sidecar's standing is one, too."""
+BATCH = 50
+"""Decisions that are told in one turn."""
+PATIENCE = 10.0
+"""Seconds for a reader to take what was sent."""
+
+_HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
+
+
+class Streams:
+    """All that are open."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._closing = asyncio.Event()
+        self.open = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self.open >= CLIENTS
+
+    def close(self) -> None:
+        self._closing.set()
+
+    async def serve(self, request: web.Request, wanted: Iterable[Sort], since: str | None) -> web.StreamResponse:
+        """Tell of all that is decided after `since`, or from now on, until the reader goes or the console closes."""
+        response = web.StreamResponse(headers=_HEADERS)
+        recent, only = self._view.recent, tuple(wanted)
+        place = recent.newest if since is None else recent.number(since)
+        self.open += 1
+        try:
+            await response.prepare(request)
+            turn, told = 0, ""
+            while not self._closing.is_set():
+                beat = self._beat()
+                said = [beat] if turn % BEAT == 0 or beat != told else []
+                turn, told, newest = turn + 1, beat, recent.newest
+                said += self._news(place, only)
+                place = newest
+                if said:
+                    async with asyncio.timeout(PATIENCE):
+                        await response.write("".join(said).encode())
+                await self._pause()
+        except (ConnectionError, TimeoutError):
+            if request.transport is not None:
+                request.transport.abort()  # nothing more would reach a reader who takes nothing
+        finally:
+            self.open -= 1
+        return response
+
+    def _news(self, place: int, only: tuple[Sort, ...]) -> Iterator[str]:
+        kept = self._view.recent.after(place, only)
+        if left_out := len(kept[BATCH:]):
+            yield _event("left-out", {"count": left_out})
+        for one in reversed(kept[:BATCH]):
+            yield _event("decision", self._view.decision(one), self._view.recent.cursor(one.number))
+
+    def _beat(self) -> str:
+        """A sign of life, which says when it is worth asking for the status again."""
+        return _event("beat", self._view.standing())
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(TURN):
+                await self._closing.wait()
+        except TimeoutError:
+            pass
+
+
+def _event(name: str, data: dict[str, Any], cursor: str = "") -> str:
+    place = f"id: {cursor}\n" if cursor else ""
+    return f"{place}event: {name}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"

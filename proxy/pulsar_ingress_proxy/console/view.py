@@ -1,0 +1,329 @@
+"""The sidecar as the console shows it. Nothing here changes anything."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pulsar_ingress_proxy import __version__
+from pulsar_ingress_proxy.addresses import Entry
+from pulsar_ingress_proxy.console import answers
+from pulsar_ingress_proxy.console.figures import SECONDS, Figures, Totals, totals
+from pulsar_ingress_proxy.console.history import History
+from pulsar_ingress_proxy.console.reachability import Reachability
+from pulsar_ingress_proxy.discovery.live import is_wanted
+from pulsar_ingress_proxy.doctor import Finding
+from pulsar_ingress_proxy.explain import explain
+from pulsar_ingress_proxy.listeners import ServiceUrl
+from pulsar_ingress_proxy.observe import lines
+from pulsar_ingress_proxy.observe.metrics import Labels, Metrics
+from pulsar_ingress_proxy.observe.recent import Kept, Recent, Sort
+from pulsar_ingress_proxy.review import review
+from pulsar_ingress_proxy.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the console is told of the sidecar it belongs to."""
+
+    snapshot: Callable[[], Snapshot]
+    not_ready: Callable[[], str | None]
+    metrics: Metrics
+    recent: Recent
+    history: History
+    source: str | None = None
+
+
+class View:
+    """Each method is an answer of the API."""
+
+    def __init__(self, sidecar: Shown) -> None:
+        self._of = sidecar
+        self.figures_kept = Figures(sidecar.metrics)
+        self.reachability = Reachability(sidecar.snapshot)
+        self._reviewed: tuple[Snapshot, list[str]] | None = None
+        config = sidecar.snapshot().config
+        self._name = os.environ.get("POD_NAME") or socket.gethostname()
+        self._origin = lines.origin(config.cluster_name, self._name)
+
+    @property
+    def recent(self) -> Recent:
+        return self._of.recent
+
+    def status(self) -> answers.Status:
+        of, snapshot, now = self._of, self._of.snapshot(), time.time()
+        newest = next(of.history.newest_first)
+        not_ready = of.not_ready()
+        return answers.Status(
+            version=__version__,
+            cluster=snapshot.config.cluster_name,
+            sidecar=self._name,
+            source=of.source,
+            started_at=_moment(of.history.began),
+            uptime_seconds=round(max(0.0, now - of.history.began), 3),
+            ready=not_ready is None,
+            not_ready=not_ready,
+            generation=snapshot.generation,
+            changed_at=_moment(newest.time),
+            changed_by=newest.cause,
+            changes=list(newest.changes),
+            reload_problem=of.history.reload_problem,
+            shadow=snapshot.config.shadow,
+            counts=_counts(totals(of.metrics)),
+        )
+
+    def standing(self) -> dict[str, object]:
+        """What the status is asked again for when it changes."""
+        history = self._of.history
+        return {
+            "generation": self._of.snapshot().generation,
+            "ready": self._of.not_ready() is None,
+            "reloaded": history.reload_problem is None,
+        }
+
+    def doors(self) -> answers.Doors:
+        snapshot = self._of.snapshot()
+        config = snapshot.config
+        metrics = self._of.metrics
+        metrics.settle()
+        hits, misses = _by_door(metrics.hits.values), _by_door(metrics.misses.values)
+        names = snapshot.known_listeners | config.named_listeners
+        return answers.Doors(
+            sockets=[
+                answers.Socket(address=bind.address, scheme=bind.scheme, listener=bind.listener)
+                for bind in config.bind_addresses
+            ],
+            doors=[
+                answers.Door(
+                    name=door.name,
+                    listener=door.listener,
+                    hosts=list(door.hosts),
+                    expose=_sorted(door.expose),
+                    allowed_listeners=_sorted(door.allowed_listeners),
+                    # The config's come first.
+                    source="config" if place < len(config.ingresses) else "discovery",
+                    hits=hits.get(door.name, 0),
+                    misses=misses.get(door.name, 0),
+                )
+                for place, door in enumerate(snapshot.ingresses)
+            ],
+            listeners=[
+                answers.Listener(
+                    name=name,
+                    internal=name == config.internal_listener_name,
+                    default=name == config.lookup_listener_name,
+                )
+                for name in sorted(names)
+            ],
+        )
+
+    def brokers(self) -> answers.Brokers:
+        snapshot = self._of.snapshot()
+        reached = _by_entry(self.reachability.findings, snapshot)
+        return answers.Brokers(
+            brokers=[_broker(entry, reached.get(entry, [])) for entry in snapshot.book.entries],
+            pool=[_reach(finding) for finding in reached.get(None, [])],
+            conflicts=self._conflicts(),
+            check=self.check(),
+        )
+
+    def check(self) -> answers.Check:
+        found = [finding.reachable for finding in self.reachability.findings]
+        checked = self.reachability.checked
+        return answers.Check(
+            running=self.reachability.is_running,
+            checked_at=_moment(checked) if checked is not None else None,
+            reachable=sum(found),
+            unreachable=len(found) - sum(found),
+        )
+
+    def look(self) -> answers.Check:
+        """Begin a round of `doctor` where the last is old, and say how far it is."""
+        self.reachability.look()
+        return self.check()
+
+    def generations(self) -> answers.Generations:
+        return answers.Generations(
+            generations=[
+                answers.Generation(
+                    generation=one.number,
+                    time=_moment(one.time),
+                    cause=one.cause,
+                    changes=list(one.changes),
+                    untold=one.untold,
+                )
+                for one in self._of.history.newest_first
+            ]
+        )
+
+    def findings(self) -> answers.Findings:
+        snapshot = self._of.snapshot()
+        config = snapshot.config
+        synced = self._of.metrics.discovery_synced.values
+        return answers.Findings(
+            discovers=[
+                *(["kubernetes"] if config.kubernetes.enabled else []),
+                *(["admin"] if config.brokers.discover == "admin" else []),
+            ],
+            kinds=[answers.Kind(kind=kind, synced=value == 1) for (kind,), value in sorted(synced.items())]
+            if is_wanted(config)
+            else [],
+            conflicts=self._conflicts(),
+            doubts=self._doubts(snapshot),
+        )
+
+    def decisions(self, wanted: Iterable[Sort], since: str, limit: int) -> answers.Decisions:
+        recent = self.recent
+        kept = recent.after(recent.number(since), wanted)
+        return answers.Decisions(
+            decisions=[self.decision(one) for one in kept[:limit]],
+            cursor=recent.cursor(recent.newest),
+            more=len(kept[limit:]),
+        )
+
+    def decision(self, kept: Kept) -> dict[str, object]:
+        """A decision in words: the event, and its place."""
+        return {"cursor": self.recent.cursor(kept.number), **json.loads(lines.line(kept.record, self._origin))}
+
+    def figures(self) -> answers.Figures:
+        return answers.Figures(
+            seconds=SECONDS,
+            figures=[
+                answers.Figure(
+                    time=_moment(one.time),
+                    seconds=round(one.seconds, 3),
+                    hits=one.hits,
+                    misses=one.misses,
+                    redirects=one.redirects,
+                    leaks=one.leaks,
+                    requests=one.requests,
+                    failures=one.failures,
+                    p50_ms=_rounded(one.p50_ms),
+                    p99_ms=_rounded(one.p99_ms),
+                )
+                for one in self.figures_kept.samples
+            ],
+        )
+
+    def what_if(self, question: answers.Question) -> answers.Verdict:
+        """Raises CannotExplain. What was asked is kept nowhere, and headers are not said again: they have tokens."""
+        snapshot = self._of.snapshot()
+        headers = [(header.name, header.value.strip()) for header in question.headers]
+        found = explain(
+            snapshot, question.url, headers, question.bind, question.location, question.method, question.trusted
+        )
+        location, refusal = found.location, found.refusal
+        return answers.Verdict(
+            generation=snapshot.generation,
+            kind=found.kind,
+            ingress=found.ingress,
+            listener=found.listener,
+            rule=found.rule,
+            hit=found.hit,
+            reason=found.reason,
+            refusal=answers.Refusal(status=refusal.status, code=refusal.code, text=refusal.text) if refusal else None,
+            upstream=found.upstream,
+            route=found.route,
+            location=answers.Redirection.model_validate(
+                {
+                    "from": lines.redacted(location.from_),
+                    "to": lines.redacted(location.to) if location.to is not None else None,
+                    "action": location.action,
+                    "why": location.why,
+                }
+            )
+            if location is not None
+            else None,
+            steps=[answers.Step(rule=step.rule, outcome=step.outcome, text=step.text) for step in found.steps],
+            shadow=snapshot.config.shadow,
+        )
+
+    def _doubts(self, snapshot: Snapshot) -> list[str]:
+        """Those of a large book take a while, and pages ask for them over and over."""
+        if self._reviewed is None or self._reviewed[0] is not snapshot:
+            self._reviewed = snapshot, list(review(snapshot))
+        return self._reviewed[1]
+
+    def _conflicts(self) -> list[answers.Conflict]:
+        return [answers.Conflict(subject=one.subject, text=one.text) for one in self._of.snapshot().conflicts]
+
+
+def _counts(now: Totals) -> answers.Counts:
+    return answers.Counts(
+        hits=round(now.hits),
+        misses=round(now.misses),
+        redirects=round(now.redirects),
+        leaks=round(now.leaks),
+        requests=round(now.requests),
+        failures=round(now.failures),
+    )
+
+
+def _by_door(values: Mapping[Labels, float]) -> dict[str, int]:
+    """A counter by its first label, which is the ingress."""
+    found: dict[str, int] = {}
+    for labels, value in values.items():
+        found[labels[0]] = found.get(labels[0], 0) + round(value)
+    return found
+
+
+def _by_entry(findings: Iterable[Finding], snapshot: Snapshot) -> dict[Entry | None, list[Finding]]:
+    """What `doctor` found, by the line of the book that it is of; under None that of the pool."""
+    found: dict[Entry | None, list[Finding]] = {}
+    for finding in findings:
+        entry = snapshot.book.describing(finding.broker)
+        if entry is not None or finding.listener == "(pool)":
+            found.setdefault(entry, []).append(finding)
+    return found
+
+
+def _broker(entry: Entry, found: list[Finding]) -> answers.Broker:
+    return answers.Broker(
+        broker=entry.broker,
+        names=list(entry.names),
+        template=entry.is_template,
+        source=entry.source,
+        addresses=list(_addresses(entry, found)),
+    )
+
+
+def _addresses(entry: Entry, found: list[Finding]) -> Iterator[answers.Address]:
+    for (listener, scheme), (source, by) in entry.sources.items():
+        url: ServiceUrl = entry.listeners[listener][scheme]
+        yield answers.Address(
+            listener=listener,
+            url=str(url),
+            source=source,
+            by=by,
+            reach=[_reach(one) for one in found if one.listener == listener and _is_at(one, entry, url)],
+        )
+
+
+def _is_at(finding: Finding, entry: Entry, url: ServiceUrl) -> bool:
+    """Whether it is of this URL, or of one that a template makes of it."""
+    return finding.url.startswith(f"{url.scheme}://") if entry.is_template else finding.url == str(url)
+
+
+def _reach(finding: Finding) -> answers.Reach:
+    return answers.Reach(
+        broker=finding.broker,
+        url=finding.url,
+        reachable=finding.reachable,
+        answers=finding.answers,
+        problem=finding.problem,
+    )
+
+
+def _sorted(names: frozenset[str] | None) -> list[str] | None:
+    return None if names is None else sorted(names)
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)

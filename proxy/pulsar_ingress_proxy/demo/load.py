@@ -1,0 +1,106 @@
+"""The demo's load: steady lookups that hit, some that miss, brokers that redirect, and one answer that leaks.
+
+It is there so that the console and the metrics have something to show.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator
+
+import aiohttp
+from yarl import URL
+
+from pulsar_ingress_proxy.demo.brokers import Answer, SimulatedCluster, says
+
+PAUSE = 0.04
+"""Seconds between requests."""
+_LEAK_AT = 40
+_UNLOAD_EVERY = 97
+_FORGET_EVERY = 500
+
+_DOORS = ("pulsar.example.com",) * 4 + ("partners.example.net",)
+_NAMESPACES = ("public/default", "shop/orders", "shop/billing", "iot/sensors")
+_AGENTS = (
+    "Pulsar-Java-v4.0.7",
+    "Pulsar-Java-v4.0.7",
+    "Pulsar-Java-v5.0.0",
+    "Pulsar-CPP-v3.8.0",
+    "pulsar-client-go/0.16",
+)
+
+# What a broker says that nobody has told the address book of.
+_STRANGER = "pulsar-broker-9.pulsar-broker.pulsar.svc.cluster.local"
+_LEAK = Answer(
+    200,
+    json.dumps(
+        {
+            "brokerUrl": f"pulsar://{_STRANGER}:6650",
+            "httpUrl": f"http://{_STRANGER}:8080",
+            "nativeUrl": f"pulsar://{_STRANGER}:6650",
+            "brokerUrlSsl": "",
+        }
+    ).encode(),
+    "application/json",
+)
+
+
+class Load:
+    """Requests without end, the same in every run."""
+
+    def __init__(self, cluster: SimulatedCluster, session: aiohttp.ClientSession, gateway: str) -> None:
+        self._cluster = cluster
+        self._session = session
+        self._gateway = gateway
+        self._dice = random.Random(7)  # noqa: S311 - chance, not secrecy
+
+    async def run(self) -> None:
+        for number, (host, path) in enumerate(self._requests()):
+            if number == _LEAK_AT:
+                for broker in self._cluster.brokers:
+                    broker.script.append(says(_LEAK))
+            await self._ask(host, path)
+            if number == _LEAK_AT:
+                for broker in self._cluster.brokers:
+                    broker.script.clear()
+            if number % _UNLOAD_EVERY == 0:
+                # As when bundles are unloaded: the next lookups are redirected, until they have owners again.
+                self._cluster.metadata.owners.clear()
+            if number % _FORGET_EVERY == 0:
+                for broker in self._cluster.brokers:
+                    broker.requests.clear()
+            await asyncio.sleep(PAUSE * self._dice.uniform(0.2, 1.8))
+
+    def _requests(self) -> Iterator[tuple[str, str]]:
+        """Host and path of each."""
+        dice = self._dice
+        number = 0
+        while True:
+            host = dice.choice(_DOORS)
+            topic = f"persistent/{dice.choice(_NAMESPACES)}/topic-{dice.randrange(40)}"
+            lookup = f"/lookup/v2/topic/{topic}"
+            match number % 50:
+                case 12:  # a host that no ingress has
+                    yield "pulsar.old-name.example.org", lookup
+                case 31:  # a listener that no broker has
+                    yield "pulsar.example.com", f"{lookup}?listenerName=staging"
+                case 5 | 22 | 44:  # the owner alone knows
+                    yield host, f"/admin/v2/{topic}/stats"
+                case _:
+                    yield host, lookup
+            number += 1
+
+    async def _ask(self, host: str, path: str) -> None:
+        """Ask as a client behind the gateway does, and go where it is sent."""
+        for _ in range(5):
+            headers = {"Host": host, "X-Forwarded-Proto": "https", "User-Agent": self._dice.choice(_AGENTS)}
+            address = URL(self._gateway + path, encoded=True)
+            async with self._session.get(address, headers=headers, allow_redirects=False) as answer:
+                await answer.read()
+                location = answer.headers.get("Location")
+            if answer.status not in (302, 307) or location is None:
+                return
+            target = URL(location, encoded=True)
+            if not (target.host or "").endswith(_DOORS):
+                return  # a name of the inside, which is what a miss leaves a client with
+            host, path = target.raw_authority, target.raw_path_qs

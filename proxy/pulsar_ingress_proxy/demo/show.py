@@ -1,0 +1,308 @@
+"""`demo`: three simulated brokers, the sidecar, a client that looks topics up with and without it, and the console.
+
+The demo plays the gateway and its DNS: every name on the listener `external` leads to the sidecar, with the
+name as Host and https as the scheme. Names of the cluster's inside are looked up for real, and fail as they would.
+"""
+
+import asyncio
+import json
+import logging
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import yaml
+from yarl import URL
+
+from pulsar_ingress_proxy.config import load
+from pulsar_ingress_proxy.demo.brokers import EXTERNAL, Listener, SimulatedCluster
+from pulsar_ingress_proxy.demo.load import Load
+from pulsar_ingress_proxy.service import Sidecar
+
+DOOR = "pulsar.example.com"
+TOPICS = ("orders", "payments", "shipments", "returns")
+PARTNERS = "partners.example.net"
+_PORT, _METRICS_PORT, _CONSOLE_PORT = 18080, 19090, 19091
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One answer on a client's way."""
+
+    asked: str
+    status: int
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """A client's way to a topic, and where it ended."""
+
+    steps: tuple[Step, ...]
+    reached: str | None
+    problem: str | None
+
+
+class Client:
+    """A client outside: it knows the door's name, and follows redirects as far as it can resolve them."""
+
+    def __init__(self, session: aiohttp.ClientSession, gateway: str) -> None:
+        self._session = session
+        self._gateway = gateway
+
+    async def get(self, path: str) -> Journey:
+        """Ask the door, then whoever the answers name."""
+        url = f"https://{DOOR}{path}"
+        steps: list[Step] = []
+        for _ in range(6):
+            status, location, body = await self._ask(url)
+            if status == 307 and location is not None:
+                steps.append(Step(url, status, f"Location: {location}"))
+                host = urlsplit(location).hostname or ""
+                if problem := await _unresolvable(host):
+                    return Journey(tuple(steps), None, problem)
+                url = location
+                continue
+            address, said = _address(status, body)
+            steps.append(Step(url, status, said))
+            problem = await _unresolvable(urlsplit(address).hostname or "") if address else None
+            return Journey(tuple(steps), None if problem else address or "answered", problem)
+        return Journey(tuple(steps), None, "it is sent in a circle")
+
+    async def _ask(self, url: str) -> tuple[int, str | None, bytes]:
+        parts = urlsplit(url)
+        target = parts.path + (f"?{parts.query}" if parts.query else "")
+        headers = {"Host": parts.netloc, "X-Forwarded-Proto": parts.scheme}
+        address = URL(self._gateway + target, encoded=True)
+        async with self._session.get(address, headers=headers, allow_redirects=False) as answer:
+            return answer.status, answer.headers.get("Location"), await answer.read()
+
+
+def _address(status: int, body: bytes) -> tuple[str | None, str]:
+    """The broker address in a lookup's answer, and the answer in a line."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return None, body.decode("utf-8", "replace")[:100]
+    address = answer.get("brokerUrlTls") or answer.get("brokerUrl") if status == 200 else None
+    return address, f"brokerUrlTls: {address}" if address else json.dumps(answer)[:100]
+
+
+async def _unresolvable(host: str) -> str | None:
+    """Why a client outside cannot use this name; names of the listener are the gateway's."""
+    if host == DOOR or host.endswith("." + DOOR):
+        return None
+    try:
+        async with asyncio.timeout(3):
+            await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError):
+        return f"{host} does not resolve outside the cluster"
+    return None
+
+
+def _config(cluster: SimulatedCluster, port: int, metrics_port: int, console_port: int) -> dict[str, Any]:
+    return {
+        "clusterName": "demo",
+        "bindAddresses": [f"http://127.0.0.1:{port}"],
+        "brokers": {"webServiceUrl": [broker.web for broker in cluster.brokers]},
+        "ingresses": [{"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": "external"}],
+        "advertisedListeners": [
+            {
+                "broker": broker.name,
+                "listeners": f"internal:{broker.web}, external:https://broker-{number}.{DOOR}, "
+                f"external:pulsar+ssl://broker-{number}.{DOOR}:{6651 + number}",
+            }
+            for number, broker in enumerate(cluster.brokers)
+        ],
+        "metrics": {"address": f"127.0.0.1:{metrics_port}"},
+        "console": {"address": f"127.0.0.1:{console_port}"},
+        "log": {"level": "warning"},
+    }
+
+
+def _add_partners(file: Path) -> None:
+    """Write a second door into the config, and that brokers are to be asked what they call themselves."""
+    first = yaml.safe_load(file.read_text())
+    partners = {
+        "name": "partners",
+        "hosts": [PARTNERS, f"*.{PARTNERS}"],
+        "listener": "partners",
+        "expose": ["lookup", "client"],
+        "allowedListeners": ["partners"],
+    }
+    lines = [
+        {**line, "listeners": f"{line['listeners']}, partners:https://broker-{number}.{PARTNERS}"}
+        for number, line in enumerate(first["advertisedListeners"])
+    ]
+    second = {
+        **first,
+        "brokers": {**first["brokers"], "discover": "admin"},
+        "ingresses": [*first["ingresses"], partners],
+        "advertisedListeners": lines,
+    }
+    _write(file, second)
+
+
+@asynccontextmanager
+async def _stage() -> AsyncIterator[tuple[SimulatedCluster, Sidecar, Path, str]]:
+    """Brokers, sidecar and its config file, for as long as the demo lasts."""
+    with tempfile.TemporaryDirectory(prefix="pulsar-ingress-demo-") as folder:
+        partners = Listener(broker_service_url_tls=f"pulsar+ssl://broker-{{n}}.{PARTNERS}:{{n+6651}}")
+        listeners = {"external": EXTERNAL["4.x"], "partners": partners}
+        async with SimulatedCluster(brokers=3, listeners=listeners) as cluster:
+            file = Path(folder) / "config.yaml"
+            ports = (_free(_PORT), _free(_METRICS_PORT), _free(_CONSOLE_PORT))
+            _write(file, _config(cluster, *ports))
+            sidecar = Sidecar(load(file, {}), str(file))
+            await sidecar.start()
+            try:
+                yield cluster, sidecar, file, f"http://127.0.0.1:{ports[0]}"
+            finally:
+                await sidecar.stop()
+
+
+def _write(file: Path, config: dict[str, Any]) -> None:
+    file.write_text(yaml.safe_dump(config, sort_keys=False, width=1000))
+
+
+def _free(wanted: int) -> int:
+    """This port if nobody has it, else one that the system gives."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise OSError("no free port on 127.0.0.1")
+
+
+async def run(once: bool, ended: asyncio.Event) -> bool:
+    """Show it; true where all went as it should."""
+    paint = _Paint(sys.stdout.isatty())
+    async with _stage() as (cluster, sidecar, file, gateway), aiohttp.ClientSession() as session:
+        journeys = await _travel(cluster, session, gateway)
+        _print_screen(paint, journeys, gateway, sidecar)
+        if not once:
+            with _quiet():
+                await _change(sidecar, file)
+                load = asyncio.create_task(Load(cluster, session, gateway).run())
+                _print_next(paint, gateway, sidecar, file)
+                await _until(ended, load)
+        return all(without.problem and with_it.reached for _, without, with_it in journeys)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without warnings: what does not fit together is for the console to show."""
+    log = logging.getLogger("proxy")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+async def _change(sidecar: Sidecar, file: Path) -> None:
+    """Put a second config in force, and wait until the brokers have said who they are."""
+    _add_partners(file)
+    await sidecar.reload(load(file, {}))
+    async with asyncio.timeout(10):
+        while not sidecar.findings.brokers:  # noqa: ASYNC110 - nobody is told when they have
+            await asyncio.sleep(0.05)
+
+
+async def _until(ended: asyncio.Event, load: asyncio.Task[None]) -> None:
+    """Let the load run until somebody ends the demo; where the load ends by itself, something is wrong with it."""
+    ending = asyncio.create_task(ended.wait())
+    await asyncio.wait((ending, load), return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if load.done():
+        await load
+    load.cancel()
+    await asyncio.gather(ending, load, return_exceptions=True)
+
+
+async def _travel(
+    cluster: SimulatedCluster, session: aiohttp.ClientSession, gateway: str
+) -> list[tuple[str, Journey, Journey]]:
+    """Each request twice: a gateway that only forwards leads to a broker, ours to the sidecar."""
+    journeys = []
+    for topic in TOPICS:
+        path = f"/lookup/v2/topic/persistent/public/default/{topic}"
+        without = await Client(session, cluster.brokers[1].web).get(path)
+        journeys.append((f"lookup {topic}", without, await Client(session, gateway).get(path)))
+    owner = cluster.owner(f"persistent://public/default/{TOPICS[0]}") or 0
+    path = f"/admin/v2/persistent/public/default/{TOPICS[0]}/stats"
+    without = await Client(session, cluster.brokers[(owner + 1) % 3].web).get(path)
+    journeys.append((f"stats  {TOPICS[0]}", without, await Client(session, gateway).get(path)))
+    return journeys
+
+
+class _Paint:
+    def __init__(self, colour: bool) -> None:
+        self._colour = colour
+
+    def bad(self, text: str) -> str:
+        return self._wrap("31", text)
+
+    def good(self, text: str) -> str:
+        return self._wrap("32", text)
+
+    def bold(self, text: str) -> str:
+        return self._wrap("1", text)
+
+    def dim(self, text: str) -> str:
+        return self._wrap("2", text)
+
+    def _wrap(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
+
+
+def _print_screen(paint: _Paint, journeys: list[tuple[str, Journey, Journey]], gateway: str, sidecar: Sidecar) -> None:
+    _, without, with_it = journeys[0]
+    print(paint.bold(f"client -> {DOOR} (the gateway) -> sidecar on {gateway} -> three brokers\n"))
+    print(paint.bold("A lookup without the sidecar"))
+    _print_journey(paint, without)
+    print(paint.bold("\nThe same lookup with it"))
+    _print_journey(paint, with_it)
+    print(paint.bold(f"\n{'request':<18} {'without':<34} with"))
+    for name, plain, proxied in journeys:
+        ends = "led inside the cluster" if plain.problem else "reached"
+        goal = proxied.reached or proxied.problem or ""
+        shown = paint.bad(f"{ends:<34}") if plain.problem else paint.good(f"{ends:<34}")
+        print(f"{name:<18} {shown} {paint.good(goal) if proxied.reached else paint.bad(goal)}")
+    hits = sum(sidecar.metrics.hits.values.values())
+    misses = sum(sidecar.metrics.misses.values.values())
+    print(f"\nlistener hits {hits:.0f}, misses {misses:.0f}", flush=True)
+
+
+def _print_next(paint: _Paint, gateway: str, sidecar: Sidecar, file: Path) -> None:
+    print(paint.bold("\nWhere to look next"))
+    lookup = "/lookup/v2/topic/persistent/public/default/anything"
+    print(f"  the console   {paint.bold(f'http://127.0.0.1:{sidecar.console_port}/')}")
+    print(f"  the metrics   http://127.0.0.1:{sidecar.metrics_port}/metrics")
+    print("  A load runs meanwhile: hits, misses, redirects and one leak.\n")
+    print(f"  curl -i -H 'Host: {DOOR}' {gateway}{lookup}")
+    print(f"  curl -s http://127.0.0.1:{sidecar.metrics_port}/metrics | grep ^pulsar_ingress_listener")
+    print(f"  {sys.argv[0]} explain --config {file} https://{DOOR}{lookup}")
+    print(paint.dim("\nRunning until Ctrl-C."), flush=True)
+
+
+def _print_journey(paint: _Paint, journey: Journey) -> None:
+    for step in journey.steps:
+        print(f"  GET {step.asked}")
+        print(f"      {step.status} {step.said}")
+    if journey.problem:
+        print("  " + paint.bad(f"x {journey.problem}"))
+    else:
+        print("  " + paint.good(f"ok {journey.reached}"))

@@ -1,0 +1,214 @@
+"""`brokers.discover: admin`: what the brokers say of themselves, asked over and over by their admin API.
+
+The list of brokers comes from any of them, its listeners from each itself. Tokens go to brokers only, over connections
+that have shown whose they are, and never in clear where the pool is https.
+"""
+
+import asyncio
+import json
+import logging
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pulsar_ingress_proxy.authorities import Authority, parse_authority
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.discovery.findings import Findings, FoundBroker, Source
+from pulsar_ingress_proxy.listeners import VARIABLE, WEB_SCHEMES, ServiceUrl, Urls, parse_advertised_listeners
+from pulsar_ingress_proxy.observe.metrics import Metrics
+from pulsar_ingress_proxy.web.pool import Pool
+from pulsar_ingress_proxy.web.upstream import UpstreamError
+
+log = logging.getLogger("proxy.discovery")
+
+KIND = "Broker"
+"""Its name among the kinds of the discovery metrics."""
+_EVERY = 30.0
+"""Seconds between rounds, at most."""
+_AT_ONCE = 16
+_MOST_BROKERS = 4096
+_MOST_BYTES = 4 << 20
+"""Of an answer; a broker's whole configuration has some 30 KB."""
+_PORT = re.compile(r"\d+")
+_TOKEN = re.compile(r"[!-~]+")
+
+
+class Unanswered(Exception):
+    """A broker has not answered what was asked: says which and why. `reason` is a word of the metric's."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How brokers are asked, and at which address each is reached."""
+
+    config: Config
+    pool: Pool
+    dial: Callable[[Authority], ServiceUrl | None]
+    """The address of a broker that the address book knows."""
+
+    async def brokers(self, token: str | None) -> list[Authority]:
+        """The ids of all brokers that there are, which are their names and ports; raises Unanswered."""
+        unanswered = Unanswered("unreachable", "brokers.webServiceUrl is empty")
+        for url in self.pool.in_turn(self.config.web_pool):
+            try:
+                ids = _parsed(await self._get(url, "/admin/v2/brokers", token), list, url)
+            except Unanswered as refused:
+                unanswered = refused
+                continue
+            if found := [authority for name in ids if (authority := parse_authority(str(name))) is not None]:
+                return found[:_MOST_BROKERS]
+            unanswered = Unanswered("garbled", f"{url} lists no brokers, and is one")
+        raise unanswered
+
+    async def broker(self, name: Authority, token: str | None) -> FoundBroker:
+        """What one broker says of itself; raises Unanswered."""
+        pool = self.config.web_pool[0]
+        url = self.dial(name) or ServiceUrl(pool.scheme, name.host, str(name.port or pool.port))
+        if token is not None and (pool.scheme, url.scheme) == ("https", "http"):
+            raise Unanswered("refused", f"{url} is not https as brokers.webServiceUrl is: no token is sent there")
+        answer = await self._get(url, "/admin/v2/brokers/configuration/runtime", token)
+        return described(name, _parsed(answer, dict, url), self.config.internal_listener_name)
+
+    async def _get(self, url: ServiceUrl, path: str, token: str | None) -> bytes:
+        head = [b"GET %b HTTP/1.1" % path.encode(), url.host_field, b"Accept: application/json", b"Connection: close"]
+        if token is not None:
+            head.append(b"Authorization: Bearer %b" % token.encode())
+        within = self.config.timeouts.lookup
+        body = b""
+        try:
+            connection = await self.pool.connection(url, reuse=False)
+            try:
+                connection.ask("GET", b"\r\n".join([*head, b"", b""]))
+                await connection.head(within)
+                while (piece := await connection.read(within)) and len(body) <= _MOST_BYTES:
+                    body += piece
+            finally:
+                connection.close()
+        except UpstreamError as error:
+            raise Unanswered("unreachable", f"{url}: {error}") from None
+        match connection.status:
+            case 200 if len(body) <= _MOST_BYTES:
+                return body
+            case 401 | 403 as status:
+                reason = "unauthorized" if status == 401 else "forbidden"
+                raise Unanswered(
+                    reason, f"{url} answers {status} to {path}: is the token in brokers.adminTokenFile right?"
+                )
+            case status:
+                raise Unanswered("refused", f"{url} answers {status}, or far too much, to {path}")
+
+
+class Rounds:
+    """`run` until cancelled; `news` hears of what is told and differs from what was told before."""
+
+    def __init__(self, asking: Asking, metrics: Metrics, told: Findings, news: Callable[[Findings], None]) -> None:
+        self._asking = asking
+        self._metrics = metrics
+        self._news = news
+        self._told = told
+        self._known = {broker.names[0]: broker for broker in told.brokers}
+        self._said = ""
+        metrics.discovery_synced.set(0, KIND)
+
+    async def run(self) -> None:
+        """Never returns. What fails leaves what was known before."""
+        try:
+            while True:
+                try:
+                    await self.round()
+                except Unanswered as refused:
+                    self._bear(refused)
+                await asyncio.sleep(random.uniform(0.5, 1) * _EVERY)  # noqa: S311 - no secret
+        finally:
+            self._metrics.discovery_synced.drop(KIND)
+
+    async def round(self) -> None:
+        """Ask everybody once; raises Unanswered where somebody did not answer."""
+        token = await asyncio.to_thread(read_token, self._asking.config.brokers.admin_token_file)
+        names = await self._asking.brokers(token)
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(name: Authority) -> FoundBroker | Unanswered:
+            async with limit:
+                try:
+                    return await self._asking.broker(name, token)
+                except Unanswered as refused:
+                    return refused
+
+        answers = await asyncio.gather(*map(ask, names))
+        known: dict[str, FoundBroker] = {}
+        for name, answer in zip(names, answers, strict=True):
+            broker = self._known.get(name.host) if isinstance(answer, Unanswered) else answer
+            if broker is not None:
+                known[name.host] = broker
+        self._known = known
+        listeners = self._told.listeners
+        if len(known) == len(names):  # or a listener that exists might be refused as unknown
+            listeners = frozenset(name for broker in known.values() for name in broker.listeners)
+        told = Findings(brokers=tuple(known[name] for name in sorted(known)), listeners=listeners)
+        if told != self._told:
+            self._told = told
+            self._news(told)
+        if failures := [answer for answer in answers if isinstance(answer, Unanswered)]:
+            raise failures[0]
+        self._metrics.discovery_synced.set(1, KIND)
+        self._said = ""
+
+    def _bear(self, refused: Unanswered) -> None:
+        self._metrics.discovery_synced.set(0, KIND)
+        self._metrics.discovery_restarts.add(KIND, refused.reason)
+        if refused.reason != self._said:
+            self._said = refused.reason
+            log.warning("%s; what brokers said before stays in force", refused)
+
+
+def described(name: Authority, runtime: Mapping[str, Any], internal: str) -> FoundBroker:
+    """A broker by its configuration: its listeners, and its web ports as the internal one's; raises Unanswered."""
+    # The broker writes Java's own text of each value: Optional[8080], null.
+    text = str(runtime.get("advertisedListeners") or "")
+    try:
+        if VARIABLE.search(text):
+            raise ValueError("has a template, which is nobody's address")
+        listeners: dict[str, Urls] = dict(parse_advertised_listeners("" if text == "null" else text))
+    except ValueError as fault:
+        raise Unanswered("garbled", f"advertisedListeners of broker {name}: {fault}") from None
+    own: dict[str, ServiceUrl] = {}
+    for scheme, key in zip(WEB_SCHEMES, ("webServicePort", "webServicePortTls"), strict=True):
+        if port := _PORT.search(str(runtime.get(key) or "")):
+            own[scheme] = ServiceUrl(scheme, name.host, port[0])
+    if own:
+        listeners[internal] = {**own, **listeners.get(internal, {})}
+    by: tuple[Source, str] = ("admin", f"broker {name}")
+    return FoundBroker(
+        (name.host,), listeners, {(listener, scheme): by for listener, urls in listeners.items() for scheme in urls}
+    )
+
+
+def read_token(file: str | None) -> str | None:
+    """The token as it is now, since whoever issues it replaces it; raises Unanswered."""
+    if file is None:
+        return None
+    try:
+        token = Path(file).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Unanswered("unauthorized", f"brokers.adminTokenFile: {file} cannot be read: {error}") from None
+    if not _TOKEN.fullmatch(token):
+        raise Unanswered("unauthorized", f"brokers.adminTokenFile: {file} does not hold a token, and nothing else")
+    return token
+
+
+def _parsed(answer: bytes, kind: type[Any], url: ServiceUrl) -> Any:
+    try:
+        found = json.loads(answer)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, kind):
+        raise Unanswered("garbled", f"what {url} answers is not what brokers answer")
+    return found

@@ -1,0 +1,95 @@
+"""What all objects show together: doors that do not contradict each other, and brokers with their addresses. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.discovery.attachment import Surroundings
+from pulsar_ingress_proxy.discovery.derivation import Derived
+from pulsar_ingress_proxy.discovery.doors import settle_hosts
+from pulsar_ingress_proxy.discovery.findings import Conflict, Findings
+from pulsar_ingress_proxy.discovery.members import BrokerId, Member
+from pulsar_ingress_proxy.discovery.merge import Claim, in_order, settle
+from pulsar_ingress_proxy.discovery.notes import LISTENER
+from pulsar_ingress_proxy.discovery.objects import Key, ServicePort
+from pulsar_ingress_proxy.discovery.ports import schemes_of
+from pulsar_ingress_proxy.discovery.routes import Address, known_ports
+from pulsar_ingress_proxy.ingresses import Ingress, Ingresses
+from pulsar_ingress_proxy.listeners import ServiceUrl
+
+
+def assemble(
+    config: Config, derived: Mapping[Key, Derived], members: Mapping[BrokerId, Member], around: Surroundings
+) -> tuple[Findings, tuple[Conflict, ...]]:
+    """The findings, in an order that depends on nothing but the objects, and of the conflicts the routes to brokers
+    that nobody gives a listener."""
+    here = around.here
+    doors, disputes = settle_hosts({key: one.doors for key, one in derived.items()}, here)
+    conflicts = [*disputes, *(conflict for one in derived.values() for conflict in one.conflicts)]
+    claims: dict[BrokerId, list[Claim]] = {
+        id_: list(_internal(config, members[id_], around)) for id_ in sorted(members)
+    }
+    listener_of = _ListenerOf(config, (door for key, door in doors if here.trusts(key.namespace)))
+    strays = []
+    for one in derived.values():
+        for address in one.addresses:
+            listener = address.listener or listener_of.host(address.url.host)
+            if listener is None:
+                strays.append(_no_listener(address, members[address.broker]))
+            else:
+                claim = Claim(listener, address.url, address.source, str(address.by), address.weak)
+                claims[address.broker].append(claim)
+    brokers = []
+    for id_, claimed in claims.items():
+        broker, disagreements = settle(members[id_].names, claimed)
+        brokers.append(broker)
+        conflicts += disagreements
+    if not brokers:
+        conflicts.append(_nobody(config, around))
+    found = Findings(tuple(door for _, door in doors), tuple(brokers), conflicts=in_order([*conflicts, *strays]))
+    return found, in_order(strays)
+
+
+class _ListenerOf:
+    """The listener of a host by the door that has it; a door of the config before one that was found."""
+
+    def __init__(self, config: Config, found: Iterable[Ingress]) -> None:
+        written = (Ingress(one.name, tuple(one.hosts), one.listener) for one in config.ingresses)
+        self._doors = (Ingresses(written), Ingresses(found))
+
+    def host(self, host: str) -> str | None:
+        doors = (ingresses.by_host(host) or ingresses.everywhere for ingresses in self._doors)
+        return next((door.listener for door in doors if door is not None), None)
+
+
+def _internal(config: Config, member: Member, around: Surroundings) -> Iterator[Claim]:
+    """How the sidecar itself reaches a broker: on the ports behind the config's URLs, else on those it shows."""
+    known = known_ports(member, around) or {
+        number: scheme
+        for name, number in member.ports
+        for scheme in schemes_of(ServicePort(number, number, name), (), {})
+    }
+    for number, scheme in known.items():
+        url = ServiceUrl(scheme, member.names[0], str(number))
+        yield Claim(config.internal_listener_name, url, "derived", str(member.by))
+
+
+def _no_listener(address: Address, member: Member) -> Conflict:
+    text = f"leads {address.url} to {member.names[0]}, and nothing says on which listener: annotate it with {LISTENER}"
+    return Conflict(str(address.by), text)
+
+
+def _nobody(config: Config, around: Surroundings) -> Conflict:
+    """Why no broker is found, as far as that can be told."""
+    here = around.here
+    if here.broker_selector is not None:
+        where = ", ".join(sorted(here.broker_namespaces))
+        return Conflict("brokers", f"no pod in {where} has the labels of kubernetes.brokerSelector")
+    if not here.pools:
+        text = "no URL of the config names a Service of this cluster"
+        return Conflict("brokers", f"{text}: say which pods are brokers by kubernetes.brokerSelector")
+    service = here.pools[0].service
+    if service.namespace not in here.namespaces:
+        text = f"namespace {service.namespace} of {service} is not watched: add it to kubernetes.namespaces"
+        return Conflict("brokers", text)
+    is_there = around.service(service) is not None
+    return Conflict("brokers", f"{service} {'leads to no pod' if is_there else 'is not there'}: no broker is found")

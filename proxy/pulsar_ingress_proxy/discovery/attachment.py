@@ -1,0 +1,91 @@
+"""How routes hang on gateways: through which sections, with which hosts, on which listener. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from pulsar_ingress_proxy.discovery.hosts import ANY, covers, meet
+from pulsar_ingress_proxy.discovery.members import Member
+from pulsar_ingress_proxy.discovery.objects import Carries, Gateway, Key, Route, Section, Service
+from pulsar_ingress_proxy.discovery.standpoint import Standpoint
+
+
+class Surroundings(Protocol):
+    """The rest of the world, as far as a derivation asks for it."""
+
+    @property
+    def here(self) -> Standpoint: ...
+
+    def gateway(self, key: Key) -> Gateway | None: ...
+
+    def service(self, key: Key) -> Service | None: ...
+
+    def brokers_behind(self, service: Key) -> tuple[Member, ...]: ...
+
+    def services_before(self, gateway: Gateway) -> tuple[Service, ...]:
+        """Those that lead to a gateway of Istio, on the pod of which we are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A route's place at one of our gateways. An Ingress is a gateway of its own."""
+
+    hosts: tuple[str, ...]
+    listener: str | None
+    is_own: bool
+    """Whether the listener is the route's own, and not its gateway's."""
+    section: Section | None
+    """None where the gateway is listed but not seen."""
+    key: Key | None = None
+    gateway: Gateway | None = None
+
+
+def attachments(route: Route, around: Surroundings) -> Iterator[Attachment]:
+    """All places through which requests for this route come to us."""
+    if route.key.kind == "Ingress":
+        if around.here.has_class(route):
+            yield from _ingress_sections(route)
+        return
+    for parent in route.parents:
+        gateway = around.gateway(parent.gateway)
+        if parent.refused or not around.here.is_attached(route, parent.gateway, gateway):
+            continue
+        if gateway is None:
+            yield _attached(route, route.hosts or (ANY,), None, parent.gateway, None)
+            continue
+        for section in gateway.sections:
+            if parent.section in (None, section.name) and parent.port in (None, section.port):
+                hosts = hosts_at(section, route)
+                if hosts and any(rule.carries in section.takes for rule in route.rules):
+                    yield _attached(route, hosts, section, parent.gateway, gateway)
+
+
+def hosts_at(section: Section, route: Route) -> tuple[str, ...]:
+    """The hosts that a route has there: those it asks for that the section lets it have."""
+    offered = [host for namespace, host in section.hosts if namespace in (ANY, route.key.namespace)]
+    return meet(route.hosts or (ANY,), offered)
+
+
+def _attached(
+    route: Route, hosts: tuple[str, ...], section: Section | None, key: Key, gateway: Gateway | None
+) -> Attachment:
+    name = section.name if section is not None else ""
+    own = route.notes.listener(name)
+    inherited = gateway.notes.listener(name) if gateway is not None else None
+    return Attachment(hosts, own or inherited, own is not None, section, key, gateway)
+
+
+def _ingress_sections(ingress: Route) -> Iterator[Attachment]:
+    """An Ingress says whether a host has TLS; that it is on port 443 or 80 is what everybody means by that."""
+    takes: frozenset[Carries] = frozenset(["tls" if ingress.notes.passes_tls else "http"])
+    for port in (443, 80):
+        tls = port == 443
+        hosts = tuple(
+            host
+            for host in ingress.hosts
+            if tls is (ingress.notes.passes_tls or any(covers(one, host) for one in ingress.tls_hosts))
+        )
+        if hosts:
+            listener = ingress.notes.listener("")
+            section = Section("", port, takes, tls, tuple((ANY, host) for host in hosts))
+            yield Attachment(hosts, listener, listener is not None, section)

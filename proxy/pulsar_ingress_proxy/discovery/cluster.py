@@ -1,0 +1,315 @@
+"""The API server as the sidecar sees it: requests, watches, and what its refusals mean.
+
+Connections are the `kubernetes` package's, which takes a second and 60 MB to import: whoever imports this module does
+so when discovery is on. The package's Watch is not used: it loses Retry-After, takes half an event for text, and makes
+a client of its own, with the system's CAs, for every watch.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+from urllib.parse import urlencode
+
+import aiohttp
+from aiohttp.http_exceptions import LineTooLong
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.config import ConfigException
+
+from pulsar_ingress_proxy.discovery.credentials import Credentials, NoCredentials
+from pulsar_ingress_proxy.discovery.kinds import Kind
+
+Object = dict[str, Any]
+Sought = TypeVar("Sought")
+Reason = Literal[
+    "unreachable",
+    "unauthorized",
+    "forbidden",
+    "absent",
+    "expired",
+    "throttled",
+    "refused",
+    "closed",
+    "silent",
+    "garbled",
+]
+
+_REASONS: Mapping[int, Reason] = {
+    401: "unauthorized",
+    403: "forbidden",
+    404: "absent",
+    410: "expired",
+    429: "throttled",
+}
+_PAGE = 200
+"""Objects: more would keep everything else waiting while they are parsed."""
+_LONGEST_LINE = 8 << 20
+"""Bytes of an event; etcd keeps no object of more than 1.5 MB."""
+_LONGEST_WAIT = 300.0
+"""Seconds of a Retry-After that are honoured: nobody is to keep us blind for a day."""
+
+
+class Refused(Exception):
+    """What was asked for did not come: `reason` in the metric's words, and when to ask `after`, if the server said."""
+
+    def __init__(self, reason: Reason, text: str, after: float | None = None) -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.after = after
+
+
+class Page(NamedTuple):
+    objects: list[Object]
+    version: str
+
+
+class Event(NamedTuple):
+    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
+    object: Object
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds."""
+
+    connect: float = 10
+    answer: float = 30
+    """Until a page of a list has come whole."""
+    silence: float = 150
+    """Between two pieces of a watch: API servers send bookmarks about every minute."""
+    watch: float = 300
+    """That a watch lasts at least, and twice that at most; another goes on where it ends."""
+    first_pause: float = 0.5
+    longest_pause: float = 30
+    absent: float = 15
+    """Between looks for kinds that the cluster lacks."""
+    rest: float = 10
+    """From the first list to the last, before conclusions are drawn without it."""
+    gather: float = 0.05
+    """From a change until it is in force, so that those which come together make one generation."""
+
+
+PATIENCE = Patience()
+
+
+class Cluster:
+    """One API server. Credentials that it does not take any longer are read again."""
+
+    def __init__(self, credentials: Credentials, patience: Patience = PATIENCE) -> None:
+        self.credentials = credentials
+        self.patience = patience
+        self._namespace = "default"
+        self._client: ApiClient | None = None
+        self._is_stale = False
+        self._connecting = asyncio.Lock()
+
+    async def connect(self) -> None:
+        """Read the credentials; raises NoCredentials. Nothing is asked yet."""
+        client, self._namespace = await self.credentials.client()
+        await self.close()
+        self._client, self._is_stale = client, False
+
+    async def home(self) -> str:
+        """The namespace of the credentials; raises Refused where they cannot be read."""
+        with self._refusals():
+            await self._connected()
+        return self._namespace
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def get(self, path: str) -> Object:
+        """One object; raises Refused."""
+        return await self._got(path, {})
+
+    async def pages(self, path: str) -> AsyncIterator[Page]:
+        """All objects of a collection; raises Refused, also in between."""
+        query = {"limit": str(_PAGE)}
+        while True:
+            found = await self._got(path, query)
+            with self._refusals():
+                page = Page(
+                    [_named(item) for item in _is(list, found.get("items"))],
+                    _is(str, _metadata(found).get("resourceVersion")),
+                )
+            yield page
+            query["continue"] = str(_metadata(found).get("continue") or "")
+            if not query["continue"]:
+                return
+
+    async def _got(self, path: str, query: Mapping[str, str]) -> Object:
+        within = aiohttp.ClientTimeout(total=self.patience.answer, sock_connect=self.patience.connect)
+        async with await self._asked(path, query, within) as answer:
+            with self._refusals():
+                return _object(await answer.read())
+
+    @asynccontextmanager
+    async def watch(self, path: str, version: str, seconds: int) -> AsyncIterator[AsyncIterator[Event]]:
+        """What happened since that version, until the server ends the watch; raises Refused, also in between."""
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+        }
+        within = aiohttp.ClientTimeout(total=None, sock_connect=self.patience.connect, sock_read=self.patience.silence)
+        async with await self._asked(path, query, within) as answer:
+            yield self._events(answer)
+
+    async def _events(self, answer: aiohttp.ClientResponse) -> AsyncIterator[Event]:
+        while True:
+            with self._refusals():
+                line = await answer.content.readline(max_line_length=_LONGEST_LINE)
+                event = _event(line) if line else None
+            if event is None:
+                return
+            yield event
+
+    async def served(self, kinds: Iterable[Kind]) -> dict[str, str]:
+        """Of these kinds those that the cluster has, by name, each with the version to read it in; raises Refused."""
+        found: dict[str, str] = {}
+        wanted = [*kinds]
+        for group in dict.fromkeys(kind.group for kind in wanted):
+            offered = await self._if_there(f"/apis/{group}")
+            for version in [one["version"] for one in offered.get("versions", ())]:
+                readable = [kind for kind in wanted if kind.group == group and version in kind.versions]
+                if not readable:
+                    continue
+                resources = await self._if_there(f"/apis/{group}/{version}")
+                plurals = {resource["name"] for resource in resources.get("resources", ())}
+                for kind in readable:
+                    best = found.get(kind.name, version)
+                    if kind.plural in plurals and kind.versions.index(version) <= kind.versions.index(best):
+                        found[kind.name] = version
+        return found
+
+    async def _if_there(self, path: str) -> Object:
+        try:
+            return await self.get(path)
+        except Refused as refused:
+            if refused.reason == "absent":
+                return {}
+            raise
+
+    async def _asked(
+        self, path: str, query: Mapping[str, str], within: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        """An answer whose status is 200."""
+        with self._refusals():
+            client = await self._connected()
+            method, url, headers, *_ = await client.param_serialize(
+                "GET", path, header_params={"Accept": "application/json"}, auth_settings=["BearerToken"]
+            )
+            if query:
+                url += f"?{urlencode(query)}"
+            asked = await client.call_api(method, url, headers, _request_timeout=within)
+            answer: aiohttp.ClientResponse = asked.response
+            if answer.status == 200:
+                return answer
+            async with answer:
+                said = await answer.content.read(65536)
+        reason = _REASONS.get(answer.status, "refused" if answer.status < 500 else "unreachable")
+        if reason == "unauthorized":
+            self._is_stale = True
+        after = answer.headers.get("Retry-After", "")
+        raise Refused(
+            reason,
+            _said(said) or f"{answer.status} {answer.reason}",
+            min(float(after), _LONGEST_WAIT) if after.isdecimal() else None,
+        )
+
+    async def _connected(self) -> ApiClient:
+        async with self._connecting:
+            if self._client is None or self._is_stale:
+                await self.connect()
+            assert self._client is not None
+            return self._client
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Whatever goes wrong in it is a Refused."""
+        try:
+            yield
+        except NoCredentials as fault:
+            raise Refused("unauthorized", str(fault)) from None
+        except (ConfigException, aiohttp.ClientConnectorCertificateError) as error:
+            self._is_stale = True  # a token or a CA that has changed is there when its file is read again
+            raise Refused("unauthorized", f"{self.credentials}: {_line(error)}") from None
+        except aiohttp.SocketTimeoutError:
+            raise Refused("silent", "the API server has said nothing for too long") from None
+        except TimeoutError:
+            raise Refused("unreachable", "the API server did not answer in time") from None
+        except aiohttp.ClientConnectionError as error:
+            raise Refused("unreachable", f"the API server cannot be reached: {_line(error)}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise Refused("closed", f"the API server broke off: {_line(error)}") from None
+        except (ValueError, RecursionError, LineTooLong) as error:
+            raise Refused("garbled", f"what the API server says cannot be read: {_line(error)}") from None
+
+
+def collection(kind: Kind, version: str, namespace: str) -> str:
+    """The path of all objects of a kind in a namespace."""
+    root = f"/apis/{kind.group}/{version}" if kind.group else f"/api/{version}"
+    return f"{root}/namespaces/{namespace}/{kind.plural}"
+
+
+def typed(kind: Kind, version: str, each: Object) -> Object:
+    """An object that says what it is: a list's items do not, where their kind is built in."""
+    return {**each, "apiVersion": f"{kind.group}/{version}" if kind.group else version, "kind": kind.kind}
+
+
+def _object(data: bytes) -> Object:
+    return _is(dict, json.loads(data))
+
+
+def _event(line: bytes) -> Event:
+    """One line of a watch; raises Refused where that is what it says, and ValueError where it is no event."""
+    event = _object(line)
+    subject = _is(dict, event.get("object"))
+    match event.get("type"):
+        case "ADDED" | "MODIFIED" | "DELETED" as what:
+            return Event(what, _named(subject), _is(str, _metadata(subject).get("resourceVersion")))
+        case "BOOKMARK":
+            return Event("BOOKMARK", subject, _is(str, _metadata(subject).get("resourceVersion")))
+        case "ERROR":
+            code = subject.get("code")
+            raise Refused(_REASONS.get(code, "refused") if isinstance(code, int) else "refused", _message(subject))
+    raise ValueError(f"'{event.get('type')}' is no event")
+
+
+def _named(found: object) -> Object:
+    """An object that has a name."""
+    named: Object = _is(dict, found)
+    _is(str, _metadata(named).get("name"))
+    return named
+
+
+def _metadata(found: Object) -> Object:
+    return _is(dict, found.get("metadata"))
+
+
+def _is(kind: type[Sought], found: object) -> Sought:
+    if not isinstance(found, kind):
+        raise ValueError(f"a {kind.__name__} is missing")
+    return found
+
+
+def _said(answer: bytes) -> str:
+    """What a Status says, if it is one."""
+    try:
+        return _message(_object(answer))
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _message(status: Object) -> str:
+    return " ".join(str(status.get("message", "")).split())
+
+
+def _line(error: object) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

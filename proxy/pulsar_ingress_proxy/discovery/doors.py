@@ -1,0 +1,114 @@
+"""From annotated objects to ingresses: the hosts that they carry, and the listener behind them. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from pulsar_ingress_proxy.discovery.attachment import Attachment
+from pulsar_ingress_proxy.discovery.findings import Conflict
+from pulsar_ingress_proxy.discovery.hosts import ANY
+from pulsar_ingress_proxy.discovery.notes import LISTENER, Notes
+from pulsar_ingress_proxy.discovery.objects import Gateway, Key, Route, Service
+from pulsar_ingress_proxy.discovery.standpoint import Standpoint
+from pulsar_ingress_proxy.ingresses import Ingress
+
+Carried = Iterable[tuple[str, str]]
+"""Listeners and hosts."""
+
+
+def route_doors(route: Route, places: Iterable[Attachment], here: Standpoint) -> Iterator[Ingress | Conflict]:
+    """The doors of a route that has a listener of its own; with its gateway's, the gateway is the door."""
+    places = tuple(places)
+    carried = [
+        (at.listener, host)
+        for at in places
+        if at.is_own and at.listener
+        for host in at.hosts
+        if host != ANY or at.section is None or at.section.tells_hosts
+    ]
+    yield from _doors(route.key, route.notes, carried, here)
+    if known := {at.section.name for at in places if at.section is not None} - {""}:
+        yield from _strange_sections(route.key, route.notes, known)
+
+
+def gateway_doors(gateway: Gateway, here: Standpoint) -> Iterator[Ingress | Conflict]:
+    """The doors of a gateway: its sections, each with its listener."""
+    if not here.is_beside(gateway):
+        return
+    carried = [
+        (listener, host)
+        for section in gateway.sections
+        if section.takes and (listener := gateway.notes.listener(section.name)) is not None
+        for _, host in section.hosts
+        if host != ANY or section.tells_hosts
+    ]
+    yield from _doors(gateway.key, gateway.notes, carried, here)
+    yield from _strange_sections(gateway.key, gateway.notes, {section.name for section in gateway.sections})
+
+
+def service_doors(service: Service, here: Standpoint) -> Iterator[Ingress | Conflict]:
+    """The door of a Service that leads to our gateway from outside: the names that it has there."""
+    listener = service.notes.listener("")
+    if listener is None or not service.is_outside or not here.is_door(service):
+        return
+    named = [url.host for url in service.notes.external_urls if "{" not in url.host]
+    hosts = named or service.notes.hosts or service.addresses
+    yield from _doors(service.key, service.notes, [(listener, host) for host in hosts], here)
+
+
+def _doors(key: Key, notes: Notes, carried: Carried, here: Standpoint) -> Iterator[Ingress | Conflict]:
+    hosts: dict[str, list[str]] = {}
+    for listener, host in dict.fromkeys(carried):
+        if host == ANY and not here.trusts(key.namespace):
+            continue  # not everybody may say what becomes of all that nobody else has
+        allowed = list(here.allowed(host))
+        hosts.setdefault(listener, []).extend(allowed)
+        if not allowed:
+            yield Conflict(str(key), f"has host {host}, which is not under kubernetes.allowedHostSuffixes: left out")
+    for listener, own in hosts.items():
+        if own:
+            unique = tuple(dict.fromkeys(own))
+            yield Ingress(str(key), unique, listener, notes.allowed_listeners, notes.expose, notes.lookup_properties)
+
+
+def _strange_sections(key: Key, notes: Notes, known: set[str]) -> Iterator[Conflict]:
+    for name in notes.listeners:
+        if name and name not in known:
+            there = f"there are {', '.join(sorted(known))}" if known else "it has none"
+            yield Conflict(str(key), f"{LISTENER}: there is no section '{name}'; {there}")
+
+
+def settle_hosts(
+    doors: Mapping[Key, Iterable[Ingress]], here: Standpoint
+) -> tuple[list[tuple[Key, Ingress]], list[Conflict]]:
+    """Doors such that no host is of two listeners.
+
+    A route says more than the gateway it hangs on, and whoever may say how brokers are reached more than others.
+    Among equals that disagree nobody has the host.
+    """
+    ranked = sorted(
+        ((_rank(key, here), key, door) for key, own in doors.items() for door in own),
+        key=lambda one: (one[0], one[1], one[2].listener),
+    )
+    claims: dict[str, list[tuple[tuple[bool, bool], Ingress]]] = {}
+    for rank, _, door in ranked:
+        for host in door.hosts:
+            claims.setdefault(host, []).append((rank, door))
+    owners: dict[str, str | None] = {}
+    conflicts: list[Conflict] = []
+    for host, claimed in claims.items():
+        best = {door.listener: door for rank, door in reversed(claimed) if rank == claimed[0][0]}
+        owners[host] = claimed[0][1].listener if len(best) == 1 else None
+        if len(best) > 1:
+            said = " and ".join(f"{best[name].name} ({name})" for name in sorted(best))
+            host_ = "every host" if host == ANY else host
+            conflicts.append(Conflict(host_, f"is of {said}: it is of neither"))
+    settled = []
+    for _, key, door in ranked:
+        hosts = tuple(host for host in door.hosts if owners[host] == door.listener)
+        if hosts:
+            settled.append((key, door if hosts == door.hosts else replace(door, hosts=hosts)))
+    return settled, conflicts
+
+
+def _rank(key: Key, here: Standpoint) -> tuple[bool, bool]:
+    return not here.trusts(key.namespace), key.kind in ("Gateway", "IstioGateway")

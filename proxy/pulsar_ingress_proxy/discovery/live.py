@@ -1,0 +1,173 @@
+"""Discovery while the sidecar runs: its sources, what they have found together, and what of that is kept on disk."""
+
+import asyncio
+import importlib
+import logging
+from collections.abc import Callable, Coroutine
+from functools import partial
+
+from pulsar_ingress_proxy.authorities import Authority
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.discovery.admin import Asking, Rounds
+from pulsar_ingress_proxy.discovery.findings import NOTHING, Findings
+from pulsar_ingress_proxy.discovery.merge import merge
+from pulsar_ingress_proxy.discovery.state import Known, State
+from pulsar_ingress_proxy.listeners import ServiceUrl
+from pulsar_ingress_proxy.observe.metrics import Metrics
+from pulsar_ingress_proxy.web.pool import Pool
+
+log = logging.getLogger("proxy.discovery")
+
+_GRACE = 10.0
+"""Seconds for which a sidecar that has seen nothing yet is not ready. Then it is, ignorant or not: the gateway beside
+it has other clients too, and where one container of a pod is not ready, none of them is."""
+_BETWEEN_WRITES = 1.0
+_BEFORE_ANEW = 5.0
+
+KEYS = ("kubernetes", "brokers", "internal_listener_name")
+"""Keys of the config that decide what is found."""
+
+
+def is_wanted(config: Config) -> bool:
+    return config.kubernetes.enabled or config.brokers.discover == "admin"
+
+
+class Discovery:
+    """`findings` and `zone` are what is known now; `news` is called when they have changed."""
+
+    def __init__(
+        self, metrics: Metrics, pool: Pool, dial: Callable[[Authority], ServiceUrl | None], news: Callable[[], None]
+    ) -> None:
+        self._metrics = metrics
+        self._pool = pool
+        self._dial = dial
+        self._news = news
+        self._known = Known()
+        self._state: State | None = None
+        self._is_news = asyncio.Event()
+        self._written: Known | None = None
+        self._is_of_config = False
+        """Whether what is known was found by the config in force, or by one before it."""
+        self._tasks: list[asyncio.Task[None]] = []
+        self._grace: asyncio.TimerHandle | None = None
+        self.findings: Findings = NOTHING
+        self.not_ready: str | None = None
+        """Why the sidecar should not be asked yet."""
+
+    @property
+    def zone(self) -> str | None:
+        return self._known.zone
+
+    async def start(self, config: Config) -> None:
+        """Take up what is on disk, and begin to look. Waits for nobody but the disk."""
+        self._state = State(config) if config.kubernetes.state_path is not None else None
+        self._is_of_config = not config.kubernetes.enabled
+        if self._state is not None and (known := await asyncio.to_thread(self._state.read)) is not None:
+            self._is_of_config = True
+            self._written = known
+            self._learn(known)
+            log.info("begun with what was known last")
+        elif config.kubernetes.enabled:
+            self.not_ready = "the cluster has not been seen yet"
+            self._grace = asyncio.get_running_loop().call_later(_GRACE, self._be_ready, "it is ready nonetheless")
+        self._begin(config)
+
+    async def reload(self, config: Config, previous: Config) -> None:
+        """Look by another config; what was found by the one before stays until something is found by this one."""
+        if all(getattr(config, key) == getattr(previous, key) for key in KEYS):
+            return
+        await self._end()
+        self._state, self._written = State(config) if config.kubernetes.state_path is not None else None, None
+        seen = self._known.seen if config.kubernetes.enabled else NOTHING
+        told = self._known.told if config.brokers.discover == "admin" else NOTHING
+        self._is_of_config = not config.kubernetes.enabled
+        self._learn(Known(seen, told, self._known.zone))
+        self._begin(config)
+
+    async def stop(self) -> None:
+        """End all tasks; what is not on disk yet is written."""
+        self._be_ready()
+        await self._end()
+        if self._state is not None:
+            await self._write(self._state)
+
+    def _begin(self, config: Config) -> None:
+        works: list[Callable[[], Coroutine[None, None, None]]] = []
+        if config.kubernetes.enabled:
+            works.append(partial(self._watch, config))
+        if config.brokers.discover == "admin":
+            works.append(partial(self._ask, config))
+        if self._state is not None:
+            works.append(partial(self._keep, self._state))
+        self._tasks = [asyncio.get_running_loop().create_task(_over_and_over(work)) for work in works]
+
+    async def _end(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, config: Config) -> None:
+        await asyncio.to_thread(importlib.import_module, "kubernetes.aio")  # takes a second
+        from pulsar_ingress_proxy.discovery.cluster import Cluster
+        from pulsar_ingress_proxy.discovery.credentials import Credentials
+        from pulsar_ingress_proxy.discovery.watching import Watching
+
+        cluster = Cluster(Credentials())
+        try:
+            await Watching(config, cluster, self._metrics, self._see).run()
+        finally:
+            await cluster.close()
+
+    async def _ask(self, config: Config) -> None:
+        asking = Asking(config, self._pool, self._dial)
+        await Rounds(asking, self._metrics, self._known.told, self._hear).run()
+
+    async def _keep(self, state: State) -> None:
+        while True:
+            await self._is_news.wait()
+            self._is_news.clear()
+            await self._write(state)
+            await asyncio.sleep(_BETWEEN_WRITES)
+
+    async def _write(self, state: State) -> None:
+        known = self._known
+        if self._is_of_config and known is not self._written:
+            await asyncio.to_thread(state.write, known)
+            self._written = known
+
+    # What the sources tell.
+
+    def _see(self, seen: Findings, zone: str | None) -> None:
+        self._is_of_config = True
+        self._is_news.set()
+        self._learn(Known(seen, self._known.told, zone))
+        self._be_ready()
+
+    def _hear(self, told: Findings) -> None:
+        self._is_news.set()
+        self._learn(Known(self._known.seen, told, self._known.zone))
+
+    def _learn(self, known: Known) -> None:
+        if known == self._known:
+            return
+        self._known = known
+        self.findings = merge(known.seen, known.told)
+        self._news()
+
+    def _be_ready(self, why: str = "") -> None:
+        if self.not_ready is not None and why:
+            log.warning("%s; %s", self.not_ready, why)
+        self.not_ready = None
+        if self._grace is not None:
+            self._grace.cancel()
+
+
+async def _over_and_over(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Nothing that goes wrong ends discovery for good."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("a part of discovery has failed, and is begun anew")
+        await asyncio.sleep(_BEFORE_ANEW)

@@ -1,0 +1,140 @@
+"""A folder of manifests as a world: what a cluster that has just these objects would show, with no cluster.
+
+Files are read as `kubectl apply -R -f` would read them. Pods are hardly ever written down, so those of a StatefulSet
+are made up as its controller would make them.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.discovery.standpoint import Own, Standpoint
+from pulsar_ingress_proxy.discovery.world import World
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+_MOST_PODS = 1000
+"""That a StatefulSet is taken to have."""
+
+Manifest = Mapping[str, Any]
+
+
+class BadManifests(Exception):
+    """All that is wrong with a folder of manifests, a line a fault."""
+
+
+def read_world(folder: str | Path, config: Config) -> World:
+    """Read all manifests under a folder; raises BadManifests with every fault."""
+    objects = list(read_manifests(Path(folder)))
+    own = _own_namespace(objects, config)
+    world = World(config, Own(own))
+    for obj in objects:
+        placed = {**obj, "metadata": {"namespace": own, **obj["metadata"]}}
+        for one in (placed, *_pods(placed)):
+            world.put(one)
+    return world
+
+
+def read_manifests(folder: Path) -> Iterator[Manifest]:
+    """All objects of a folder, those within lists too; raises BadManifests with every fault."""
+    if not folder.is_dir():
+        raise BadManifests(f"{folder}: is not a folder")
+    found: list[Manifest] = []
+    faults: list[str] = []
+    for path in sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.is_file()):
+        try:
+            found += _objects(path, faults)
+        except (OSError, UnicodeDecodeError) as error:
+            faults.append(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
+    if faults:
+        raise BadManifests("\n".join(faults))
+    yield from found
+
+
+def _objects(path: Path, faults: list[str]) -> list[Manifest]:
+    text = path.read_text(encoding="utf-8")
+    found: list[Manifest] = []
+    number = 0
+    try:
+        documents = [json.loads(text)] if path.suffix == ".json" else yaml.safe_load_all(text)
+        for number, document in enumerate(documents, 1):
+            place = f"{path}: document {number}"
+            found += _flat(document, place, faults)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        faults.append(f"{path}: document {number + 1}: {_why(error)}")
+    return found
+
+
+def _flat(document: object, place: str, faults: list[str]) -> Iterator[Manifest]:
+    """An object, or those of a list; an empty document is none."""
+    if document is None:
+        return
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str) or "apiVersion" not in document:
+        faults.append(f"{place}: is no Kubernetes object: it needs apiVersion and kind")
+    elif document["kind"].endswith("List") and "items" in document:
+        for item, one in enumerate(document["items"] or (), 1):
+            yield from _flat(one, f"{place}: item {item}", faults)
+    elif not isinstance(metadata := document.get("metadata"), dict) or not isinstance(metadata.get("name"), str):
+        faults.append(f"{place}: {document['kind']} has no metadata.name")
+    else:
+        yield document
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"is not YAML: line {error.problem_mark.line + 1}: {error.problem}"
+    if isinstance(error, json.JSONDecodeError):
+        return f"is not JSON: line {error.lineno}: {error.msg}"
+    return f"cannot be read: {error or type(error).__name__}"
+
+
+def _own_namespace(objects: Iterable[Manifest], config: Config) -> str:
+    """Where the sidecar would be: it is in no manifest, so by what the config names, else by where the brokers are."""
+    if config.kubernetes.namespaces:
+        return config.kubernetes.namespaces[0]
+    pools = {(pool.service.namespace, pool.service.name) for pool in Standpoint(config, Own("")).pools}
+    everywhere: set[str] = set()
+    behind: set[str] = set()
+    for obj in objects:
+        namespace, name = obj["metadata"].get("namespace"), obj["metadata"]["name"]
+        if isinstance(namespace, str):
+            everywhere.add(namespace)
+            if obj["kind"] == "Service" and pools & {(namespace, name), ("", name)}:
+                behind.add(namespace)
+    candidates = behind or everywhere
+    return candidates.pop() if len(candidates) == 1 else "default"
+
+
+def _pods(obj: Manifest) -> Iterator[Manifest]:
+    """The pods of a StatefulSet, as far as they can be told without a cluster: no addresses."""
+    if (obj["apiVersion"], obj["kind"]) != ("apps/v1", "StatefulSet"):
+        return
+    spec = _record(obj.get("spec"))
+    template = _record(spec.get("template"))
+    labels = _record(_record(template.get("metadata")).get("labels"))
+    first, replicas = _record(spec.get("ordinals")).get("start", 0), spec.get("replicas", 1)
+    if not isinstance(first, int) or not isinstance(replicas, int):
+        return
+    for number in range(first, first + min(replicas, _MOST_PODS)):
+        name = f"{obj['metadata']['name']}-{number}"
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "namespace": obj["metadata"]["namespace"],
+                "name": name,
+                "labels": {
+                    **labels,
+                    "statefulset.kubernetes.io/pod-name": name,
+                    "apps.kubernetes.io/pod-index": str(number),
+                },
+            },
+            "spec": {**_record(template.get("spec")), "hostname": name, "subdomain": spec.get("serviceName")},
+        }
+
+
+def _record(value: object) -> Manifest:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,141 @@
+"""What operators write on objects: our annotations, and those of others that say where an object is reached. Pure."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar, get_args
+
+from pulsar_ingress_proxy.discovery.hosts import normal
+from pulsar_ingress_proxy.listeners import VARIABLE, ServiceUrl, check_name, parse_service_url
+from pulsar_ingress_proxy.requests import Exposable
+
+PREFIX = "pulsar-ingress-proxy/"
+LISTENER = PREFIX + "listener"
+LOOKUP_PROPERTIES = PREFIX + "lookup-properties"
+ALLOWED_LISTENERS = PREFIX + "allowed-listeners"
+EXPOSE = PREFIX + "expose"
+EXTERNAL_URL = PREFIX + "external-url"
+
+_KNOWN = (LISTENER, LOOKUP_PROPERTIES, ALLOWED_LISTENERS, EXPOSE, EXTERNAL_URL)
+_EXTERNAL_DNS = "external-dns.alpha.kubernetes.io/hostname"
+Value = TypeVar("Value")
+
+_SECTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """The annotations of one object, as far as they matter here."""
+
+    listeners: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """By section; that of no section is everybody else's."""
+    lookup_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    allowed_listeners: frozenset[str] | None = None
+    expose: frozenset[str] | None = None
+    external_urls: tuple[ServiceUrl, ...] = ()
+    """Where `{host}` stands for the route's host."""
+    hosts: tuple[str, ...] = ()
+    """Names that external-dns is told to give it."""
+    passes_tls: bool = False
+    """An Ingress whose controller is told to leave TLS to the backend."""
+    faults: tuple[str, ...] = ()
+    """What is wrong with them, each with its annotation."""
+
+    def listener(self, section: str) -> str | None:
+        return self.listeners.get(section) or self.listeners.get("")
+
+    def is_wrong(self, annotation: str) -> bool:
+        return any(fault.startswith(f"{annotation}: ") for fault in self.faults)
+
+
+NONE = Notes()
+
+
+def read_notes(annotations: Mapping[str, str]) -> Notes:
+    """Read an object's annotations. One that is wrong is as if it were not there, and is told."""
+    faults: list[str] = []
+    listeners = _checked(LISTENER, annotations, _listeners, faults)
+    properties = _checked(LOOKUP_PROPERTIES, annotations, _pairs, faults)
+    allowed = _checked(ALLOWED_LISTENERS, annotations, _names, faults)
+    areas = _checked(EXPOSE, annotations, _areas, faults)
+    urls = _checked(EXTERNAL_URL, annotations, _urls, faults)
+    unknown = [name for name in annotations if name.startswith(PREFIX) and name not in _KNOWN]
+    faults += [f"{name}: unknown annotation; known are {', '.join(_KNOWN)}" for name in unknown]
+    dns = (normal(host) for host in _parts(annotations.get(_EXTERNAL_DNS, "")))
+    notes = Notes(
+        listeners=dict(listeners),
+        lookup_properties=dict(properties),
+        allowed_listeners=frozenset(name for name, _ in allowed) if ALLOWED_LISTENERS in annotations else None,
+        expose=frozenset(area for area, _ in areas) if EXPOSE in annotations else None,
+        external_urls=tuple(url for _, url in urls),
+        hosts=tuple(host for host in dns if host is not None),
+        passes_tls=any(name.endswith("/ssl-passthrough") and annotations[name] == "true" for name in annotations),
+        faults=tuple(faults),
+    )
+    return NONE if notes == NONE else notes
+
+
+def _checked(
+    annotation: str,
+    annotations: Mapping[str, str],
+    read: Callable[[str], Iterable[tuple[str, Value]]],
+    faults: list[str],
+) -> list[tuple[str, Value]]:
+    try:
+        return list(read(annotations[annotation])) if annotation in annotations else []
+    except ValueError as fault:
+        faults.append(f"{annotation}: {fault}")
+        return []
+
+
+def _listeners(text: str) -> Iterator[tuple[str, str]]:
+    """`NAME`, or `sectionA=NAME,sectionB=NAME`; a name without a section is for all the others."""
+    seen: set[str] = set()
+    for part in _parts(text):
+        section, equals, name = part.rpartition("=")
+        if equals and not _SECTION.fullmatch(section := section.strip()):
+            raise ValueError(f"'{section}' is not the name of a section: write section=listener")
+        if section in seen:
+            raise ValueError(f"says twice which listener {section or 'the whole'} has")
+        seen.add(section)
+        yield section, check_name(name.strip())
+    if not seen:
+        raise ValueError("is empty: write the name of a listener")
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    for part in _parts(text):
+        key, equals, value = part.partition("=")
+        if not equals or not key.strip():
+            raise ValueError(f"'{part}' is not a property: write rack=eu-1a,key=value")
+        yield key.strip(), value.strip()
+
+
+def _names(text: str) -> Iterator[tuple[str, None]]:
+    for part in _parts(text):
+        yield check_name(part), None
+
+
+def _areas(text: str) -> Iterator[tuple[str, None]]:
+    for part in _parts(text):
+        if part not in get_args(Exposable):
+            raise ValueError(f"'{part}' is nothing to expose; there are {', '.join(get_args(Exposable))}")
+        yield part, None
+
+
+def _urls(text: str) -> Iterator[tuple[str, ServiceUrl]]:
+    seen: set[str] = set()
+    for part in _parts(text):
+        url = parse_service_url(part, template=True)
+        if any(match[1] != "host" or match[2] for match in VARIABLE.finditer(url.authority)):
+            raise ValueError(f"'{part}' has another variable than {{host}}")
+        if url.scheme in seen:
+            raise ValueError(f"has two {url.scheme} URLs: keep one")
+        seen.add(url.scheme)
+        yield url.scheme, url
+    if not seen:
+        raise ValueError("is empty: write https://{host}:443")
+
+
+def _parts(text: str) -> list[str]:
+    return [part for raw in text.split(",") if (part := raw.strip())]

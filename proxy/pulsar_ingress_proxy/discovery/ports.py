@@ -1,0 +1,52 @@
+"""Which of a broker's ports is which: web or binary, with TLS or without. Pure."""
+
+import re
+
+from pulsar_ingress_proxy.discovery.objects import ServicePort
+from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES
+
+# The broker's defaults (webServicePort, webServicePortTls, brokerServicePort, brokerServicePortTls).
+_USUAL = {8080: "http", 8443: "https", 6650: "pulsar", 6651: "pulsar+ssl"}
+_WEB = re.compile(r"https?|web|admin")
+_BINARY = re.compile(r"pulsar(ssl|tls)?|binary")
+_TLS = re.compile(r".*(ssl|tls|https)")
+
+Ports = tuple[tuple[str, int], ...]
+"""Names and numbers of a pod's ports."""
+
+
+def number_of(port: ServicePort, ports: Ports) -> int | None:
+    """The pod's port that a Service's leads to; None where it goes by a name that the pod does not have."""
+    if isinstance(port.target, int) or port.target.isdigit():
+        return int(port.target)
+    numbers = dict(reversed(ports))
+    return numbers.get(port.target) or numbers.get(port.name)  # an EndpointSlice has the Service's names
+
+
+def schemes_of(port: ServicePort, ports: Ports, known: dict[int, str]) -> frozenset[str]:
+    """What is spoken there: as the config's own URLs say, else by the port's names and its number.
+
+    None where nothing tells, several where they tell different things.
+    """
+    number = number_of(port, ports)
+    if number in known:
+        return frozenset([known[number]])
+    names = [port.name, port.app_protocol, port.target if isinstance(port.target, str) else ""]
+    names += [name for name, own in ports if own == number]
+    said = {scheme for name in names if (scheme := _by_name(name)) is not None}
+    usual = _USUAL.get(port.port if number is None else number)
+    return frozenset(said | {usual} if usual is not None else said)
+
+
+def families_of(schemes: frozenset[str]) -> frozenset[tuple[str, str]]:
+    """Web, binary, or both: each as its plain scheme and the one with TLS."""
+    return frozenset(family for family in (WEB_SCHEMES, BINARY_SCHEMES) if schemes.intersection(family))
+
+
+def _by_name(name: str) -> str | None:
+    """`http`, `https`, `tcp-pulsar`, `tls-pulsarssl`, `web-tls`; where a name has both words, pulsar is the product."""
+    words = re.split(r"[-_.]", name.lower())
+    family = next(
+        (f for f, word in ((WEB_SCHEMES, _WEB), (BINARY_SCHEMES, _BINARY)) if any(map(word.fullmatch, words))), None
+    )
+    return None if family is None else family[any(map(_TLS.fullmatch, words))]

@@ -1,0 +1,376 @@
+"""From an object as the API server or a YAML file has it to the record that is kept of it. Pure.
+
+What is not as it should be is as if it were not there: the API server checks what it stores, and of a file that
+nobody has checked the rest is still worth reading.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from pulsar_ingress_proxy.discovery.hosts import ANY, normal
+from pulsar_ingress_proxy.discovery.kinds import GATEWAY_API, Kind
+from pulsar_ingress_proxy.discovery.notes import read_notes
+from pulsar_ingress_proxy.discovery.objects import (
+    Backend,
+    Carries,
+    Endpoint,
+    Gateway,
+    Key,
+    Object,
+    Parent,
+    Pod,
+    Route,
+    Rule,
+    Section,
+    Service,
+    ServicePort,
+    Slice,
+)
+
+Raw = Mapping[str, Any]
+
+_HTTP: frozenset[Carries] = frozenset(["http"])
+_TLS: frozenset[Carries] = frozenset(["tls"])
+_TCP: frozenset[Carries] = frozenset(["tcp"])
+_NOTHING: frozenset[Carries] = frozenset()
+
+
+def key_of(kind: Kind, obj: Raw) -> Key | None:
+    """An object's identity; None where it has none."""
+    metadata = _record(obj.get("metadata"))
+    namespace, name = metadata.get("namespace"), metadata.get("name")
+    return Key(kind.name, namespace, name) if isinstance(namespace, str) and isinstance(name, str) else None
+
+
+def read(key: Key, obj: Raw) -> Object | None:
+    """What is kept of an object; None where nothing is, as of a pod that has ended."""
+    return _READERS[key.kind](key, _record(obj.get("metadata")), _record(obj.get("spec")), obj)
+
+
+def _ingress(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Route:
+    annotations = _texts(metadata.get("annotations"))
+    notes = read_notes(annotations)
+    carries: Carries = "tls" if notes.passes_tls else "http"
+    tls_hosts = tuple(host for one in _records(spec.get("tls")) for host in _hosts(one.get("hosts")) or (ANY,))
+    default = {"backend": spec.get("defaultBackend")}
+    rules = []
+    for one in _records(spec.get("rules")) or [{}]:
+        host = normal(str(one.get("host") or ANY))
+        for path in _records(_record(one.get("http")).get("paths")) or [default]:
+            whole = path.get("path") in (None, "", "/") and path.get("pathType") != "Exact"
+            if host is not None and path.get("backend") is not None:
+                rules.append(Rule(carries, (_ingress_backend(key, path["backend"]),), (host,), whole))
+    hosts = tuple(dict.fromkeys(host for rule in rules for host in rule.hosts))
+    if ANY in hosts and tls_hosts and ANY not in tls_hosts:
+        hosts = tuple(dict.fromkeys((*(host for host in hosts if host != ANY), *tls_hosts)))
+    ingress_class = spec.get("ingressClassName") or annotations.get("kubernetes.io/ingress.class")
+    return Route(key, notes, hosts, tuple(rules), ingress_class=ingress_class, tls_hosts=tls_hosts)
+
+
+def _ingress_backend(key: Key, backend: object) -> Backend:
+    service = _record(_record(backend).get("service"))
+    port = _record(service.get("port"))
+    if not isinstance(name := service.get("name"), str):
+        return Backend(None)
+    return Backend(Key("Service", key.namespace, name), port.get("number") or port.get("name"))
+
+
+def _gateway(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Gateway:
+    sections = []
+    for one in _records(spec.get("listeners")):
+        # allowedRoutes: from the same namespace unless it says otherwise; whom a selector lets in, a route's status
+        # says, since namespaces' labels are not watched.
+        allowed = _record(_record(one.get("allowedRoutes")).get("namespaces")).get("from", "Same")
+        namespace = {"Same": key.namespace, "All": ANY, "Selector": ANY}.get(allowed)
+        host = normal(str(one.get("hostname") or ANY))
+        mode = _record(one.get("tls")).get("mode", "Terminate")
+        takes, tls = _gateway_protocol(str(one.get("protocol")).upper(), mode == "Passthrough")
+        if namespace is not None and host is not None and (port := _number(one.get("port"))):
+            sections.append(Section(str(one.get("name")), port, takes, tls, ((namespace, host),)))
+    status = _record(obj.get("status"))
+    addresses = tuple(_addresses(one.get("value") for one in _records(status.get("addresses"))))
+    return Gateway(key, read_notes(_texts(metadata.get("annotations"))), tuple(sections), None, addresses)
+
+
+def _gateway_protocol(protocol: str, passes: bool) -> tuple[frozenset[Carries], bool | None]:
+    match protocol:
+        case "HTTP":
+            return _HTTP, False
+        case "HTTPS":
+            return _TLS if passes else _HTTP, True
+        case "TLS":
+            return _TLS | _TCP, True
+        case "TCP":
+            return _TCP, None
+        case _:
+            return _NOTHING, None
+
+
+def _istio_gateway(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Gateway:
+    sections = []
+    for one in _records(spec.get("servers")):
+        port = _record(one.get("port"))
+        number = _number(port.get("number"))
+        tls = _record(one["tls"]) if "tls" in one else None
+        takes, speaks_tls = _istio_protocol(str(port.get("protocol")).upper(), tls)
+        hosts = []
+        for text in _strings(one.get("hosts")):
+            namespace, slash, name = text.rpartition("/")
+            host = normal(name)
+            if host is not None:
+                hosts.append((key.namespace if namespace == "." else namespace if slash else ANY, host))
+        if number:
+            name = str(one.get("name") or port.get("name") or "")
+            sections.append(Section(name, number, takes, speaks_tls, tuple(hosts)))
+    selector = _texts(spec.get("selector"))
+    return Gateway(key, read_notes(_texts(metadata.get("annotations"))), tuple(sections), selector)
+
+
+def _istio_protocol(protocol: str, tls: Raw | None) -> tuple[frozenset[Carries], bool | None]:
+    """Which rules of a VirtualService apply to a server, as networking.istio.io/v1 TLSRoute and TCPRoute say."""
+    # PASSTHROUGH is the first of the modes, so it is what an absent one means.
+    passes = tls is not None and tls.get("mode", "PASSTHROUGH") in ("PASSTHROUGH", "AUTO_PASSTHROUGH")
+    match protocol:
+        case "HTTP" | "HTTP2" | "GRPC" | "GRPC-WEB":
+            return (_NOTHING if tls is not None and tls.get("httpsRedirect") else _HTTP), False
+        case "HTTPS":
+            return (_NOTHING if tls is None else _TLS if passes else _HTTP), True
+        case "TLS":
+            return (_NOTHING if tls is None else _TLS if passes else _TCP), True
+        case "TCP":
+            return (_TLS, True) if passes else (_TCP, None if tls is None else True)
+        case _:
+            return _NOTHING, None
+
+
+def _gateway_route(carries: Carries) -> Callable[[Key, Raw, Raw, Raw], Route]:
+    def reader(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Route:
+        parents = []
+        for ref in _records(spec.get("parentRefs")):
+            if ref.get("group", GATEWAY_API) == GATEWAY_API and ref.get("kind", "Gateway") == "Gateway":
+                gateway = Key("Gateway", str(ref.get("namespace") or key.namespace), str(ref.get("name")))
+                section = ref.get("sectionName") or None
+                parents.append(Parent(gateway, section, _number(ref.get("port")), _is_refused(obj, ref)))
+        rules = []
+        for one in _records(spec.get("rules")) or [{}]:
+            backends = tuple(_gateway_backends(key, one))
+            if any(filter_.get("type") == "RequestRedirect" for filter_ in _records(one.get("filters"))):
+                backends = ()
+            rules.append(Rule(carries, backends, whole=carries != "http" or _takes_all_paths(one)))
+        notes, hosts = read_notes(_texts(metadata.get("annotations"))), _hosts(spec.get("hostnames"))
+        # Hosts that are none must not make it a route of every host.
+        has_place = bool(hosts) or not spec.get("hostnames")
+        return Route(key, notes, hosts, tuple(rules), tuple(parents) if has_place else ())
+
+    return reader
+
+
+def _gateway_backends(key: Key, rule: Raw) -> Iterator[Backend]:
+    for ref in _records(rule.get("backendRefs")):
+        if ref.get("weight") == 0:
+            continue
+        if ref.get("group", "") == "" and ref.get("kind", "Service") == "Service":
+            service = Key("Service", str(ref.get("namespace") or key.namespace), str(ref.get("name")))
+            yield Backend(service, _number(ref.get("port")))
+        else:
+            yield Backend(None)
+
+
+def _takes_all_paths(rule: Raw) -> bool:
+    matches = _records(rule.get("matches"))
+    return not matches or any(
+        match.keys() <= {"path"} and _record(match.get("path")).get("value", "/") == "/" for match in matches
+    )
+
+
+def _is_refused(obj: Raw, ref: Raw) -> bool:
+    for parent in _records(_record(obj.get("status")).get("parents")):
+        seen = _record(parent.get("parentRef"))
+        if all(seen.get(part) == ref.get(part) for part in ("name", "sectionName", "port")):
+            for condition in _records(parent.get("conditions")):
+                if condition.get("type") == "Accepted" and condition.get("status") == "False":
+                    return True
+    return False
+
+
+def _virtual_service(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Route:
+    notes = read_notes(_texts(metadata.get("annotations")))
+    parents = tuple(Parent(gateway) for gateway in _istio_gateways(key, spec.get("gateways")))
+    exported = tuple(key.namespace if name == "." else name for name in _strings(spec.get("exportTo")))
+    carried: tuple[Carries, ...] = ("http", "tls", "tcp")
+    rules = tuple(
+        rule for carries in carried for one in _records(spec.get(carries)) for rule in _istio_rules(key, carries, one)
+    )
+    # A single label is a Service's name, for the mesh.
+    hosts = tuple(host for host in _hosts(spec.get("hosts")) if "." in host or host == ANY)
+    if exported and ANY not in exported:
+        parents = tuple(parent for parent in parents if parent.gateway.namespace in exported)
+    return Route(key, notes, hosts, rules, parents if hosts else ())
+
+
+def _istio_gateways(key: Key, names: object) -> Iterator[Key]:
+    for text in _strings(names):
+        namespace, _, name = text.rpartition("/")
+        if text != "mesh":
+            yield Key("IstioGateway", namespace or key.namespace, name)
+
+
+def _istio_rules(key: Key, carries: Carries, rule: Raw) -> Iterator[Rule]:
+    """One for each of a rule's alternatives."""
+    routes = _records(rule.get("route"))
+    backends = tuple(
+        _destination(key, _record(one.get("destination")))
+        for one in routes
+        if len(routes) == 1 or one.get("weight") != 0
+    )
+    for match in _records(rule.get("match")) or [{}]:
+        authority = _record(match.get("authority"))
+        if authority and "exact" not in authority:
+            continue  # which hosts that means is not written anywhere
+        named = [authority["exact"]] if authority else match.get("sniHosts")
+        hosts = _hosts(named)
+        if named and not hosts:
+            continue
+        narrowed = match.keys() - {"authority", "gateways", "name", "port", "sniHosts"}
+        gateways = frozenset(_istio_gateways(key, match["gateways"])) if "gateways" in match else None
+        yield Rule(
+            carries,
+            backends,
+            hosts,
+            not narrowed or (narrowed == {"uri"} and _record(match["uri"]).get("prefix") == "/"),
+            _number(match.get("port")),
+            gateways,
+        )
+
+
+def _destination(key: Key, destination: Raw) -> Backend:
+    host = str(destination.get("host", ""))
+    labels = host.split(".")
+    if len(labels) == 1:
+        service = Key("Service", key.namespace, host)
+    elif len(labels) > 2 and labels[2] == "svc":
+        service = Key("Service", labels[1], labels[0])
+    else:
+        return Backend(None)
+    return Backend(service, _number(_record(destination.get("port")).get("number")))
+
+
+def _service(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Service:
+    ports = []
+    for one in _records(spec.get("ports")):
+        number, target = _number(one.get("port")), one.get("targetPort")
+        if number and one.get("protocol", "TCP") == "TCP":
+            ports.append(
+                ServicePort(
+                    number,
+                    target if isinstance(target, int | str) and target else number,
+                    str(one.get("name") or ""),
+                    _number(one.get("nodePort")),
+                    str(one.get("appProtocol") or ""),
+                )
+            )
+    balancer = _record(_record(obj.get("status")).get("loadBalancer"))
+    outside = [one.get("hostname") or one.get("ip") for one in _records(balancer.get("ingress"))]
+    return Service(
+        key,
+        read_notes(_texts(metadata.get("annotations"))),
+        str(spec.get("type") or "ClusterIP"),
+        _texts(spec.get("selector")),
+        tuple(ports),
+        tuple(_addresses(outside or _strings(spec.get("externalIPs")))),
+    )
+
+
+def _pod(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Pod | None:
+    status = _record(obj.get("status"))
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return None
+    ips = [one.get("ip") for one in _records(status.get("podIPs"))] or [status.get("podIP")]
+    ports = [
+        (str(port.get("name") or ""), number)
+        for container in _records(spec.get("containers"))
+        for port in _records(container.get("ports"))
+        if (number := _number(port.get("containerPort")))
+    ]
+    return Pod(
+        key,
+        _texts(metadata.get("labels")),
+        str(spec.get("hostname") or key.name),
+        str(spec.get("subdomain") or ""),
+        tuple(_addresses(ips)),
+        tuple(ports),
+        "deletionTimestamp" in metadata,
+    )
+
+
+def _slice(key: Key, metadata: Raw, _: Raw, obj: Raw) -> Slice | None:
+    service = _texts(metadata.get("labels")).get("kubernetes.io/service-name")
+    if service is None or obj.get("addressType") == "FQDN":
+        return None
+    endpoints = []
+    for one in _records(obj.get("endpoints")):
+        target = _record(one.get("targetRef"))
+        ips = tuple(_addresses(_strings(one.get("addresses"))))
+        is_pod = target.get("kind") == "Pod"
+        name = str(target.get("name")) if is_pod else next(iter(ips), None)
+        if name is not None:
+            ending = _record(one.get("conditions")).get("terminating") is True
+            endpoints.append(Endpoint(name, is_pod, ips, str(one.get("hostname") or ""), ending))
+    ports = [
+        (str(one.get("name") or ""), number)
+        for one in _records(obj.get("ports"))
+        if (number := _number(one.get("port"))) and one.get("protocol", "TCP") == "TCP"
+    ]
+    return Slice(key, service, tuple(endpoints), tuple(ports))
+
+
+_READERS: Mapping[str, Callable[[Key, Raw, Raw, Raw], Object | None]] = {
+    "Ingress": _ingress,
+    "Gateway": _gateway,
+    "HTTPRoute": _gateway_route("http"),
+    "TLSRoute": _gateway_route("tls"),
+    "TCPRoute": _gateway_route("tcp"),
+    "IstioGateway": _istio_gateway,
+    "VirtualService": _virtual_service,
+    "Service": _service,
+    "Pod": _pod,
+    "EndpointSlice": _slice,
+}
+
+
+def _record(value: object) -> Raw:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _records(value: object) -> list[Raw]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+def _strings(value: object) -> list[str]:
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def _texts(value: object) -> dict[str, str]:
+    return {key: text for key, text in _record(value).items() if isinstance(key, str) and isinstance(text, str)}
+
+
+def _hosts(value: object) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(host for text in _strings(value) if (host := normal(text)) is not None))
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and 0 < value < 65536 else None
+
+
+def _addresses(values: Iterable[object]) -> Iterator[str]:
+    """Hosts and addresses as they stand in URLs: IPv6 in brackets."""
+    for value in values:
+        if isinstance(value, str) and value:
+            try:
+                address = ipaddress.ip_address(value)
+            except ValueError:
+                if (host := normal(value)) is not None:
+                    yield host
+            else:
+                yield f"[{address}]" if address.version == 6 else str(address)

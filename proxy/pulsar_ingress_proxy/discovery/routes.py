@@ -1,0 +1,296 @@
+"""From routes to addresses: where a rule leads to one broker, its host is how that broker is reached. Pure.
+
+The host is the route's, scheme and port are the gateway's. What objects cannot show, `external-url` says. What could
+mean two things is told as a conflict and gives no address.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pulsar_ingress_proxy.discovery.attachment import Attachment, Surroundings
+from pulsar_ingress_proxy.discovery.findings import Conflict, Source
+from pulsar_ingress_proxy.discovery.hosts import is_wild, meet
+from pulsar_ingress_proxy.discovery.members import BrokerId, Member
+from pulsar_ingress_proxy.discovery.notes import EXTERNAL_URL, Notes
+from pulsar_ingress_proxy.discovery.objects import Backend, Key, Route, Rule, Section, Service, ServicePort
+from pulsar_ingress_proxy.discovery.ports import families_of, number_of, schemes_of
+from pulsar_ingress_proxy.discovery.standpoint import Standpoint
+from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, DEFAULT_PORTS, ServiceUrl
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """How a broker is reached, by the word of one object."""
+
+    broker: BrokerId
+    listener: str | None
+    """None: that of the door which has its host."""
+    url: ServiceUrl
+    source: Source
+    by: Key
+    weak: bool = False
+    """Through the pool's own Service, which leads to one broker only as long as there is one."""
+
+
+class _Unclear(Exception):
+    """Why objects give no address."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lead:
+    """The one broker that a host leads to, and by which backend."""
+
+    broker: Member
+    service: Service
+    port: ServicePort
+
+
+def route_addresses(route: Route, places: Iterable[Attachment], around: Surroundings) -> Iterator[Address | Conflict]:
+    """What a route says about how brokers are reached."""
+    if not around.here.trusts(route.key.namespace):
+        return
+    for at in places:
+        for host, rules in _by_host(route, at).items():
+            try:
+                lead = _lead(host, rules, around)
+                if lead is not None:
+                    yield from _addresses(route, at, host, lead, around)
+            except _Unclear as why:
+                yield Conflict(str(route.key), str(why))
+
+
+def service_addresses(service: Service, around: Surroundings) -> Iterator[Address | Conflict]:
+    """What a Service of one broker that is reached from outside says."""
+    here, notes, listener = around.here, service.notes, service.notes.listener("")
+    if listener is None or not service.is_outside or service.key.namespace not in here.broker_namespaces:
+        return
+    brokers = around.brokers_behind(service.key)
+    if len(brokers) != 1 or notes.is_wrong(EXTERNAL_URL):
+        return
+    (broker,) = brokers
+    hosts = notes.hosts or service.addresses
+    try:
+        for url, source in _service_urls(service, broker, hosts, around):
+            weak = _is_pool(service.key, here)
+            yield Address(broker.id, listener, _checked(url, here), source, service.key, weak)
+    except _Unclear as why:
+        yield Conflict(str(service.key), str(why))
+
+
+def routed_hosts(route: Route, places: Iterable[Attachment]) -> Iterator[tuple[str, bool]]:
+    """The hosts that lead anywhere, and whether connections say that they are for them."""
+    for at in places:
+        for host, rules in _by_host(route, at).items():
+            if any(rule.backends for rule in rules):
+                yield host, at.section is None or at.section.tells_hosts
+
+
+def _by_host(route: Route, at: Attachment) -> dict[str, list[Rule]]:
+    found: dict[str, list[Rule]] = {}
+    for rule in route.rules:
+        if at.section is not None and (
+            rule.carries not in at.section.takes or rule.port not in (None, at.section.port)
+        ):
+            continue
+        if rule.gateways is not None and at.key not in rule.gateways:
+            continue
+        for host in meet(rule.hosts, at.hosts) if rule.hosts else at.hosts:
+            found.setdefault(host, []).append(rule)
+    return found
+
+
+def _lead(host: str, rules: Iterable[Rule], around: Surroundings) -> _Lead | None:
+    """The one broker behind a host; None where it is no broker's, as that of the pool is not."""
+    leads: dict[BrokerId, tuple[Member, Backend]] = {}
+    is_whole, has_others, crowd = False, False, ""
+    for rule in rules:
+        for backend in rule.backends:
+            brokers = around.brokers_behind(backend.service) if backend.service is not None else ()
+            if len(brokers) == 1:
+                leads.setdefault(brokers[0].id, (brokers[0], backend))
+                is_whole = is_whole or rule.whole
+            else:
+                has_others = True
+            if len(brokers) > 1 and backend.service is not None and not _is_pool(backend.service, around.here):
+                crowd = f"{host} leads to {backend.service}, and that to several brokers: it is nobody's address"
+    if len(leads) > 1:
+        names = ", ".join(sorted(broker.names[0] for broker, _ in leads.values()))
+        raise _Unclear(f"{host} leads to {len(leads)} brokers ({names}): it is nobody's address")
+    if not leads:
+        if crowd:
+            raise _Unclear(crowd)
+        return None
+    if has_others and not is_whole:
+        return None
+    ((broker, backend),) = leads.values()
+    assert backend.service is not None
+    service = around.service(backend.service)
+    port = _service_port(service, backend) if service is not None else None
+    if service is None or port is None:
+        raise _Unclear(f"{host} leads to port {backend.port} of {backend.service}, which it does not have")
+    return _Lead(broker, service, port)
+
+
+def _addresses(route: Route, at: Attachment, host: str, lead: _Lead, around: Surroundings) -> Iterator[Address]:
+    here = around.here
+    schemes = schemes_of(lead.port, lead.broker.ports, known_ports(lead.broker, around))
+    families = families_of(schemes)
+    notes = _speaking(route.notes, at, here)
+    if notes.is_wrong(EXTERNAL_URL):
+        return
+    written = [url for url in notes.external_urls if families == {_family(url.scheme)}]
+    if not written and len(families) != 1:
+        written = list(notes.external_urls) if len(notes.external_urls) == 1 else []
+    if not written:
+        urls: list[tuple[ServiceUrl, Source]] = [(_derived_url(route, at, host, lead, schemes, around), "derived")]
+    else:
+        urls = [(_written_url(url, route, at, host, around), "annotation") for url in written]
+    weak = _is_pool(lead.service.key, here)
+    for url, source in urls:
+        yield Address(lead.broker.id, at.listener, _checked(url, here), source, route.key, weak)
+
+
+def _speaking(notes: Notes, at: Attachment, here: Standpoint) -> Notes:
+    """Whose external-url holds: the route's, else the gateway's, if that may say how brokers are reached."""
+    gateway = at.gateway
+    if notes.external_urls or notes.is_wrong(EXTERNAL_URL) or gateway is None:
+        return notes
+    return gateway.notes if here.trusts(gateway.key.namespace) else notes
+
+
+def _derived_url(
+    route: Route, at: Attachment, host: str, lead: _Lead, schemes: frozenset[str], around: Surroundings
+) -> ServiceUrl:
+    if at.section is None:
+        raise _Unclear(f"its gateway {at.key} is not seen, so scheme and port of {host} are not known")
+    plain, with_tls = _only_family(lead, schemes)
+    if "http" in at.section.takes and plain in BINARY_SCHEMES:
+        raise _Unclear(f"{host} is for HTTP, and port {lead.port.port} of {lead.service.key} is binary")
+    if at.section.tls is None:
+        if len(schemes) > 1:
+            raise _Unclear(f"port {lead.port.port} of {lead.service.key} may be {' or '.join(sorted(schemes))}")
+        (scheme,) = schemes
+    else:
+        scheme = with_tls if at.section.tls else plain
+    return _url(scheme, _host(route, at, host, around), _outer_port(at, at.section, around))
+
+
+def _written_url(url: ServiceUrl, route: Route, at: Attachment, host: str, around: Surroundings) -> ServiceUrl:
+    if "{" not in url.host:
+        return url
+    return ServiceUrl(url.scheme, url.host.replace("{host}", _host(route, at, host, around)), url.port, url.shows_port)
+
+
+def _host(route: Route, at: Attachment, host: str, around: Surroundings) -> str:
+    """The route's host; where bytes are routed by their port alone, the one name or address that its gateway has."""
+    if not is_wild(host):
+        return host
+    if at.section is None or "tcp" not in at.section.takes:
+        raise _Unclear(f"its host {host} is a wildcard, which is nobody's address")
+    gateway = at.gateway
+    names = route.notes.hosts
+    if gateway is not None and not names:
+        services = around.services_before(gateway) if gateway.selector is not None else ()
+        names = gateway.notes.hosts or gateway.addresses or tuple(one for each in services for one in each.addresses)
+    if len(names) != 1:
+        raise _Unclear(f"nothing says by which host it is reached{_choice(names)}: annotate it with {EXTERNAL_URL}")
+    return names[0]
+
+
+def _outer_port(at: Attachment, section: Section, around: Surroundings) -> int:
+    """The port that clients connect to. Istio's is the gateway Service's port, or else what that leads to.
+
+    A server's number is looked up among the Service's ports first and is the pod's own port where none has it
+    (pilot/pkg/model/gateway.go, resolvePorts).
+    """
+    gateway = at.gateway
+    services = around.services_before(gateway) if gateway is not None and gateway.selector is not None else ()
+    if not services:
+        return section.port
+    found = {
+        service.outer_port(port) for service in services for port in service.ports if port.port == section.port
+    } or {service.outer_port(port) for service in services for port in service.ports if port.target == section.port}
+    if len(found) != 1:
+        names = ", ".join(str(service.key) for service in services)
+        leading = (
+            f"ports {', '.join(map(str, sorted(found)))} of {names} lead" if found else f"no port of {names} leads"
+        )
+        raise _Unclear(f"{leading} to port {section.port} of {at.key}: annotate it with {EXTERNAL_URL}")
+    return found.pop()
+
+
+def _service_urls(
+    service: Service, broker: Member, hosts: tuple[str, ...], around: Surroundings
+) -> Iterator[tuple[ServiceUrl, Source]]:
+    def host() -> str:
+        if len(hosts) != 1:
+            raise _Unclear(f"nothing says by which host it is reached{_choice(hosts)}: annotate it with {EXTERNAL_URL}")
+        return hosts[0]
+
+    written = service.notes.external_urls
+    for url in written:
+        filled = url.host.replace("{host}", host()) if "{" in url.host else url.host
+        yield ServiceUrl(url.scheme, filled, url.port, url.shows_port), "annotation"
+    known = known_ports(broker, around)
+    found = [(port, schemes_of(port, broker.ports, known)) for port in service.ports]
+    if not written and not any(schemes for _, schemes in found):
+        raise _Unclear(f"nothing says which of its ports is web and which binary: annotate it with {EXTERNAL_URL}")
+    for port, schemes in found:
+        if not schemes or any(_family(url.scheme) in families_of(schemes) for url in written):
+            continue
+        if len(schemes) > 1:
+            raise _Unclear(
+                f"its port {port.port} may be {' or '.join(sorted(schemes))}: annotate it with {EXTERNAL_URL}"
+            )
+        (scheme,) = schemes
+        yield _url(scheme, host(), service.outer_port(port)), "derived"
+
+
+def known_ports(broker: Member, around: Surroundings) -> dict[int, str]:
+    """The broker's ports that the config's own URLs lead to, and what is spoken there."""
+    known: dict[int, str] = {}
+    for pool in around.here.pools:
+        service = around.service(pool.service)
+        for port in service.ports if service is not None else ():
+            if str(port.port) == pool.url.port and (number := number_of(port, broker.ports)) is not None:
+                known.setdefault(number, pool.url.scheme)
+    return known
+
+
+def _service_port(service: Service, backend: Backend) -> ServicePort | None:
+    if backend.port is None:
+        return service.ports[0] if len(service.ports) == 1 else None
+    return next((port for port in service.ports if backend.port in (port.port, port.name)), None)
+
+
+def _only_family(lead: _Lead, schemes: frozenset[str]) -> tuple[str, str]:
+    families = families_of(schemes)
+    if len(families) != 1:
+        what = f"may be {' or '.join(sorted(schemes))}" if families else "is neither known as web nor as binary"
+        raise _Unclear(f"port {lead.port.port} of {lead.service.key} {what}: annotate the route with {EXTERNAL_URL}")
+    (family,) = families
+    return family
+
+
+def _checked(url: ServiceUrl, here: Standpoint) -> ServiceUrl:
+    if list(here.allowed(url.host)) != [url.host]:
+        raise _Unclear(f"{url} is not under kubernetes.allowedHostSuffixes: left out")
+    return url
+
+
+def _url(scheme: str, host: str, port: int) -> ServiceUrl:
+    shows_port = scheme in BINARY_SCHEMES or port != DEFAULT_PORTS[scheme]
+    return ServiceUrl(scheme, host, str(port), shows_port)
+
+
+def _family(scheme: str) -> tuple[str, str]:
+    (family,) = families_of(frozenset([scheme]))
+    return family
+
+
+def _is_pool(service: Key, here: Standpoint) -> bool:
+    return any(pool.service == service for pool in here.pools)
+
+
+def _choice(hosts: tuple[str, ...]) -> str:
+    return f" ({' or '.join(hosts)})" if hosts else ""

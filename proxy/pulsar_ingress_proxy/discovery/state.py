@@ -1,0 +1,113 @@
+"""What was known last, on disk, to start with while the API server is away.
+
+A file that is not whole, of another version or written under another config is of no use, and no harm.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.discovery.findings import NOTHING, Findings
+
+log = logging.getLogger("proxy.discovery")
+
+FILE = "discovery.json"
+_VERSION = 1
+_MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """All that discovery knows at one moment."""
+
+    seen: Findings = NOTHING
+    """In the cluster."""
+    told: Findings = NOTHING
+    """By the brokers."""
+    zone: str | None = None
+
+
+_KNOWN = TypeAdapter(Known)
+
+
+class State:
+    """A file in `kubernetes.statePath`. Its methods wait for the disk."""
+
+    def __init__(self, config: Config) -> None:
+        assert config.kubernetes.state_path is not None
+        self._file = Path(config.kubernetes.state_path, FILE)
+        self._config = _fingerprint(config)
+        self._is_well = True
+        self._writing = threading.Lock()
+
+    def read(self) -> Known | None:
+        """What was written last, if it is of use."""
+        try:
+            with self._file.open("rb") as file:
+                data = file.read(_MOST_BYTES + 1)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("kubernetes.statePath: %s cannot be read: %s", self._file, error.strerror)
+            return None
+        try:
+            return self._understood(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            why = "is not whole" if isinstance(error, ValidationError) else str(error) or "is not whole"
+            log.warning("kubernetes.statePath: %s is not used: it %s", self._file, why)
+            return None
+
+    def _understood(self, data: bytes) -> Known:
+        if len(data) > _MOST_BYTES:
+            raise ValueError(f"has more than {_MOST_BYTES} bytes")
+        try:
+            state = json.loads(data)
+        except (ValueError, RecursionError):
+            raise ValueError("is not whole") from None
+        if state["version"] != _VERSION:
+            raise ValueError(f"is of version {state['version']}, not {_VERSION}")
+        if state["config"] != self._config:
+            raise ValueError("was written under another config")
+        known = state["known"]
+        for broker in (*known["seen"]["brokers"], *known["told"]["brokers"]):
+            broker["sources"] = {tuple(key.split(",")): source for key, source in broker["sources"].items()}
+        return _KNOWN.validate_python(known)
+
+    def write(self, known: Known) -> None:
+        """Put it in place whole, or leave what is there; a fault is told once."""
+        state = {"version": _VERSION, "config": self._config, "known": _KNOWN.dump_python(known, mode="json")}
+        data = json.dumps(state, separators=(",", ":")).encode()
+        unfinished = self._file.with_name(f".{FILE}.{os.getpid()}")
+        try:
+            if len(data) > _MOST_BYTES:
+                raise OSError(0, f"{len(data)} bytes are too many")
+            with self._writing:
+                self._file.parent.mkdir(parents=True, exist_ok=True)
+                with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+                unfinished.replace(self._file)
+        except OSError as error:
+            if self._is_well:
+                log.warning("kubernetes.statePath: %s cannot be written: %s", self._file, error.strerror)
+            self._is_well = False
+            with suppress(OSError):
+                unfinished.unlink()
+        else:
+            self._is_well = True
+
+
+def _fingerprint(config: Config) -> str:
+    """Of all keys that decide what is found: what was found under others may be what these are to keep out."""
+    keys = config.model_dump(mode="json", include={"kubernetes", "brokers", "internal_listener_name"})
+    del keys["kubernetes"]["state_path"]
+    return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()

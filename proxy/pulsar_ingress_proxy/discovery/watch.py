@@ -1,0 +1,175 @@
+"""One kind of object in one namespace, followed for as long as anybody wants it: list, watch, and never stop.
+
+    list ──▶ watch from the list's version ──▶ ended in time, closed, silent: watch on from the last version seen
+     ▲                                     └─▶ expired (410), or an error in the stream: list again
+     └── whatever was refused: after a pause, longer each time, or as long as the server says (429, Retry-After)
+
+What a list says is held against what is known, so that objects which did not change are nobody's concern.
+"""
+
+import asyncio
+import random
+from typing import Protocol
+
+from pulsar_ingress_proxy.discovery.cluster import Cluster, Event, Object, Refused, collection, typed
+from pulsar_ingress_proxy.discovery.kinds import Kind
+
+_HEALTHY = 1.0
+"""Seconds that a watch must last to count as one: some middlemen end them at once, again and again."""
+
+
+class Audience(Protocol):
+    """Who hears what a watch sees, and how it fares."""
+
+    def put(self, obj: Object) -> None: ...
+    def remove(self, kind: Kind, namespace: str, name: str) -> None: ...
+    def listed(self, watch: "Watch") -> None:
+        """All objects that there are have been put."""
+
+    def opened(self, watch: "Watch") -> None:
+        """From now on every change is heard of."""
+
+    def ended(self, watch: "Watch") -> None:
+        """In good order; another goes on where it ended."""
+
+    def refused(self, watch: "Watch", refused: Refused) -> None:
+        """What is known stays, and grows old until it is opened again."""
+
+
+class Pauses:
+    """How long to wait before asking again: longer each time, and never the same for two."""
+
+    def __init__(self, first: float, longest: float) -> None:
+        self._first, self._longest = first, longest
+        self.failures = 0
+
+    def next(self) -> float:
+        longest = min(self._longest, self._first * 2 ** min(self.failures, 32))
+        self.failures += 1
+        return random.uniform(longest / 2, longest)  # noqa: S311 - no secret
+
+
+class Recovery:
+    """Word that the API server is back, from whoever reaches it first to all who wait for it."""
+
+    def __init__(self) -> None:
+        self._back = asyncio.Event()
+
+    def tell(self) -> None:
+        self._back.set()
+        self._back.clear()
+
+    async def wait(self, at_most: float) -> None:
+        try:
+            async with asyncio.timeout(at_most):
+                await self._back.wait()
+        except TimeoutError:
+            pass
+
+
+class Watch:
+    """One kind in one namespace."""
+
+    def __init__(
+        self, cluster: Cluster, kind: Kind, version: str, namespace: str, audience: Audience, recovery: Recovery
+    ) -> None:
+        self.kind = kind
+        self.namespace = namespace
+        self._served_as = version
+        self._path = collection(kind, version, namespace)
+        self._cluster = cluster
+        self._audience = audience
+        self._recovery = recovery
+        self._pauses = Pauses(cluster.patience.first_pause, cluster.patience.longest_pause)
+        self._known: dict[str, str] = {}
+        """The version of every object that is known, by name."""
+        self._version: str | None = None
+        """Where to go on; None: with a list."""
+
+    async def run(self) -> None:
+        """Returns when the cluster does not serve the kind any longer, with everything forgotten."""
+        while True:
+            try:
+                if self._version is None:
+                    self._version = await self._list()
+                    self._audience.listed(self)
+                await self._watch(self._version)
+                self._audience.ended(self)
+            except Refused as refused:
+                if refused.reason == "absent" and await self._is_gone():
+                    self._forget_all_but(set())
+                    return
+                self._audience.refused(self, refused)
+                await self._pause(refused)
+
+    async def _is_gone(self) -> bool:
+        """A 404 may be a middleman's, and all objects of a kind are much to forget for that."""
+        if not self.kind.optional:
+            return False
+        try:
+            return (await self._cluster.served([self.kind])).get(self.kind.name) != self._served_as
+        except Refused:
+            return False
+
+    async def _list(self) -> str:
+        seen: set[str] = set()
+        version = ""
+        async for page in self._cluster.pages(self._path):
+            for found in page.objects:
+                seen.add(found["metadata"]["name"])
+                self._put(found)
+            version = page.version
+        self._forget_all_but(seen)
+        return version
+
+    async def _watch(self, version: str) -> None:
+        clock = asyncio.get_running_loop().time
+        seconds = random.uniform(1, 2) * self._cluster.patience.watch  # noqa: S311 - or all would end at once
+        async with self._cluster.watch(self._path, version, max(1, int(seconds))) as events:
+            began, is_healthy = clock(), False
+            self._audience.opened(self)
+            self._recovery.tell()
+            try:
+                async for event in events:
+                    is_healthy = True
+                    self._take(event)
+            finally:
+                is_healthy = is_healthy or clock() - began >= _HEALTHY
+                if is_healthy:
+                    self._pauses.failures = 0
+        if not is_healthy:
+            raise Refused("closed", "the API server ended a watch at once")
+
+    def _take(self, event: Event) -> None:
+        match event.type:
+            case "ADDED" | "MODIFIED":
+                self._put(event.object)
+            case "DELETED":
+                self._remove(event.object["metadata"]["name"])
+        self._version = event.version
+
+    async def _pause(self, refused: Refused) -> None:
+        if refused.reason in ("expired", "refused"):
+            self._version = None
+        is_first, pause = self._pauses.failures == 0, self._pauses.next()
+        if refused.after is not None:
+            await asyncio.sleep(refused.after + pause)
+        elif refused.reason == "unreachable":
+            await self._recovery.wait(pause)
+        elif not (is_first and refused.reason in ("expired", "closed", "silent")):
+            await asyncio.sleep(pause)
+
+    def _put(self, found: Object) -> None:
+        metadata = found["metadata"]
+        name, version = metadata["name"], metadata.get("resourceVersion", "")
+        if self._known.get(name) != version:
+            self._known[name] = version
+            self._audience.put(typed(self.kind, self._served_as, found))
+
+    def _remove(self, name: str) -> None:
+        if self._known.pop(name, None) is not None:
+            self._audience.remove(self.kind, self.namespace, name)
+
+    def _forget_all_but(self, seen: set[str]) -> None:
+        for name in self._known.keys() - seen:
+            self._remove(name)

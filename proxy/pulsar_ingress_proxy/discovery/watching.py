@@ -1,0 +1,226 @@
+"""All kinds of a cluster, watched, and the world that is made of what they show.
+
+Nothing is concluded before everything that can be seen has been seen once: half a world has doors that lead nowhere.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable
+
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.discovery.cluster import Cluster, Object, Refused
+from pulsar_ingress_proxy.discovery.findings import Findings
+from pulsar_ingress_proxy.discovery.kinds import KINDS, Kind
+from pulsar_ingress_proxy.discovery.pod import OwnPod, own_pod
+from pulsar_ingress_proxy.discovery.watch import Pauses, Recovery, Watch
+from pulsar_ingress_proxy.discovery.world import World
+from pulsar_ingress_proxy.observe.metrics import Metrics
+
+log = logging.getLogger("proxy.discovery")
+
+_LONGEST_GATHERING = 0.5
+"""Seconds, where changes come one after another; a change is to be in force within one."""
+
+News = Callable[[Findings, str | None], None]
+"""What was found, and the zone of the gateway's node."""
+
+
+class Watching:
+    """`run` until cancelled; `news` hears of findings that differ from those before."""
+
+    def __init__(self, config: Config, cluster: Cluster, metrics: Metrics, news: News) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._metrics = metrics
+        self._news = news
+        self._recovery = Recovery()
+        self._watches: dict[Kind, list[Watch]] = {}
+        self._open: set[Watch] = set()
+        self._unseen: set[Watch] = set()
+        """Watches without which the world is not whole."""
+        self._is_complete = False
+        """Whether all kinds that the cluster has are among the watches."""
+        self._gathering: asyncio.TimerHandle | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._not_before = 0.0
+        self._findings: Findings | None = None
+        self._said: set[object] = set()
+        self._zone: str | None = None
+
+    async def run(self) -> None:
+        """Never returns."""
+        pod = await self._own_pod()
+        self._zone = pod.zone
+        self._world = World(self._config, pod.own)
+        namespaces = self._config.kubernetes.namespaces or (pod.own.namespace,)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for kind in KINDS:
+                    if not kind.optional:
+                        self._begin(tasks, kind, kind.versions[0], namespaces)
+                await self._look_for_kinds(tasks, namespaces)
+        finally:
+            for timer in (self._gathering, self._deadline):
+                if timer is not None:
+                    timer.cancel()
+            for kind in self._watches:
+                self._metrics.discovery_synced.drop(kind.name)
+
+    async def _own_pod(self) -> OwnPod:
+        pauses = Pauses(self._cluster.patience.first_pause, self._cluster.patience.longest_pause)
+        while True:
+            try:
+                return await own_pod(self._cluster, self._config.kubernetes.zone_property is not None)
+            except Refused as refused:
+                self._say_away(refused)
+                await asyncio.sleep(max(pauses.next(), refused.after or 0))
+
+    # The kinds.
+
+    async def _look_for_kinds(self, tasks: asyncio.TaskGroup, namespaces: Iterable[str]) -> None:
+        """Kinds of CRDs come and go."""
+        pauses = Pauses(self._cluster.patience.first_pause, self._cluster.patience.longest_pause)
+        while True:
+            missing = [kind for kind in KINDS if kind not in self._watches]
+            try:
+                served = await self._cluster.served(missing)
+            except Refused as refused:
+                if refused.reason != "forbidden":
+                    self._say_away(refused)
+                    await self._recovery.wait(max(pauses.next(), refused.after or 0))
+                    continue
+                served = {kind.name: kind.versions[0] for kind in missing}  # the list will tell
+            pauses.failures = 0
+            self._say_back()
+            self._say_absent([kind for kind in missing if kind.name not in served])
+            for kind in missing:
+                if version := served.get(kind.name):
+                    self._begin(tasks, kind, version, namespaces)
+            self._is_complete = True
+            self._conclude_soon()
+            await asyncio.sleep(random.uniform(0.5, 1) * self._cluster.patience.absent)  # noqa: S311 - no secret
+
+    def _say_absent(self, kinds: list[Kind]) -> None:
+        if unsaid := [kind for kind in kinds if kind not in self._said]:
+            self._said.update(unsaid)
+            log.info("the cluster has no %s; taken up once it has", ", ".join(kind.name for kind in unsaid))
+
+    def _begin(self, tasks: asyncio.TaskGroup, kind: Kind, version: str, namespaces: Iterable[str]) -> None:
+        if kind in self._said:
+            self._said.discard(kind)
+            log.info("the cluster has %s now", kind.name)
+        watches = [Watch(self._cluster, kind, version, name, self, self._recovery) for name in namespaces]
+        self._watches[kind] = watches
+        self._unseen.update(watches)
+        self._metrics.discovery_synced.set(0, kind.name)
+        tasks.create_task(self._follow(kind, watches), name=f"watch {kind.plural}")
+
+    async def _follow(self, kind: Kind, watches: list[Watch]) -> None:
+        await asyncio.gather(*(watch.run() for watch in watches))
+        self._open.difference_update(watches)
+        self._unseen.difference_update(watches)
+        del self._watches[kind]
+        self._metrics.discovery_synced.drop(kind.name)
+        self._say_absent([kind])
+
+    # What watches tell.
+
+    def put(self, obj: Object) -> None:
+        try:
+            if self._world.put(obj):
+                self._conclude_soon()
+        except Exception:  # anybody may write objects, and none of them is to blind us to all others
+            metadata = obj["metadata"]
+            log.exception("%s %s/%s cannot be read", obj["kind"], metadata.get("namespace"), metadata["name"])
+
+    def remove(self, kind: Kind, namespace: str, name: str) -> None:
+        if self._world.remove(kind.name, namespace, name):
+            self._conclude_soon()
+
+    def listed(self, watch: Watch) -> None:
+        self._unseen.discard(watch)
+        self._conclude_soon()
+        if self._deadline is None:
+            self._wait_for_the_rest()
+
+    def opened(self, watch: Watch) -> None:
+        self._open.add(watch)
+        self._said.discard(watch)
+        if self._open.issuperset(self._watches[watch.kind]):
+            self._metrics.discovery_synced.set(1, watch.kind.name)
+        self._say_back()
+
+    def ended(self, watch: Watch) -> None:
+        self._metrics.discovery_restarts.add(watch.kind.name, "ended")
+
+    def refused(self, watch: Watch, refused: Refused) -> None:
+        self._metrics.discovery_restarts.add(watch.kind.name, refused.reason)
+        self._metrics.discovery_synced.set(0, watch.kind.name)
+        self._open.discard(watch)
+        if refused.reason == "forbidden":
+            if watch not in self._said:
+                self._said.add(watch)
+                log.warning("%s: see deploy/rbac.yaml for what the sidecar has to be allowed", refused)
+        elif refused.reason not in ("expired", "closed", "silent"):  # which are mended at once, or will be unreachable
+            self._say_away(refused)
+        # One that may not be read keeps nobody waiting; nor does one that came late.
+        if refused.reason == "forbidden" or self._findings is not None:
+            self._unseen.discard(watch)
+            self._conclude_soon()
+
+    def _say_away(self, refused: Refused) -> None:
+        if "away" not in self._said:
+            self._said.add("away")
+            log.warning("%s; what is known stays in force", refused)
+
+    def _say_back(self) -> None:
+        waiting = (one for watches in self._watches.values() for one in watches if one not in self._open)
+        if "away" in self._said and self._said.issuperset(waiting):  # those that may not be read will not come
+            self._said.discard("away")
+            log.info("the API server is back")
+
+    # What follows.
+
+    def _wait_for_the_rest(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self._cluster.patience.rest, self._wait_no_longer)
+
+    def _wait_no_longer(self) -> None:
+        """A kind that cannot be seen while others can, as a CRD whose webhook is down, is not waited for for ever."""
+        if not self._open:  # the API server is away
+            self._wait_for_the_rest()
+        elif self._unseen or not self._is_complete:
+            names = {watch.kind.name for watch in self._unseen}
+            log.warning("%s: not seen yet; going on without", ", ".join(sorted(names)) or "kinds of CRDs")
+            self._unseen.clear()
+            self._is_complete = True
+            self._conclude_soon()
+
+    def _conclude_soon(self) -> None:
+        """What comes together becomes one change."""
+        if self._gathering is None:
+            loop = asyncio.get_running_loop()
+            soon = max(loop.time() + self._cluster.patience.gather, self._not_before)
+            self._gathering = loop.call_at(soon, self._conclude)
+
+    def _conclude(self) -> None:
+        self._gathering = None
+        if self._unseen or not self._is_complete:
+            return
+        began = time.monotonic()
+        self._compare()
+        # Hundreds of brokers take tens of milliseconds, in which no lookup is served: a tenth of the time is enough.
+        took = time.monotonic() - began
+        self._not_before = asyncio.get_running_loop().time() + min(_LONGEST_GATHERING, 10 * took)
+
+    def _compare(self) -> None:
+        try:
+            findings = self._world.findings()
+        except Exception:  # as in `put`
+            log.exception("what was found before stays in force")
+            return
+        if findings != self._findings:
+            self._findings = findings
+            self._news(findings, self._zone)

@@ -1,0 +1,339 @@
+"""`doctor`: from where it is run, can each broker be reached on each listener?
+
+Asked in the order in which a client would fail: does the name resolve, does the port open, does the
+certificate cover the name, does the broker answer. 401 and 403 count as reachable: somebody is there.
+
+A broker that answers in the binary protocol is asked for one topic more, without a listener's name: what it tells such
+a client is by the listener of the port, and is all that a client hears of where its topics go once it is there.
+"""
+
+import asyncio
+import json
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pulsar_ingress_proxy.addresses import Broker, Entry, Pattern
+from pulsar_ingress_proxy.answers import is_foreign
+from pulsar_ingress_proxy.authorities import parse_authority
+from pulsar_ingress_proxy.binary import commands
+from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Lookup
+from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, Splitter, write
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.discovery.findings import Conflict
+from pulsar_ingress_proxy.discovery.hosts import covers
+from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, TLS_SCHEMES, VARIABLE, ServiceUrl
+from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.web.tls import BrokerTls, CannotLoad, WrongIdentity
+from pulsar_ingress_proxy.web.upstream import UpstreamConnection, UpstreamError
+
+Made = TypeVar("Made", bound=asyncio.BaseProtocol)
+
+_AT_ONCE = 16
+_MOST_BROKERS = 256
+"""Brokers that a template may stand for."""
+
+_CONNECT = write(Command(type=commands.CONNECT, connect=Connect(client_version=b"doctor", protocol_version=19)))
+_TOPIC = b"persistent://public/default/pulsar-ingress-proxy-doctor"
+_LOOKUP = write(Command(type=commands.LOOKUP, lookup=Lookup(topic=_TOPIC, request_id=1)))
+_ANSWERS_TO_CONNECT = {
+    commands.CONNECTED: "CONNECTED", commands.ERROR: "ERROR", commands.AUTH_CHALLENGE: "AUTH_CHALLENGE",
+}  # fmt: skip
+_MOST = 1 << 16
+_MOST_BODY = 1 << 20
+"""Bytes of a list of brokers; a few thousand ids have less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One address of one broker, and the first thing that is wrong with it."""
+
+    listener: str
+    broker: str
+    url: str
+    resolves: bool | None = None
+    connects: bool | None = None
+    certificate: bool | None = None
+    answers: str | None = None
+    problem: str | None = None
+    warning: str | None = None
+    """What is not right, though it can be reached."""
+
+    @property
+    def reachable(self) -> bool:
+        return self.problem is None
+
+
+def gaps(
+    snapshot: Snapshot, listener: str | None, routed: Iterable[tuple[str, bool]], strays: Iterable[Conflict]
+) -> Iterator[Finding]:
+    """Mapped hosts that no route has, and routes that nobody gives a listener, by what discovery sees."""
+    for entry in snapshot.book.entries:
+        if entry.is_template and _is_found(entry, snapshot):
+            continue
+        said: set[tuple[str, str]] = set()
+        for (name, scheme), (source, _) in entry.sources.items():
+            url = entry.listeners[name][scheme]
+            is_asked = listener in (None, name) and name != snapshot.config.internal_listener_name
+            if is_asked and source == "config" and (name, url.host) not in said and not _is_routed(url, routed):
+                said.add((name, url.host))
+                yield Finding(name, entry.broker, str(url), problem=f"no route at our gateways has {url.host}")
+    if listener is None:
+        yield from (Finding("(none)", stray.subject, stray.subject, problem=stray.text) for stray in strays)
+
+
+def _is_routed(url: ServiceUrl, routed: Iterable[tuple[str, bool]]) -> bool:
+    """Whether a URL's host, or one that a template stands for, is among those that routes have."""
+    sample, pattern = VARIABLE.sub("0", url.host), Pattern(url.host)
+    return any(
+        (is_told or url.scheme in BINARY_SCHEMES) and (covers(host, sample) or pattern.match(host) is not None)
+        for host, is_told in routed
+    )
+
+
+def _is_found(template: Entry, snapshot: Snapshot) -> bool:
+    """Whether brokers of a template were found, so that it need not be guessed which there are."""
+    return any(entry.line == template.line and entry is not template for entry in snapshot.book.entries)
+
+
+async def examine(
+    snapshot: Snapshot, listener: str | None, found: Callable[[Finding], None], gaps: Iterable[Finding] = ()
+) -> list[Finding]:
+    """Try every address, or those of one listener; `found` hears of each as it is known, of `gaps` first."""
+    limit = asyncio.Semaphore(_AT_ONCE)
+    seconds = snapshot.config.timeouts.connect
+    own = snapshot.config
+
+    async def probe(name: str, broker: str, url: ServiceUrl) -> Finding:
+        is_ours = name in ("(pool)", snapshot.config.internal_listener_name)
+        async with limit:
+            finding = await _probe(name, broker, url, seconds, own if is_ours else None)
+            if finding.answers == "CONNECTED" and not is_ours:
+                finding = replace(finding, warning=_stray(await _told(url, seconds), name, snapshot))
+        found(finding)
+        return finding
+
+    findings = list(gaps)
+    for gap in findings:
+        found(gap)
+    if listener is None:
+        pool = [("(pool)", "brokers.webServiceUrl", url) for url in snapshot.config.web_pool]
+        pool += [("(pool)", "brokers.brokerServiceUrl", url) for url in snapshot.config.binary_pool]
+        findings += await asyncio.gather(*(probe(*address) for address in pool))
+    ids = await _broker_ids(snapshot, seconds, own)
+    for entry in snapshot.book.entries:
+        async for broker in _brokers(entry, ids, listener, seconds, may_count=not _is_found(entry, snapshot)):
+            if snapshot.book.describing(broker.name) is entry:
+                findings += await asyncio.gather(*(probe(*address) for address in _addresses(broker, listener)))
+    return findings
+
+
+def _addresses(broker: Broker, listener: str | None) -> Iterator[tuple[str, str, ServiceUrl]]:
+    for name, urls in broker.listeners.items():
+        if listener in (None, name):
+            yield from ((name, broker.name, url) for url in urls.values())
+
+
+async def _brokers(
+    entry: Entry, ids: list[str], listener: str | None, seconds: float, may_count: bool
+) -> AsyncIterator[Broker]:
+    """A line's broker; for a template those that the cluster lists, else counted from 0 until nothing is there."""
+    if not entry.is_template:
+        if broker := entry.fill({}):
+            yield broker
+        return
+    listed = [broker for name in ids if (broker := _named(entry, name)) is not None]
+    if listed or not may_count:
+        for broker in listed:
+            yield broker
+        return
+    absent: list[Broker] = []
+    for number in range(_MOST_BROKERS):
+        counted = entry.fill(dict.fromkeys(entry.variables, str(number)))
+        if counted is None:
+            return
+        if await _anything_open(counted, listener, seconds):
+            for missing in absent:
+                yield missing
+            absent = []
+            yield counted
+        elif number == 0:
+            yield counted
+        else:
+            absent.append(counted)
+            if len(absent) > 1:
+                return
+
+
+def _named(entry: Entry, broker_id: str) -> Broker | None:
+    authority = parse_authority(broker_id)
+    values = entry.named(authority) if authority is not None else None
+    return entry.fill(values) if values is not None else None
+
+
+async def _broker_ids(snapshot: Snapshot, seconds: float, own: Config) -> list[str]:
+    """The broker ids that the cluster lists, where it lists them to anyone."""
+    for url in snapshot.config.web_pool:
+        try:
+            async with asyncio.timeout(seconds), _answered(url, "/admin/v2/brokers", seconds, own) as answer:
+                body = b""
+                while (piece := await answer.read(seconds)) and len(body) <= _MOST_BODY:
+                    body += piece
+            ids = json.loads(body) if answer.status == 200 else None
+        except (OSError, TimeoutError, UpstreamError, ValueError, RecursionError):  # CannotLoad is a ValueError
+            continue
+        if isinstance(ids, list):
+            return [str(name) for name in ids][:_MOST_BROKERS]
+    return []
+
+
+async def _anything_open(broker: Broker, listener: str | None, seconds: float) -> bool:
+    for _, _, url in _addresses(broker, listener):
+        try:
+            async with asyncio.timeout(seconds):
+                _, writer = await asyncio.open_connection(url.host.strip("[]"), int(url.port))
+        except (OSError, UnicodeError, TimeoutError):
+            continue
+        writer.close()
+        return True
+    return False
+
+
+async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float, own: Config | None) -> Finding:
+    """One address, step by step: as the sidecar dials its own (`brokers.tls`), and as any client does the others."""
+    host = url.host.strip("[]")
+
+    def finding(**facts: object) -> Finding:
+        return Finding(listener, broker, str(url), **facts)  # type: ignore[arg-type]
+
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(seconds):
+            await loop.getaddrinfo(host, int(url.port), type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError, TimeoutError) as error:  # a label of more than 63 letters is no name to IDNA
+        return finding(resolves=False, problem=f"{host} does not resolve: {_why(error, seconds)}")
+    try:
+        async with asyncio.timeout(seconds):
+            _, writer = await asyncio.open_connection(host, int(url.port))
+        writer.close()
+    except (OSError, TimeoutError) as error:
+        return finding(resolves=True, connects=False, problem=f"port {url.port} does not open: {_why(error, seconds)}")
+    certificate = True if url.scheme in TLS_SCHEMES else None
+    try:
+        async with asyncio.timeout(seconds):
+            answer = await _ask(url, seconds, own)
+    except ssl.SSLCertVerificationError as error:
+        problem = f"the certificate does not do for {host}: {error.verify_message}"
+        return finding(resolves=True, connects=True, certificate=False, problem=problem)
+    except CannotLoad as error:
+        return finding(resolves=True, connects=True, problem=f"what it is to be dialled with is not here: {error}")
+    except WrongIdentity as error:
+        problem = f"whoever answers is somebody else: {error}"
+        return finding(resolves=True, connects=True, certificate=False, problem=problem)
+    except ssl.SSLError as error:
+        problem = f"no TLS there: {error.reason or error}"
+        return finding(resolves=True, connects=True, certificate=False, problem=problem)
+    except (OSError, TimeoutError, EOFError, UpstreamError) as error:
+        problem = f"no answer: {_why(error, seconds)}"
+        return finding(resolves=True, connects=True, certificate=certificate, problem=problem)
+    is_well = answer in ("200", "401", "403", *_ANSWERS_TO_CONNECT.values())
+    problem_or_none = None if is_well else f"the broker answers {answer}"
+    return finding(resolves=True, connects=True, certificate=certificate, answers=answer, problem=problem_or_none)
+
+
+def _why(error: BaseException, seconds: float) -> str:
+    if isinstance(error, TimeoutError):
+        return f"nothing within {seconds:g} s"
+    if isinstance(error, EOFError):
+        return "the connection was closed"
+    return str(getattr(error, "strerror", None) or error)
+
+
+async def _ask(url: ServiceUrl, seconds: float, own: Config | None) -> str:
+    if url.scheme in BINARY_SCHEMES:
+        reader, writer = await _open(url, own)
+        try:
+            writer.write(_CONNECT)
+            head = await reader.readexactly(10)
+        finally:
+            writer.close()
+        kind = head[9] if head[8] == 8 else -1
+        return _ANSWERS_TO_CONNECT.get(kind, "something that is not Pulsar's protocol")
+    async with _answered(url, "/admin/v2/brokers/ready", seconds, own) as answer:
+        return str(answer.status)
+
+
+async def _told(url: ServiceUrl, seconds: float) -> list[str]:
+    """The addresses that a broker names to a client that names no listener; none where it names none."""
+    try:
+        async with asyncio.timeout(seconds):
+            reader, writer = await _open(url, None)
+            try:
+                writer.write(_CONNECT)
+                splitter = Splitter(commands.FROM_BROKER, None, is_strict=False)
+                while data := await reader.read(_MOST):
+                    for frame in (piece for piece in splitter.feed(data) or () if isinstance(piece, Frame)):
+                        if frame.type == commands.CONNECTED:
+                            writer.write(_LOOKUP)
+                        elif frame.type == commands.LOOKUP_RESPONSE:
+                            answer = frame.command().lookup_response
+                            return [text.decode("utf-8", "replace") for text in (answer.url, answer.url_tls) if text]
+            finally:
+                writer.close()
+    except (OSError, TimeoutError, BadFrame):
+        pass  # that it answers at all has been seen, and more it need not say
+    return []
+
+
+def _stray(told: list[str], listener: str, snapshot: Snapshot) -> str | None:
+    """What is wrong with the addresses that a listener's own port tells."""
+    for text in told:
+        if is_foreign("brokerUrl", text, listener, snapshot):
+            return (
+                f"clients that are there are told {text}, which is not on '{listener}', when their topics move: "
+                f"give this port the listener in the broker's bindAddresses, or lead it through the sidecar"
+            )
+    return None
+
+
+async def _open(url: ServiceUrl, own: Config | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader = asyncio.StreamReader()
+    transport, protocol = await _dial(url, own, lambda: asyncio.StreamReaderProtocol(reader))
+    return reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
+
+
+@asynccontextmanager
+async def _answered(
+    url: ServiceUrl, path: str, seconds: float, own: Config | None
+) -> AsyncIterator[UpstreamConnection]:
+    """A GET, once the head of its answer is there: a body may follow, or take for ever."""
+    loop = asyncio.get_running_loop()
+    _, connection = await _dial(url, own, lambda: UpstreamConnection(loop, url))
+    # HTTP/1.1: Envoy refuses 1.0 with a 426, unless it has accept_http_10.
+    lines = [f"GET {path} HTTP/1.1".encode(), url.host_field, b"User-Agent: pulsar-ingress-proxy", b"Connection: close"]
+    try:
+        connection.ask("GET", b"\r\n".join([*lines, b"", b""]))
+        await connection.head(seconds)
+        yield connection
+    finally:
+        connection.close()
+
+
+async def _dial(url: ServiceUrl, own: Config | None, make: Callable[[], Made]) -> tuple[asyncio.Transport, Made]:
+    """Connect, as the sidecar does to its own brokers (`brokers.tls`), and as any client does to the others."""
+    loop, host, port = asyncio.get_running_loop(), url.host.strip("[]"), int(url.port)
+    tls = BrokerTls(own) if own is not None and url.scheme in TLS_SCHEMES else None
+    context: ssl.SSLContext | None = None
+    if url.scheme in TLS_SCHEMES:
+        context = tls.context(url.scheme) if tls is not None else ssl.create_default_context()
+    transport, made = await loop.create_connection(make, host, port, ssl=context)
+    if tls is not None:
+        try:
+            tls.verify(transport.get_extra_info("ssl_object"))
+        except WrongIdentity:
+            transport.abort()
+            raise
+    return transport, made

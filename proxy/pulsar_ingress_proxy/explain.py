@@ -1,0 +1,228 @@
+"""`explain`: a dry run of the decisions on one request, with no network. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from pulsar_ingress_proxy.binary import answers, doors, lookups
+from pulsar_ingress_proxy.binary.commands_pb2 import Connect, Lookup, LookupResponse
+from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, BindAddress
+from pulsar_ingress_proxy.reasoning import Step, steps
+from pulsar_ingress_proxy.redirects import Redirect, Way, decide
+from pulsar_ingress_proxy.routing import dial_url
+from pulsar_ingress_proxy.selection import Refusal, Selection
+from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.verdicts import Verdict, judge
+from pulsar_ingress_proxy.web.heads import (
+    BadHead,
+    about,
+    check_transfer_encoding,
+    read_head,
+    read_request,
+    split_target,
+)
+
+
+class CannotExplain(Exception):
+    """A question that this config has no answer to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redirection:
+    """What would become of a Location. `from` is a word of Python's, so it gets its name in `as_json`."""
+
+    from_: str
+    to: str | None
+    action: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The decisions on one request."""
+
+    ingress: str | None
+    listener: str | None
+    rule: str
+    hit: bool
+    reason: str | None
+    upstream: str | None
+    location: Redirection | None
+    kind: str
+    refusal: Refusal | None
+    steps: tuple[Step, ...] = ()
+    """Rule by rule, why it is this listener."""
+    route: str = ""
+    """Why it would go to that upstream."""
+
+    def as_json(self) -> dict[str, object]:
+        shown = asdict(self)
+        for name in ("kind", "refusal", "steps", "route"):
+            del shown[name]
+        if self.location is not None:
+            shown["location"] = {"from": self.location.from_, "to": self.location.to, "action": self.location.action}
+        return shown
+
+    def as_text(self) -> str:
+        lines = [
+            f"request   {self.kind}",
+            f"ingress   {self.ingress or '(none)'}",
+            f"listener  {self.listener or '(none)'}",
+            f"rule      {self.rule}" + (f" ({self.reason})" if self.reason else ""),
+        ]
+        if self.refusal is not None:
+            return "\n".join([*lines, f"answer    {self.refusal.status} {self.refusal.code}: {self.refusal.text}"])
+        lines.append(f"upstream  {self.upstream}")
+        if self.location is not None:
+            lines += [
+                f"location  {self.location.from_}",
+                f"  {self.location.action:<9} {self.location.to or '(the client gets 502)'}",
+            ]
+        return "\n".join(lines)
+
+
+def explain(
+    snapshot: Snapshot,
+    url: str,
+    headers: list[tuple[str, str]],
+    bind: str | None = None,
+    location: str | None = None,
+    method: str = "GET",
+    trusted: bool = True,
+) -> Explanation:
+    """Decide as `run` would for a client that asks for this URL, through a trusted gateway unless told otherwise."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as fault:
+        raise CannotExplain(f"'{url}' is not a URL: {fault}") from None
+    if parts.scheme in BINARY_SCHEMES and parts.hostname:
+        return _explain_binary(snapshot, parts, headers, bind, location)
+    if parts.scheme not in WEB_SCHEMES or not parts.netloc:
+        raise CannotExplain(f"'{url}' is not a URL: write http://host/path, https://host/path or pulsar://host:port")
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    given = {name.lower() for name, _ in headers}
+    implied = [("Host", parts.netloc), ("X-Forwarded-Proto", parts.scheme)]
+    all_headers = [pair for pair in implied if pair[0].lower() not in given] + headers
+    try:
+        head = read_head((name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers)
+        check_transfer_encoding(head)
+        path, query, authority = split_target(method, target)
+        socket = _socket(snapshot, bind, WEB_SCHEMES)
+        request = read_request(about(method, path), query, authority, head, socket, trusted)
+    except UnicodeEncodeError as fault:
+        raise CannotExplain(f"'{fault.object[fault.start]}' cannot stand in a header: encode it") from None
+    except BadHead as fault:
+        refusal = Refusal(fault.status, fault.code, str(fault))
+        return Explanation(None, None, "none", False, fault.code, None, None, "(refused)", refusal)
+    verdict = judge(request, snapshot)
+    selection, ways = verdict.selection, verdict.route
+    redirection = None
+    if location is not None:
+        redirect = decide(location, request, selection, snapshot)
+        to = redirect.location
+        if redirect.broker is not None:
+            to = f"{dial_url(redirect.broker, snapshot)}{redirect.target}"
+        redirection = Redirection(location, to, redirect.action, _why(redirect, selection.listener))
+    pool = snapshot.config.function_pool if ways.pool == "functions" else snapshot.config.web_pool
+    return Explanation(
+        ingress=selection.ingress.name if selection.ingress is not None else None,
+        listener=selection.listener,
+        rule=selection.rule,
+        hit=selection.hit and verdict.refusal is None,
+        reason=verdict.miss_reason,
+        upstream=None if verdict.refusal is not None else str(ways.url or ", ".join(map(str, pool))),
+        location=redirection,
+        kind=request.target.kind,
+        refusal=verdict.refusal,
+        steps=steps(request, selection, snapshot),
+        route=_way(verdict),
+    )
+
+
+def _explain_binary(
+    snapshot: Snapshot, parts: SplitResult, headers: list[tuple[str, str]], bind: str | None, location: str | None
+) -> Explanation:
+    """A lookup on a connection to this service URL. The listener that a client names is what a header is to HTTP."""
+    schemes = (parts.scheme, *(scheme for scheme in BINARY_SCHEMES if scheme != parts.scheme))  # a gateway may end TLS
+    socket = _socket(snapshot, bind, schemes)
+    entrance = doors.Entrance(socket, parts.hostname if socket.scheme == "pulsar+ssl" else None)
+    named = next((value for name, value in headers if name.lower() == "x-pulsar-listenername"), "")
+    request, verdict = lookups.judge(Lookup(advertised_listener_name=named.encode()), entrance, snapshot)
+    selection, onward = verdict.selection, doors.onward(Connect(), entrance, snapshot)
+    return Explanation(
+        ingress=selection.ingress.name if selection.ingress is not None else None,
+        listener=selection.listener,
+        rule=selection.rule,
+        hit=selection.hit and verdict.refusal is None,
+        reason=verdict.miss_reason,
+        upstream=None if verdict.refusal is not None else ", ".join(map(str, onward.urls)),
+        location=_told(snapshot, location, selection, parts.scheme) if location is not None else None,
+        kind=request.target.kind,
+        refusal=verdict.refusal,
+        steps=steps(request, selection, snapshot),
+        route=f"its server name is the address of {onward.broker.name}" if onward.broker is not None else "any broker",
+    )
+
+
+def _told(snapshot: Snapshot, location: str, selection: Selection, scheme: str) -> Redirection:
+    """What becomes of an answer that names the broker to ask next."""
+    if selection.listener is None:
+        return Redirection(location, location, "passed", _why(Way("passed"), None))
+    is_tls = location.startswith("pulsar+ssl:")
+    response = LookupResponse(url_tls=location.encode()) if is_tls else LookupResponse(url=location.encode())
+    way, _ = answers.judge_redirect(response, selection, scheme, snapshot, can_follow=True)
+    to: str | None = location if way.refusal is None else None
+    if way.broker is not None:
+        to = str(doors.dial_url(way.broker, snapshot))
+    elif way.action == "rewritten":
+        answers.put_redirect(response, selection, snapshot)
+        to = ((scheme == "pulsar+ssl" and response.url_tls) or response.url or response.url_tls).decode()
+    return Redirection(location, to, way.action, _why(way, selection.listener))
+
+
+def _way(verdict: Verdict) -> str:
+    if verdict.refusal is not None:
+        return "no broker is asked"
+    if verdict.route.broker is not None:
+        return f"its host is the address of {verdict.route.broker.name} on '{verdict.selection.listener}'"
+    if verdict.route.pool == "functions":
+        return "its path is the function workers'"
+    return "its host is no single broker's, so any of the pool may answer"
+
+
+def _why(redirect: Redirect | Way, listener: str | None) -> str:
+    """A decision on a redirect, in words."""
+    if redirect.refusal is not None:
+        return f"{redirect.refusal.code}: {redirect.refusal.text}"
+    match redirect.action:
+        case "rewritten":
+            return f"the address book has that broker's address on '{listener}'"
+        case "followed":
+            unmapped = f", as it has no address on '{listener}'" if redirect.unmapped else ""
+            return f"the sidecar asks that broker itself{unmapped}, and the client sees no redirect"
+        case "kept":
+            return f"it is on '{listener}' already, or stays with the same host"
+        case _ if listener is None:
+            return "without a listener there is nothing to put it on"
+        case _ if redirect.unmapped:
+            return "the address book does not know it, and redirects.unmapped lets it pass"
+        case _ if redirect.leak:
+            return f"redirects lets it pass, though it is not on '{listener}'"
+        case _:
+            return "it leads to a peer cluster, or redirects lets it pass"
+
+
+def _socket(snapshot: Snapshot, wanted: str | None, schemes: Sequence[str]) -> BindAddress:
+    """The socket that was asked for; else the first that leaves the choice to the ingress, else the first.
+
+    For the binary protocol one of the first scheme comes before all others.
+    """
+    binds = snapshot.config.bind_addresses
+    sockets = [bind for bind in binds if bind.scheme in schemes and wanted in (None, bind.address)]
+    if not sockets:
+        known = ", ".join(map(str, binds))
+        raise CannotExplain(f"no {schemes[0]} socket is bound to {wanted or 'anything'}; bindAddresses has {known}")
+    if schemes[0] in BINARY_SCHEMES:
+        sockets.sort(key=lambda bind: bind.scheme != schemes[0])
+        sockets = [bind for bind in sockets if bind.scheme == sockets[0].scheme]
+    return next((bind for bind in sockets if bind.listener is None), sockets[0])

@@ -1,0 +1,272 @@
+"""The event log: records go into a queue, and a thread of its own makes lines of them and files of lines.
+
+Requests never wait for the disk: adding is an append to a queue with an end. Every event is counted once, as
+written or as dropped: `queue-full` where the thread could not keep up, `disk` where the disk would not take it.
+What retention removes had been written before, and counts as dropped (`retention`) besides.
+"""
+
+import logging
+import threading
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from itertools import accumulate
+
+from pulsar_ingress_proxy.config.model import Events
+from pulsar_ingress_proxy.memory import EVENT_LINES, EVENT_QUEUE
+from pulsar_ingress_proxy.observe.batches import Batch
+from pulsar_ingress_proxy.observe.files import Folder, Unfinished
+from pulsar_ingress_proxy.observe.lines import batch_lines, event, line, origin
+from pulsar_ingress_proxy.observe.records import Brief, Record
+
+__all__ = ["EventLog", "event"]
+
+log = logging.getLogger("proxy.events")
+
+ROOM = 16384
+"""Events that may wait: most of a second at the rate that one process can serve."""
+
+PAUSE = 0.2
+"""Seconds between two looks at the queue."""
+
+BATCH = 1024
+"""Events made into lines, compressed and written at a time: some 750 KB, or EVENT_LINES if that is less."""
+
+
+class EventLog:
+    """Start it, add records from one thread, close it.
+
+    `written` and `dropped` are called from the log's own thread, and once more from `close`.
+    """
+
+    def __init__(
+        self,
+        settings: Events,
+        cluster: str,
+        sidecar: str,
+        written: Callable[[int], None],
+        dropped: Callable[[str, int], None],
+        *,
+        clock: Callable[[], float] = time.time,
+        room: int = ROOM,
+    ) -> None:
+        assert settings.path is not None
+        self._settings = settings
+        self._folder = Folder(settings.path, sidecar, settings.compress == "gzip")
+        self._origin = origin(cluster, sidecar)
+        self._written, self._dropped, self._clock = written, dropped, clock
+        # A file alone must not be more than is kept.
+        self._file_bytes = min(settings.rotate_bytes, settings.retain_bytes)
+
+        self._queue: deque[Record | Brief | Batch] = deque()
+        self._room = room
+        self._added = self._taken = 0
+        """Events, and not what is in the queue: a batch has many."""
+        self._bytes_added = self._bytes_taken = 0
+        self._refused = 0
+        self._refused_and_counted = 0
+
+        self._file: Unfinished | None = None
+        self._untidy = True
+        """Files of a crash, or of a disk that failed, may have to be finished."""
+        self._failing = False
+        self._lost = 0
+
+        self._count_lock = threading.Lock()
+        self._in_hand = 0
+        """Events taken from the queue and not counted yet."""
+        self._closing = False
+        self._given_up = False
+        self._wake = threading.Event()
+        self._waiting: deque[threading.Event] = deque()
+        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, record: Record | Brief) -> None:
+        """Take a record that nobody will change any more. Never waits, never fails."""
+        self._admit(record, 1)
+
+    def add_batch(self, batch: Batch) -> None:
+        self._admit(batch, len(batch))
+
+    def _admit(self, events: Record | Brief | Batch, number: int) -> None:
+        size = events.memory
+        waiting = self._bytes_added - self._bytes_taken
+        if self._added - self._taken + number <= self._room and waiting + size <= EVENT_QUEUE:
+            self._queue.append(events)  # before it is counted: the thread looks for what is
+            self._added += number
+            self._bytes_added += size
+        else:
+            self._refused += number
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until what was added is written or dropped; False where that takes longer."""
+        done = threading.Event()
+        self._waiting.append(done)
+        self._wake.set()
+        return done.wait(timeout)
+
+    def close(self, timeout: float) -> bool:
+        """Write what waits and finish the file; False where the disk takes longer: then the rest is dropped."""
+        self._room = 0
+        self._closing = True
+        self._wake.set()
+        self._thread.join(timeout)
+        with self._count_lock:
+            self._given_up = True
+            if left := self._in_hand + self._added - self._taken:
+                self._dropped("disk", left)
+            self._in_hand = 0
+            self._taken, self._bytes_taken = self._added, self._bytes_added
+            self._queue.clear()
+            self._count_refused()
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        self._attempt(self._tidy)
+        while not self._closing:
+            self._wake.wait(PAUSE)
+            self._wake.clear()
+            waiting = len(self._waiting)
+            self._turn()
+            for _ in range(waiting):
+                self._waiting.popleft().set()
+        self._turn()
+        self._attempt(self._finish)
+        for done in self._waiting:
+            done.set()
+
+    def _turn(self) -> None:
+        with self._count_lock:
+            self._count_refused()
+        self._attempt(self._finish_if_old)
+        self._attempt(self._write_queue)
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        """Do what the disk may refuse: said once, until it takes events again."""
+        try:
+            work()
+        except OSError as error:
+            if not self._failing:
+                log.warning("events: %s: %s; events are dropped until it can be written", self._folder.path, error)
+            self._failing = True
+            self._let_go()
+
+    def _write_queue(self) -> None:
+        left = self._added - self._taken
+        try:
+            while left > 0 and not self._given_up:
+                if self._file is None:
+                    self._file = self._begin()
+                lines = self._take(min(left, BATCH))
+                left -= len(lines)
+                self._put(lines)
+        except OSError:
+            self._lose(left)
+            raise
+
+    def _put(self, lines: list[str]) -> None:
+        """Write lines, to as many files as rotateBytes makes of them; a line of more than that has its own."""
+        while lines:
+            file = self._file = self._file or self._begin()
+            room, fitting = self._file_bytes - file.size, len(lines)
+            if sum(map(len, lines)) > room:
+                fitting = bisect_right(list(accumulate(map(len, lines))), room)
+            if not fitting and not file.events:
+                fitting = 1
+            if fitting:
+                file.write("".join(lines[:fitting]).encode("ascii"), fitting)
+                self._count_written(fitting)
+            lines = lines[fitting:]
+            if lines:
+                self._finish()
+
+    def _begin(self) -> Unfinished:
+        if self._untidy:
+            self._tidy()
+        return self._folder.begin(self._clock())
+
+    def _finish_if_old(self) -> None:
+        # A clock that was set back would let a file stay open for as long.
+        if self._file is not None and not 0 <= self._clock() - self._file.began < self._settings.rotate_seconds:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._file is not None:
+            self._file.finish()
+            self._file = None
+            self._trim()
+
+    def _tidy(self) -> None:
+        faults = self._folder.salvage(self._clock())
+        self._untidy = bool(faults)
+        if faults and not self._failing:
+            log.warning("events: an unfinished file of a crash cannot be finished: %s", faults[0])
+        self._trim()
+
+    def _trim(self) -> None:
+        if events := self._folder.trim(self._settings.retain_bytes):
+            self._dropped("retention", events)
+
+    def _let_go(self) -> None:
+        """Finish what a failed disk has of the file; where it refuses that too, it is left for later."""
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.mend()
+                file.finish()
+            except OSError:
+                file.close()
+                self._untidy = True
+
+    def _take(self, count: int) -> list[str]:
+        """The lines of so many events, or of a few more."""
+        with self._count_lock:
+            taken = self._taken_out(count)
+            self._in_hand = sum(map(_number, taken))
+        lines: list[str] = []
+        for events in taken:
+            if isinstance(events, Batch):
+                lines += batch_lines(events, self._origin)
+            else:
+                lines.append(line(events, self._origin))
+        return lines
+
+    def _taken_out(self, count: int, to_drop: bool = False) -> list[Record | Brief | Batch]:
+        out: list[Record | Brief | Batch] = []
+        last, full = self._taken + count, self._bytes_taken + EVENT_LINES
+        while self._queue and self._taken < last and (self._bytes_taken < full or to_drop):
+            out.append(self._queue.popleft())
+            self._taken += _number(out[-1])
+            self._bytes_taken += out[-1].memory
+        return out
+
+    def _count_written(self, count: int) -> None:
+        with self._count_lock:
+            if not self._given_up:
+                self._in_hand -= count
+                self._written(count)
+        if self._failing:
+            log.info("events: %s can be written again; %d events were lost", self._folder.path, self._lost)
+            self._failing, self._lost = False, 0
+
+    def _lose(self, waiting: int) -> None:
+        """Drop what is in hand and so many of those that wait."""
+        with self._count_lock:
+            if not self._given_up:
+                lost, self._in_hand = self._in_hand + sum(map(_number, self._taken_out(waiting, to_drop=True))), 0
+                self._lost += lost
+                self._dropped("disk", lost)
+
+    def _count_refused(self) -> None:
+        refused = self._refused
+        if count := refused - self._refused_and_counted:
+            self._refused_and_counted = refused
+            self._dropped("queue-full", count)
+
+
+def _number(events: Record | Brief | Batch) -> int:
+    return len(events) if isinstance(events, Batch) else 1

@@ -1,0 +1,59 @@
+"""The log: readable lines on a terminal, one JSON object a line elsewhere."""
+
+import json
+import logging
+import sys
+import time
+from typing import Literal
+
+from pulsar_ingress_proxy.config.model import Log
+
+_MOST = 4096
+"""Characters of a message: some of it may be what a client said."""
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+    code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
+}
+
+
+def _message(record: logging.LogRecord) -> str:
+    said = record.getMessage()
+    return said if len(said) <= _MOST else f"{said[:_MOST]}…"
+
+
+class _TextLines(logging.Formatter):
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        record.message = _message(record).translate(_CONTROLS)  # one line, whoever chose its words
+        return super().formatMessage(record)
+
+
+class _JsonLines(logging.Formatter):
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S") + f".{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _message(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)  # ASCII, so that nothing in a message can be taken for the end of a line
+
+
+def set_up(settings: Log) -> None:
+    """Send the log to stderr in the form asked for."""
+    handler = logging.StreamHandler(sys.stderr)
+    if _form(settings.format) == "json":
+        handler.setFormatter(_JsonLines())
+    else:
+        handler.setFormatter(_TextLines("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.level.upper())
+
+
+def _form(wanted: Literal["auto", "text", "json"]) -> Literal["text", "json"]:
+    if wanted == "auto":
+        return "text" if sys.stderr.isatty() else "json"
+    return wanted

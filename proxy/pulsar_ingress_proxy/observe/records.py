@@ -1,0 +1,107 @@
+"""The record of one request: what was decided and what came of it. Metrics count it, events are made of it.
+
+It is filled in on the way of every request, so it only holds what was at hand; what an event says is worked
+out later, off that way.
+"""
+
+from dataclasses import dataclass, field
+
+from pulsar_ingress_proxy.requests import Request, Target
+from pulsar_ingress_proxy.selection import Selection
+
+UNKNOWN = Target("other", "other")
+
+_PLAIN = 2048
+"""Bytes of a record in which every text is short."""
+_CHARACTER = 4
+"""Bytes that one takes at the most."""
+
+
+class Brief:
+    """The record of a lookup that went like one before it: what it has of its own, and the words that they share."""
+
+    __slots__ = (
+        "about", "client", "decision", "duration", "id", "outcome", "path", "request_bytes", "response_bytes", "time",
+        "upstream_duration",
+    )  # fmt: skip
+
+    id: str
+    time: float
+    path: str
+    duration: float
+    upstream_duration: float
+    decision: str
+    about: str
+    outcome: list[str]
+    """Between its parts stands the path."""
+    memory = _PLAIN
+    request_bytes: int
+    response_bytes: int
+    client: str
+
+
+@dataclass(slots=True)
+class Record:
+    """Filled in as the request goes by."""
+
+    id: str = ""
+    time: float = 0.0
+    """When it came, in seconds since the epoch."""
+    generation: int = 0
+    protocol: str = "http"
+    method: str = ""
+    bind: str = ""
+    """The socket it came in by, as host:port."""
+    peer: str = ""
+    """The client's address, as trusted proxies tell it: never written, but its class is."""
+    user_agent: bytes | None = None
+    target: Target = UNKNOWN
+    request: Request | None = None
+    """None where its head was refused."""
+    selection: Selection | None = None
+    listener: str = ""
+    """The listener as a label: the empty string for none, `other` for one that nobody has heard of."""
+    miss_reason: str | None = None
+    """Why a lookup is a miss; None: a hit."""
+    status: int = 0
+    broker: str | None = None
+    """The broker that answered, or that a lookup's answer names."""
+    redirects: list[str] = field(default_factory=list)
+    """What became of each redirect, in the metric's words."""
+    redirect_from: str | None = None
+    redirect_to: str | None = None
+    unmapped: int = 0
+    leak: str | None = None
+    """Where an address that is not on the listener stood: location, body, binary."""
+    leak_action: str = ""
+    upstream_errors: list[str] = field(default_factory=list)
+    duration: float = 0.0
+    """Seconds."""
+    upstream_duration: float | None = None
+    request_bytes: int = 0
+    response_bytes: int = 0
+    _memory: int = field(default=0, compare=False, repr=False)
+
+    @property
+    def kind(self) -> str:
+        return self.target.kind
+
+    @property
+    def hops(self) -> int:
+        """Redirects that the sidecar followed."""
+        return self.redirects.count("followed")
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes at the most, with what it alone refers to; of a request that has ended."""
+        if not self._memory:
+            target, named = self.target, self.selection.client_named if self.selection is not None else None
+            texts = (
+                target.tenant, target.namespace, target.topic, self.redirect_from, self.redirect_to, self.user_agent,
+                named, named,
+            )  # fmt: skip
+            self._memory = _PLAIN + _CHARACTER * sum([len(text) for text in texts if text])
+        return self._memory
+
+    def leaked(self, where: str, action: str) -> None:
+        self.leak, self.leak_action = where, action

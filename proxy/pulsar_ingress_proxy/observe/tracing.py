@@ -1,0 +1,149 @@
+"""OpenTelemetry spans, one a request: an extra, and off unless the environment says where they go.
+
+Without it `traceparent` and `tracestate` pass as they are, like any field. With it a request's span is a child of the
+client's, and the broker gets the span's.
+"""
+
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pulsar_ingress_proxy import __version__
+from pulsar_ingress_proxy.observe.records import Record
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span as Recorded
+
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_FIELDS = (b"traceparent", b"tracestate")
+_NAME = "pulsar-ingress-proxy"
+
+log = logging.getLogger("proxy")
+
+
+class Span:
+    """What is told of one request."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: "Recorded") -> None:
+        self._span = span
+
+    def end(self, record: Record) -> None:
+        """The request is over."""
+        span = self._span
+        if span.is_recording():
+            span.update_name(f"{record.method} {record.kind}")
+            span.set_attributes(_attributes(record))
+            if record.status >= 500:
+                from opentelemetry.trace import StatusCode
+
+                span.set_status(StatusCode.ERROR)
+        span.end()
+
+
+class Tracing:
+    """Makes spans, and has them sent from a thread of its own."""
+
+    def __init__(self, provider: "TracerProvider") -> None:
+        from opentelemetry.trace import SpanKind
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider = provider
+        self._tracer = provider.get_tracer(_NAME, __version__)
+        self._words = TraceContextTextMapPropagator()
+        self._kind = SpanKind.SERVER
+
+    def begin(self, passed: list[bytes]) -> Span:
+        """A request's span; in the fields that go on it takes the place of its parent."""
+        from opentelemetry.trace import set_span_in_context
+
+        parent = self._words.extract(_carried(passed))
+        span = self._tracer.start_span("request", parent, self._kind)
+        carrier: dict[str, str] = {}
+        self._words.inject(carrier, set_span_in_context(span, parent))
+        passed[:] = [field for field in passed if _name(field) not in _FIELDS]
+        passed += [f"{name}: {value}".encode("latin-1") for name, value in carrier.items()]
+        return Span(span)
+
+    def close(self, within: float) -> None:
+        """Send what is left, if it can be sent within so many seconds."""
+        sending = threading.Thread(target=self._provider.shutdown, name="tracing", daemon=True)
+        sending.start()
+        sending.join(within)
+
+
+def wanted(environ: Mapping[str, str] = os.environ) -> Tracing | None:
+    """As the environment has it, in OpenTelemetry's own words; None where it says nothing of the kind."""
+    exporter = environ.get("OTEL_TRACES_EXPORTER", "otlp" if any(environ.get(name) for name in _ENDPOINTS) else "none")
+    if exporter == "none" or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "http/protobuf")
+    if exporter != "otlp" or protocol != "http/protobuf":
+        log.warning("no spans: OTLP by http/protobuf is all that is spoken here, not %s by %s", exporter, protocol)
+        return None
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    except ModuleNotFoundError as missing:
+        log.warning("no spans: %s is not installed; pip install 'pulsar-ingress-proxy[otel]'", missing.name)
+        return None
+    try:
+        return Tracing(sending(OTLPSpanExporter()))
+    except ValueError as fault:  # of a variable, such as OTEL_BSP_MAX_QUEUE_SIZE
+        log.warning("no spans: %s", fault)
+        return None
+
+
+def sending(exporter: "SpanExporter") -> "TracerProvider":
+    """Who makes spans and has them sent; how many, and in which batches, is OTEL_TRACES_SAMPLER's and OTEL_BSP_*'s."""
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    resource = Resource.create({"service.version": __version__})
+    if str(resource.attributes["service.name"]).startswith("unknown_service"):
+        resource = resource.merge(Resource({"service.name": _NAME}))
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def _carried(fields: list[bytes]) -> dict[str, str | list[str]]:
+    """The client's trace context; several traceparents are none (W3C Trace Context 3.2)."""
+    found: dict[str, list[str]] = {}
+    for field in fields:
+        if (name := _name(field)) in _FIELDS:
+            found.setdefault(name.decode(), []).append(field.partition(b":")[2].decode("latin-1").strip())
+    if len(found.get("traceparent", ())) != 1:
+        return {}
+    return dict(found)
+
+
+def _name(field: bytes) -> bytes:
+    return field.partition(b":")[0].lower()
+
+
+def _attributes(record: Record) -> dict[str, str | int | bool]:
+    """In OpenTelemetry's words where it has them, else in those of events."""
+    selection = record.selection
+    ingress = selection.ingress.name if selection is not None and selection.ingress is not None else None
+    found: dict[str, str | int | bool | None] = {
+        "http.request.method": record.method,
+        "http.response.status_code": record.status,
+        "pulsar_ingress.id": record.id,
+        "pulsar_ingress.kind": record.kind,
+        "pulsar_ingress.ingress": ingress,
+        "pulsar_ingress.listener": record.listener or None,
+        "pulsar_ingress.rule": selection.rule if selection is not None else None,
+        "pulsar_ingress.broker": record.broker,
+        "pulsar_ingress.generation": record.generation,
+    }
+    if record.kind == "lookup" and selection is not None:
+        found["pulsar_ingress.hit"] = record.miss_reason is None
+        found["pulsar_ingress.miss_reason"] = record.miss_reason
+    return {name: value for name, value in found.items() if value is not None}

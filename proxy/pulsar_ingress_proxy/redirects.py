@@ -1,0 +1,188 @@
+"""What becomes of a redirect: `decide(location, request, selection, snapshot)`. Pure.
+
+A broker's 3xx names the broker to ask next by an address of the brokers' own network. The client gets
+that broker's address on its listener, or the sidecar asks that broker itself.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pulsar_ingress_proxy.addresses import Broker
+from pulsar_ingress_proxy.authorities import Authority, host_matches, is_relative, looks_inside, parse_location
+from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, ServiceUrl, kind_of
+from pulsar_ingress_proxy.requests import BadPath, Request, read_target, set_listener_name
+from pulsar_ingress_proxy.routing import not_exposed
+from pulsar_ingress_proxy.selection import Refusal, Selection
+from pulsar_ingress_proxy.snapshot import Snapshot
+
+Action = Literal["rewritten", "followed", "passed", "kept", "refused"]
+Policy = Literal["rewrite", "follow", "pass"]
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """The decision: what the client gets, or whom the sidecar asks instead."""
+
+    action: Action
+    location: str | None = None
+    """What the client gets; None where it gets no redirect."""
+    broker: Broker | None = None
+    """The broker to ask, if followed."""
+    target: str = ""
+    """The path and query to ask it for."""
+    refusal: Refusal | None = None
+    unmapped: bool = False
+    leak: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What becomes of every redirect to the same authority. Authorities are few, so ways are remembered."""
+
+    action: Action
+    base: str = ""
+    """What a rewritten Location begins with."""
+    broker: Broker | None = None
+    refusal: Refusal | None = None
+    unmapped: bool = False
+    leak: bool = False
+
+
+def decide(
+    location: str, request: Request, selection: Selection, snapshot: Snapshot, can_follow: bool = True
+) -> Redirect:
+    """Judge one Location. `can_follow` is false where the request's body is gone and cannot be sent again."""
+    listener = selection.listener
+    if listener is None:
+        return Redirect("passed", location)
+    if is_relative(location):
+        return Redirect("kept", location)
+    parsed = parse_location(location)
+    policy = _policy(request, snapshot)
+    if parsed is None:
+        way = way_to_nobody("", policy, snapshot)
+    else:
+        way = way_to(parsed.authority, parsed.port, listener, request.scheme, policy, can_follow, snapshot)
+        if way.action == "rewritten":
+            target = _with_listener(parsed.target, request, listener)
+            return Redirect("rewritten", f"{way.base}{target}{parsed.fragment}")
+        if way.action == "followed":
+            if not _may_ask_for(parsed.target, request, selection, snapshot):
+                text = "a broker redirects to a path that is ambiguous or not exposed here"
+                return Redirect("refused", refusal=Refusal(502, "bad-answer", text), unmapped=way.unmapped)
+            target = _with_listener(parsed.target, request, listener)
+            return Redirect("followed", broker=way.broker, target=target, unmapped=way.unmapped)
+    sent = location if way.refusal is None else None
+    return Redirect(way.action, sent, refusal=way.refusal, unmapped=way.unmapped, leak=way.leak)
+
+
+def _policy(request: Request, snapshot: Snapshot) -> Policy:
+    config = snapshot.config
+    if not config.prefer_http_client_listener_over_internal_listener:
+        return "pass"
+    return config.redirects.lookup if request.target.kind == "lookup" else config.redirects.admin
+
+
+def way_to(
+    authority: Authority, port: int, listener: str, scheme: str, policy: Policy, can_follow: bool, snapshot: Snapshot
+) -> Way:
+    """What becomes of a redirect to that authority, for a client that speaks http, https, pulsar or pulsar+ssl."""
+    key = (authority, port, listener, scheme, policy, can_follow)
+    found = snapshot.memory.get(key)
+    return found if isinstance(found, Way) else snapshot.remember(key, _way(*key, snapshot))
+
+
+def _way(
+    authority: Authority, port: int, listener: str, scheme: str, policy: Policy, can_follow: bool, snapshot: Snapshot
+) -> Way:
+    if host_matches(authority.host, snapshot.config.redirects.peers):
+        return Way("passed")
+    schemes = kind_of(scheme)
+    broker = snapshot.book.resolve(authority, port, schemes)
+    if broker is not None:
+        on_listener = broker.is_at(listener, f"{authority.host}:{port}", schemes)
+        return _known(broker, on_listener, listener, scheme, policy, can_follow, snapshot)
+    if snapshot.book.is_web_address(listener, authority, port, schemes, snapshot.config.lookup_listener_name):
+        return Way("kept")
+    return way_to_nobody(authority.host, policy, snapshot)
+
+
+def _known(
+    broker: Broker,
+    on_listener: bool,
+    listener: str,
+    scheme: str,
+    policy: Policy,
+    can_follow: bool,
+    snapshot: Snapshot,
+) -> Way:
+    """An authority that means one broker of ours."""
+    if policy == "pass":
+        return Way("passed", leak=not on_listener)
+    if policy == "follow" and can_follow:
+        return Way("followed", broker=broker)
+    if on_listener:
+        return Way("kept")
+
+    url = _reachable(broker, listener, scheme, snapshot)
+    if url is not None and not snapshot.book.is_shared(broker, url):
+        return Way("rewritten", str(url))
+    if url is not None:  # an address that several brokers share leads to any of them
+        return _followed(broker, can_follow, unmapped=False)
+    match snapshot.config.redirects.unmapped:
+        case "pass":
+            return Way("passed", unmapped=True, leak=True)
+        case "follow":
+            return _followed(broker, can_follow, unmapped=True)
+        case "refuse":
+            what = "binary" if scheme in BINARY_SCHEMES else "web"
+            text = f"a broker redirects to one that has no {what} address on listener '{listener}'"
+            return Way("refused", refusal=Refusal(502, "unmapped", text, broker.name), unmapped=True)
+
+
+def _followed(broker: Broker, can_follow: bool, unmapped: bool) -> Way:
+    if can_follow:
+        return Way("followed", broker=broker, unmapped=unmapped)
+    text = "a redirect must be followed, and the request's body is too large for that (redirects.replayBytes)"
+    return Way("refused", refusal=Refusal(502, "body-not-replayable", text, broker.name), unmapped=unmapped)
+
+
+def way_to_nobody(host: str, policy: Policy, snapshot: Snapshot) -> Way:
+    """An authority that means nobody we know: never dialled. It may be a peer cluster, or a name of the inside.
+
+    Without a host it is none.
+    """
+    inside = not host or looks_inside(host, snapshot.inside_suffixes)
+    unmapped = snapshot.config.redirects.unmapped
+    if policy == "pass" or unmapped == "pass" or (unmapped == "follow" and not inside):
+        return Way("passed", unmapped=True, leak=True)
+    text = "a broker redirects to a name that neither advertisedListeners nor redirects.peers has"
+    refusal = Refusal(502, "unknown-authority", text, host or "(not a URL)")
+    return Way("refused", refusal=refusal, unmapped=True)
+
+
+def _reachable(broker: Broker, listener: str, scheme: str, snapshot: Snapshot) -> ServiceUrl | None:
+    """The broker's web or binary address on the listener, else on the default one (PIP-338)."""
+    find = broker.binary_url if scheme in BINARY_SCHEMES else broker.web_url
+    url = find(listener, scheme)
+    default = snapshot.config.lookup_listener_name
+    return url if url is not None or default is None else find(default, scheme)
+
+
+def _may_ask_for(target: str, request: Request, selection: Selection, snapshot: Snapshot) -> bool:
+    """Whether the client itself could have asked for this here, so that `expose` holds for followed redirects too."""
+    # Of all areas only `client` depends on the method, and only there it is surely GET or HEAD.
+    method = "GET" if request.target.area == "client" else "POST"
+    try:
+        found = read_target(method, target.partition("?")[0])
+    except BadPath:
+        return False
+    return not_exposed(replace(request, target=found), selection, snapshot) is None
+
+
+def _with_listener(target: str, request: Request, listener: str) -> str:
+    """A lookup's next hop carries the listener's name once; 4.x brokers add it unencoded, 5.x not always."""
+    if request.target.kind != "lookup":
+        return target
+    path, _, query = target.partition("?")
+    return f"{path}?{set_listener_name(query, listener)}"

@@ -1,0 +1,78 @@
+"""Where a request goes: to one broker that its Host names, to the function workers, or to the pool. Pure."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pulsar_ingress_proxy.addresses import Broker
+from pulsar_ingress_proxy.authorities import Authority, parse_authority
+from pulsar_ingress_proxy.listeners import DEFAULT_PORTS, ServiceUrl
+from pulsar_ingress_proxy.requests import Request
+from pulsar_ingress_proxy.selection import Refusal, Selection
+from pulsar_ingress_proxy.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The pool, or the one broker that must answer: it may be asked to take the bundle (`authoritative=true`)."""
+
+    pool: Literal["brokers", "functions"]
+    broker: Broker | None = None
+    url: ServiceUrl | None = None
+    """The broker's internal web address."""
+
+    def __str__(self) -> str:
+        return f"pool of {self.pool}" if self.url is None else str(self.url)
+
+
+BROKERS = Route("brokers")
+FUNCTIONS = Route("functions")
+
+
+def route(request: Request, selection: Selection, snapshot: Snapshot) -> Route:
+    """Choose the upstream."""
+    if selection.listener is not None and (broker := _pinned(request, selection.listener, snapshot)):
+        return Route("brokers", broker, dial_url(broker, snapshot))
+    if request.target.area == "functions" and snapshot.config.function_workers.web_service_url:
+        return FUNCTIONS
+    return BROKERS
+
+
+def not_exposed(request: Request, selection: Selection, snapshot: Snapshot) -> Refusal | None:
+    """The refusal for what this ingress does not let through; a Host of no ingress must not be a way around it."""
+    ingress, area = selection.ingress, request.target.area
+    if ingress is None:
+        exposed = snapshot.ingresses.expose(area)
+        return None if exposed else Refusal(403, "not-exposed", "this is not exposed to hosts of no ingress")
+    if ingress.exposes(area):
+        return None
+    shown = ", ".join(sorted(ingress.expose or ()))
+    return Refusal(403, "not-exposed", f"ingress '{ingress.name}' exposes only {shown or 'nothing'}")
+
+
+def dial_url(broker: Broker, snapshot: Snapshot) -> ServiceUrl:
+    """How the sidecar itself reaches a broker: its internal address, of the pool's scheme if it has both."""
+    pool = snapshot.config.web_pool[0]
+    url = broker.web_url(snapshot.config.internal_listener_name, pool.scheme)
+    if url is not None:
+        return url
+    # Without an internal address the broker's own name is the best that is known, on the pool's port.
+    name = parse_authority(broker.name) or Authority(broker.name, None)
+    return ServiceUrl(pool.scheme, name.host, str(name.port or pool.port))
+
+
+def _pinned(request: Request, listener: str, snapshot: Snapshot) -> Broker | None:
+    for given in (request.host, request.forwarded_host):
+        if given is not None:
+            authority = Authority(given.host, given.port or DEFAULT_PORTS[request.scheme])
+            if broker := snapshot.book.pinned(listener, authority) or _stand_in(authority, listener, snapshot):
+                return broker
+            if snapshot.ingresses.by_host(given.host) is not None:
+                return None  # a forwarded host never beats a Host that matches
+    return None
+
+
+def _stand_in(authority: Authority, listener: str, snapshot: Snapshot) -> Broker | None:
+    """By its address on the default listener, which redirects lead to where it has none on this one (PIP-338)."""
+    default = snapshot.config.lookup_listener_name
+    broker = snapshot.book.pinned(default, authority) if default is not None else None
+    return broker if broker is not None and broker.web_url(listener, "http") is None else None

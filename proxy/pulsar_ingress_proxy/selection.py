@@ -1,0 +1,147 @@
+"""Selection: which listener a request belongs to, and by which rule. Pure.
+
+1  query    the client's `listenerName` parameter      }  where clients may name listeners,
+2  header   the client's X-Pulsar-ListenerName         }  and may name this one
+3  bind     the listener of the socket
+4  ingress  the ingress whose hosts match
+5  default  lookupListenerName (PIP-338)
+–  none     a miss
+"""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from pulsar_ingress_proxy.ingresses import Ingress
+from pulsar_ingress_proxy.requests import Request
+from pulsar_ingress_proxy.snapshot import Snapshot
+
+NamedBy = Literal["query", "header"]
+Rule = NamedBy | Literal["bind", "ingress", "default", "none"]
+
+# What can stand in a header without changing its meaning. Listener names of 4.x brokers may hold more than
+# letters and digits; control characters, spaces and what is not ASCII have no place in any.
+_SENDABLE = re.compile(r"[!-~]{1,255}")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An answer of our own instead of the broker's: a status, a code that metrics count by, and words."""
+
+    status: int
+    code: str
+    text: str
+    detail: str = ""
+    """For the log: names of the inside, which clients are not told."""
+    retry_after: int = 0
+    """Seconds after which it is worth trying again, if it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A hit has a listener; a miss has a reason. A refusal, if any, is the answer."""
+
+    ingress: Ingress | None
+    listener: str | None
+    rule: Rule
+    reason: str | None = None
+    refusal: Refusal | None = None
+    client_named: str | None = None
+    client_named_by: NamedBy | None = None
+
+    @property
+    def hit(self) -> bool:
+        return self.listener is not None
+
+
+def select(request: Request, snapshot: Snapshot) -> Selection:
+    """Apply the rules; the first that matches wins."""
+    named, by = _client_choice(request) if request.query_names or request.header_names else (None, None)
+    own = _own_choice(request, named, by, snapshot)
+    if len({name for name in request.header_names if name.strip()}) > 1:
+        return _refused(own, 400, "conflicting-names", "X-Pulsar-ListenerName is there twice, with two values")
+    if named is None or by is None or named == own.listener:
+        return _caught(own, request, snapshot)
+    match snapshot.config.client_listener_name:
+        case "ignore":
+            return _caught(own, request, snapshot)
+        case "reject":
+            return _refused(own, 400, "client-named", "clients may not name a listener here")
+        case "honor":
+            return _honoured(own, named, by, snapshot)
+
+
+def _client_choice(request: Request) -> tuple[str | None, NamedBy | None]:
+    """The first name that is not blank: brokers let the query beat the header (TopicLookup)."""
+    sources: tuple[tuple[tuple[str, ...], NamedBy], ...] = (
+        (request.query_names, "query"),
+        (request.header_names, "header"),
+    )
+    return next(((name, by) for names, by in sources for name in names if name.strip()), (None, None))
+
+
+def _own_choice(request: Request, named: str | None, by: NamedBy | None, snapshot: Snapshot) -> Selection:
+    """What rules 3 to 5 say, whatever the client named."""
+    ingress = _ingress(request, snapshot)
+    default = snapshot.config.lookup_listener_name
+    if request.bind_listener is not None:
+        return Selection(ingress, request.bind_listener, "bind", client_named=named, client_named_by=by)
+    if ingress is not None:
+        return Selection(ingress, ingress.listener, "ingress", client_named=named, client_named_by=by)
+    if default is not None:
+        return Selection(None, default, "default", client_named=named, client_named_by=by)
+    refusal = None
+    if snapshot.config.miss == "reject" and request.target.kind == "lookup":
+        refusal = Refusal(400, "no-rule", "no rule says which listener this lookup is for: its host is of no ingress")
+    return Selection(None, None, "none", "no-rule", refusal, named, by)
+
+
+def _caught(own: Selection, request: Request, snapshot: Snapshot) -> Selection:
+    """Our own choice, unless the brokers have said that none of them has it: they would refuse the lookup."""
+    told = snapshot.told_listeners
+    if not told or own.listener is None or own.listener in told or request.target.kind != "lookup":
+        return own
+    if snapshot.config.unknown_listener == "forward":
+        return own
+    others = _listed(told - {snapshot.config.internal_listener_name})
+    text = f"no broker has a listener '{own.listener}'; they have {others}"
+    return replace(own, listener=None, reason="unknown-listener", refusal=Refusal(400, "unknown-listener", text))
+
+
+def _ingress(request: Request, snapshot: Snapshot) -> Ingress | None:
+    """By Host; where none matches, by what a trusted proxy says the Host was; on a named socket, by its listener.
+
+    A door for every host comes last: it says less than any of these.
+    """
+    for authority in (request.host, request.forwarded_host):
+        if authority is not None and (found := snapshot.ingresses.by_host(authority.host)) is not None:
+            return found
+    if request.bind_listener is not None:
+        return snapshot.ingresses.by_listener(request.bind_listener)
+    return snapshot.ingresses.everywhere
+
+
+def _honoured(own: Selection, name: str, by: NamedBy, snapshot: Snapshot) -> Selection:
+    """The client's name, where it is one, may be used through this door, and some broker has it."""
+    allowed = own.ingress.allowed_listeners if own.ingress is not None else None
+    internal = snapshot.config.internal_listener_name
+    if not _SENDABLE.fullmatch(name):
+        return _refused(own, 400, "bad-listener-name", "a listener name is made of visible ASCII characters")
+    if name not in allowed if allowed is not None else name == internal:
+        door = f"ingress '{own.ingress.name}'" if own.ingress is not None else "this door"
+        choice = f"; allowed are {_listed(allowed)}" if allowed is not None else ""
+        return _refused(own, 403, "not-allowed", f"listener '{name}' may not be named through {door}{choice}")
+    known = snapshot.known_listeners
+    if known and name not in known and snapshot.config.unknown_listener == "reject":
+        choice = _listed(known - {internal} if allowed is None else known & allowed)
+        return _refused(own, 400, "unknown-listener", f"no broker has a listener '{name}'; known are {choice}")
+    return replace(own, listener=name, rule=by, reason=None, refusal=None)
+
+
+def _refused(own: Selection, status: int, code: str, text: str) -> Selection:
+    refusal = Refusal(status, code, text)
+    return replace(own, listener=None, rule=own.client_named_by or "header", reason=code, refusal=refusal)
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

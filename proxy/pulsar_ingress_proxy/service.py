@@ -1,0 +1,309 @@
+"""The sidecar's life: start, serve, take up a changed config, shut down."""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Awaitable, Iterable
+
+from pulsar_ingress_proxy.authorities import Authority, parse_authority
+from pulsar_ingress_proxy.binary.server import BinaryDoor
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.console.history import Cause, History
+from pulsar_ingress_proxy.console.server import Console
+from pulsar_ingress_proxy.console.view import Shown
+from pulsar_ingress_proxy.discovery import package
+from pulsar_ingress_proxy.discovery.findings import NOTHING, Conflict, Findings
+from pulsar_ingress_proxy.discovery.live import Discovery, is_wanted
+from pulsar_ingress_proxy.discovery.zone import in_zone
+from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, TLS_SCHEMES, BindAddress, ServiceUrl
+from pulsar_ingress_proxy.observe import tracing
+from pulsar_ingress_proxy.observe.events import EventLog
+from pulsar_ingress_proxy.observe.lag import Lag
+from pulsar_ingress_proxy.observe.metrics import Metrics
+from pulsar_ingress_proxy.observe.recent import Recent
+from pulsar_ingress_proxy.routing import dial_url
+from pulsar_ingress_proxy.snapshot import Snapshot, build
+from pulsar_ingress_proxy.web.pool import Pool
+from pulsar_ingress_proxy.web.rim import Rim
+from pulsar_ingress_proxy.web.server import Door
+from pulsar_ingress_proxy.web.status import StatusServer
+from pulsar_ingress_proxy.web.tls import BrokerTls, CannotLoad, ServerTls
+
+log = logging.getLogger("proxy")
+
+
+class CannotStart(Exception):
+    """A socket, a file or a package that the config asks for cannot be had; a line a fault."""
+
+
+class Sidecar:
+    """All sockets of one process, and the snapshot they share."""
+
+    def __init__(self, config: Config, source: str | None = None) -> None:
+        self._config = config
+        self._source = source
+        self.metrics = Metrics(config.cluster_name)
+        self._not_ready: str | None = "starting"
+        self._status = StatusServer(self.metrics, self._why_not_ready)
+        self._discovery: Discovery | None = None
+        self._said: frozenset[Conflict] = frozenset()
+        self._pool: Pool | None = None
+        self._tls: ServerTls | None = None
+        self._events: EventLog | None = None
+        self._lag: Lag | None = None
+        self._tracing: tracing.Tracing | None = None
+        self._console: Console | None = None
+        self.history = History()
+        self._doors: list[Door | BinaryDoor] = []
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def doors(self) -> list[Door]:
+        """The sockets of HTTP."""
+        return [door for door in self._doors if isinstance(door, Door)]
+
+    @property
+    def binary_doors(self) -> list[BinaryDoor]:
+        return [door for door in self._doors if isinstance(door, BinaryDoor)]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._rim.snapshot
+
+    @property
+    def findings(self) -> Findings:
+        """What discovery has found so far."""
+        return self._discovery.findings if self._discovery is not None else NOTHING
+
+    @property
+    def has_looked(self) -> bool:
+        """Whether the snapshot is of all that there is to be known, as far as that can be known now."""
+        return self._discovery is None or self._discovery.not_ready is None
+
+    @property
+    def metrics_port(self) -> int:
+        return self._status.port
+
+    @property
+    def console_port(self) -> int | None:
+        """None where there is no console."""
+        return self._console.port if self._console is not None else None
+
+    async def start(self) -> None:
+        """Bind everything; raises CannotStart, and leaves nothing bound, where that fails."""
+        config = self._config
+        towards_brokers, self._tls = prepare(config)
+        try:
+            self._pool = Pool(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
+            self._events = self._event_log()
+            recent = Recent() if config.console.address is not None else None
+            self._rim = Rim(self._picture(config, 1), self._pool, self.metrics, self._events, recent)
+            self._rim.tracing = self._tracing = tracing.wanted()
+            self.history.note(None, self.snapshot, "start")
+            await self._discover(config, config)
+            metrics = parse_authority(config.metrics.address)
+            assert metrics is not None
+            assert metrics.port is not None
+            await bound(f"metrics.address {metrics}", self._status.open(metrics.host, metrics.port))
+            self._doors = await self._open(list(config.bind_addresses), self._tls)
+            if recent is not None:
+                await self._open_console(recent)
+        except CannotStart:
+            await self.stop()
+            raise
+        self._lag = Lag(self.metrics.loop_lag)
+        self.metrics.last_reload.set(1)
+        self._not_ready = None
+        log.info("serving %s; metrics on %s", ", ".join(str(door.bind) for door in self._doors), metrics)
+
+    async def reload(self, config: Config) -> None:
+        """Put a new config in force; raises CannotStart, and leaves the old one in force, where that cannot be.
+
+        Requests that have begun keep the snapshot they began with; sockets that stay keep their connections.
+        """
+        assert self._pool is not None
+        kept = {_place(door.bind): door for door in self._doors}
+        wanted = list(config.bind_addresses)
+        towards_brokers, tls = prepare(config)
+        opened = await self._open_beside(
+            kept.values(), [bind for bind in wanted if _place(bind) not in kept], self._tls or tls
+        )
+        self._pool.set_up(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
+        if self._tls is not None and tls is not None:
+            self._tls.adopt(tls)
+        else:
+            self._tls = tls
+        self._install(config, "reload")
+        for bind in wanted:
+            if door := kept.pop(_place(bind), None):
+                door.adopt(bind)
+                opened.append(door)
+        self._doors = opened
+        for door in kept.values():
+            self._close_later(door)
+        for key in ("metrics", "console", "events", "cluster_name"):
+            if getattr(config, key) != getattr(self._config, key):
+                log.warning("a change of %s takes effect with the next start", Config.model_fields[key].alias or key)
+        previous, self._config = self._config, config
+        await self._discover(config, previous)
+        log.info("generation %d is in force", self.snapshot.generation)
+
+    def refresh_certificates(self) -> bool:
+        """Whether certificates whose files have changed are in force from now on."""
+        towards = (self._tls, self._pool.tls if self._pool is not None else None)
+        refreshed = [tls.refresh() for tls in towards if tls is not None]
+        return any(refreshed)
+
+    async def stop(self) -> None:
+        """Be not ready, stop accepting, let what runs finish, write what was recorded, and close everything."""
+        self._not_ready = "shutting down"
+        await asyncio.gather(*(door.close(self._config.drain_seconds) for door in self._doors), *self._closing)
+        if self._discovery is not None:
+            await self._discovery.stop()
+        if self._pool is not None:
+            self._pool.close()
+        if self._events is not None:
+            self._rim.settle()
+            await asyncio.to_thread(self._events.close, 5)
+        if self._lag is not None:
+            self._lag.stop()
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close, 5)
+        if self._console is not None:
+            await self._console.close()
+        await self._status.close()
+
+    def _why_not_ready(self) -> str | None:
+        return self._not_ready or (self._discovery.not_ready if self._discovery is not None else None)
+
+    # Discovery.
+
+    async def _discover(self, config: Config, previous: Config) -> None:
+        """Begin to look around, or go on by another config; what was found stays in force meanwhile."""
+        if self._discovery is not None:
+            await self._discovery.reload(config, previous)
+        elif is_wanted(config):
+            assert self._pool is not None
+            self._discovery = Discovery(self.metrics, self._pool, self._dial, self._take_up)
+            await self._discovery.start(config)
+
+    def _take_up(self) -> None:
+        """Put what was found in force."""
+        self._install(self._config, "discovery")
+        log.info("generation %d is in force, by discovery", self.snapshot.generation)
+
+    def _install(self, config: Config, cause: Cause) -> None:
+        previous = self.snapshot
+        self._rim.install(self._picture(config, previous.generation + 1))
+        self.history.note(previous, self.snapshot, cause)
+        conflicts = frozenset(self.snapshot.conflicts)
+        for conflict in sorted(conflicts - self._said, key=str):
+            log.warning("%s: %s", conflict.subject, conflict.text)
+        self._said = conflicts
+        self.metrics.discovery_conflicts.set(len(conflicts))
+
+    def _picture(self, config: Config, generation: int) -> Snapshot:
+        snapshot = build(config, generation, self.findings)
+        if self._discovery is None or self._discovery.zone is None:
+            return snapshot
+        return in_zone(snapshot, self._discovery.zone)
+
+    def _dial(self, name: Authority) -> ServiceUrl | None:
+        broker = self.snapshot.book.resolve(name, int(self._config.web_pool[0].port))
+        return dial_url(broker, self.snapshot) if broker is not None else None
+
+    def _event_log(self) -> EventLog | None:
+        if self._config.events.path is None:
+            return None
+        metrics = self.metrics
+        events = EventLog(
+            self._config.events,
+            self._config.cluster_name,
+            os.environ.get("POD_NAME") or socket.gethostname(),
+            written=lambda number: metrics.events_written.add(by=number),
+            dropped=lambda reason, number: metrics.events_dropped.add(reason, by=number),
+        )
+        events.start()
+        return events
+
+    async def _open_console(self, recent: Recent) -> None:
+        """The console is there for those who look: where it cannot be had, clients are served all the same."""
+        address = parse_authority(self._config.console.address or "")
+        assert address is not None
+        assert address.port is not None
+        shown = Shown(lambda: self.snapshot, self._why_not_ready, self.metrics, recent, self.history, self._source)
+        console = Console(shown, address.host)
+        try:
+            await bound(f"console.address {address}", console.open(address.port))
+        except CannotStart as problem:
+            log.warning("%s; there is no console", problem)
+            await console.close()
+        else:
+            self._console = console
+
+    async def _open(self, binds: list[BindAddress], tls: ServerTls | None) -> list[Door | BinaryDoor]:
+        doors: list[Door | BinaryDoor] = []
+        try:
+            for bind in binds:
+                door = BinaryDoor(self._rim, bind) if bind.scheme in BINARY_SCHEMES else Door(self._rim, bind)
+                context = tls.context if tls is not None and bind.scheme in TLS_SCHEMES else None
+                await bound(f"bindAddresses {bind}", door.open(context))
+                doors.append(door)
+        except CannotStart:
+            for door in doors:
+                await door.close(0)
+            raise
+        return doors
+
+    async def _open_beside(
+        self, doors: Iterable[Door | BinaryDoor], binds: list[BindAddress], tls: ServerTls | None
+    ) -> list[Door | BinaryDoor]:
+        """Open more doors. One that has another scheme now, at an address that stays, takes that over."""
+        addresses = {bind.address for bind in binds if bind.port}
+        giving_way = [door for door in doors if door.bind.address in addresses]
+        for door in giving_way:
+            door.stop_listening()
+        try:
+            return await self._open(binds, tls)
+        except CannotStart:
+            for door in giving_way:
+                await bound(f"bindAddresses {door.bind}", door.listen_again())
+            raise
+
+    def _close_later(self, door: Door | BinaryDoor) -> None:
+        task = asyncio.get_running_loop().create_task(door.close(self._config.drain_seconds))
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _place(bind: BindAddress) -> tuple[str, str]:
+    return bind.scheme, bind.address
+
+
+def prepare(config: Config) -> tuple[BrokerTls, ServerTls | None]:
+    """What a start needs beside the config and its sockets; raises CannotStart with every fault, for `check` too."""
+    faults: list[str] = []
+    server: ServerTls | None = None
+    brokers: BrokerTls | None = None
+    try:
+        server = ServerTls(config.tls) if config.tls.certificate is not None else None
+    except CannotLoad as fault:
+        faults += fault.faults
+    try:
+        brokers = BrokerTls(config)
+    except CannotLoad as fault:
+        faults += fault.faults
+    if config.kubernetes.enabled and (problem := package.missing()) is not None:
+        faults.append(f"kubernetes.enabled: {problem}")
+    if faults or brokers is None:
+        raise CannotStart("\n".join(faults))
+    return brokers, server
+
+
+async def bound(what: str, opening: Awaitable[None]) -> None:
+    """Open a socket; raises CannotStart where that cannot be."""
+    try:
+        await opening
+    except (OSError, UnicodeError) as error:  # a label of more than 63 letters is no name to IDNA
+        raise CannotStart(f"{what}: cannot be bound: {getattr(error, 'strerror', None) or error}") from None

@@ -1,0 +1,159 @@
+"""One immutable, numbered picture of all rules and addresses. A change makes a new one."""
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from pulsar_ingress_proxy.addresses import AddressBook, Broker, Entry
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.discovery.findings import NOTHING, Conflict, Findings, FoundBroker
+from pulsar_ingress_proxy.discovery.hosts import covers
+from pulsar_ingress_proxy.discovery.merge import Claim, claims, in_order, settle
+from pulsar_ingress_proxy.ingresses import Ingress, Ingresses
+from pulsar_ingress_proxy.memory import DECISIONS
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a request is decided by, from its first byte to its last."""
+
+    generation: int
+    config: Config
+    ingresses: Ingresses
+    book: AddressBook
+    known_listeners: frozenset[str]
+    """The names that some broker has; empty: not known, so nothing is unknown."""
+    inside_suffixes: frozenset[str]
+    told_listeners: frozenset[str] = frozenset()
+    """All that brokers say they have; empty: they have not said."""
+    conflicts: tuple[Conflict, ...] = ()
+    """What discovery found, or config and discovery say, that does not fit together."""
+    memory: dict[Hashable, object] = field(default_factory=dict, compare=False, repr=False)
+    """Decisions that were made by this picture, and so would be made again."""
+
+    def remember(self, question: tuple[Hashable, ...], answer: Answer) -> Answer:
+        """Keep an answer, if it is to a short question: they come from clients and brokers."""
+        if sum(len(part) for part in question if isinstance(part, str | bytes)) > DECISIONS.longest:
+            return answer
+        if len(self.memory) >= DECISIONS.entries:
+            self.memory.clear()
+        self.memory[question] = answer
+        return answer
+
+    def listener_label(self, name: str | None) -> str:
+        """A listener's name where it is one we have heard of, so that no client can make up labels."""
+        if not name:
+            return ""
+        return name if name in self.known_listeners or name in self.config.named_listeners else "other"
+
+
+def build(config: Config, generation: int = 1, findings: Findings = NOTHING) -> Snapshot:
+    """The picture that a config and what was found give; where they disagree the config holds."""
+    conflicts = list(findings.conflicts)
+    ingresses = [*_ingresses(config), *_found_ingresses(config, findings, conflicts)]
+    book = AddressBook(_entries(config, findings, conflicts))
+    return Snapshot(
+        generation=generation,
+        config=config,
+        ingresses=Ingresses(ingresses),
+        book=book,
+        known_listeners=_known_listeners(config, findings, book),
+        inside_suffixes=book.inside_suffixes(),
+        told_listeners=findings.listeners,
+        conflicts=in_order(conflicts),
+    )
+
+
+def _ingresses(config: Config) -> Iterable[Ingress]:
+    for ingress in config.ingresses:
+        yield Ingress(
+            name=ingress.name,
+            hosts=tuple(ingress.hosts),
+            listener=ingress.listener,
+            allowed_listeners=None if ingress.allowed_listeners is None else frozenset(ingress.allowed_listeners),
+            expose=None if ingress.expose is None else frozenset(ingress.expose),
+            lookup_properties=dict(ingress.lookup_properties),
+            override_lookup_properties=ingress.override_lookup_properties,
+            through_sidecar=ingress.through_sidecar,
+        )
+
+
+def _found_ingresses(config: Config, findings: Findings, conflicts: list[Conflict]) -> Iterable[Ingress]:
+    """Those that were found, without the hosts that the config's cover: what those forbid stays forbidden."""
+    written = [(host, ingress) for ingress in config.ingresses for host in ingress.hosts]
+    for found in findings.ingresses:
+        hosts = []
+        for host in found.hosts:
+            owner = next((ingress for pattern, ingress in written if covers(pattern, host)), None)
+            if owner is None:
+                hosts.append(host)
+            elif owner.listener != found.listener:
+                text = f"is of ingress '{owner.name}' ({owner.listener}) by the config"
+                conflicts.append(Conflict(host, f"{text}, not of {found.name} ({found.listener})"))
+        if hosts:
+            yield replace(found, hosts=tuple(hosts))
+
+
+def _entries(config: Config, findings: Findings, conflicts: list[Conflict]) -> Iterable[Entry]:
+    """The lines of the config, each with what was found of its brokers; then the brokers that no line names.
+
+    Of a template's brokers those that were found come before it, so that they speak for themselves.
+    """
+    lines = [
+        Entry(line.broker, line.listeners, line=f"advertisedListeners.{place}")
+        for place, line in enumerate(config.advertised_listeners)
+    ]
+    described: dict[Entry, list[Entry]] = {}
+    others: list[Entry] = []
+    for found, written in _matched(findings.brokers, lines):
+        if len({line for line, _ in written if not line.is_template}) > 1:
+            names = " and ".join(broker.name for _, broker in written)
+            conflicts.append(Conflict(found.names[0], f"is {names} by the config: what was found of it is left out"))
+        elif not written:
+            others.append(Entry(found.names[0], found.listeners, found.sources, found.names[1:], found.names[0]))
+        else:
+            line, broker = written[0]
+            whole, disagreements = settle((broker.name, *found.names), [*_claims(broker, line), *claims(found)])
+            conflicts += disagreements
+            entry = Entry(broker.name, whole.listeners, whole.sources, found.names, line.line)
+            described.setdefault(line, []).append(entry)
+    for line in lines:
+        found_of_it = described.get(line, [])
+        yield from found_of_it
+        if line.is_template or not found_of_it:
+            yield line
+    yield from others
+
+
+def _matched(
+    brokers: Iterable[FoundBroker], lines: list[Entry]
+) -> Iterator[tuple[FoundBroker, list[tuple[Entry, Broker]]]]:
+    """Each broker that was found, and the lines that name it, each with the broker as it has it."""
+    plain: dict[str, list[int]] = {}
+    for place, line in enumerate(lines):
+        plain.setdefault(line.host, []).append(place)
+    templates = [place for place, line in enumerate(lines) if line.is_template]
+    for found in brokers:
+        places = {*templates, *(place for name in found.names for place in plain.get(name, ()))}
+        written = []
+        for line in (lines[place] for place in sorted(places)):
+            values = line.hosted(found.names)
+            if values is not None and (broker := line.fill(values)) is not None:
+                written.append((line, broker))
+        yield found, written
+
+
+def _claims(broker: Broker, line: Entry) -> Iterator[Claim]:
+    for listener, urls in broker.listeners.items():
+        for url in urls.values():
+            yield Claim(listener, url, "config", line.line)
+
+
+def _known_listeners(config: Config, findings: Findings, book: AddressBook) -> frozenset[str]:
+    """Names that some broker has. That pods can be dialled does not say that their brokers have any listeners."""
+    written = {name for line in config.advertised_listeners for name in line.listeners}
+    found = {name for broker in findings.brokers for name in broker.listeners} - {config.internal_listener_name}
+    known = written | found | findings.listeners
+    return frozenset(known | book.listeners if known else known)

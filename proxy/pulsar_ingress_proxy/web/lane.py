@@ -1,0 +1,270 @@
+"""The short way of a lookup that is like one before it.
+
+Clients and brokers repeat themselves. Of the next lookup's head only the path is new, and the ids that a gateway gave
+it; of the next answer, nothing but the path. So what an exchange made of the first is made of those that follow, by
+putting the new path into the old bytes, and nothing is parsed or decided again. Whatever is not like anything before
+goes to an exchange, as if that had been there from the start.
+"""
+
+import re
+from time import perf_counter, time
+
+from aiohttp.http_parser import RawRequestMessage
+
+from pulsar_ingress_proxy import memory
+from pulsar_ingress_proxy.listeners import BindAddress, ServiceUrl
+from pulsar_ingress_proxy.observe import lines
+from pulsar_ingress_proxy.observe.records import Brief, Record
+from pulsar_ingress_proxy.requests import BadPath, read_target
+from pulsar_ingress_proxy.web import forwarding, heads
+from pulsar_ingress_proxy.web.client import ClientConnection
+from pulsar_ingress_proxy.web.exchange import Exchange
+from pulsar_ingress_proxy.web.rim import Answer, Rim
+from pulsar_ingress_proxy.web.upstream import UpstreamConnection
+
+# Letters that mean themselves wherever a path may stand: in a head, in a URL, in JSON.
+_PATH = re.compile(rb"/lookup/v2/topic/[A-Za-z0-9/._~:@!$'()*+,=-]{1,512}")
+_VERSION = b" HTTP/1.1"
+
+# What gateways give each request anew: its id, in Envoy's spelling and nginx's, and its place in a trace.
+_OWN = re.compile(
+    rb"\r\n(x-request-id|X-Request-ID|traceparent|tracestate|b3|x-b3-traceid|x-b3-spanid|x-b3-parentspanid"
+    rb"|x-datadog-trace-id|x-datadog-parent-id|x-cloud-trace-context): ([!-~]{1,256})(?=\r\n)"
+)
+
+_SEEN, _ENTRY = 8192, 1024
+"""Heads that were seen once, of which a hash is kept; and bytes of an entry beyond the text in it."""
+_LONG = 4096
+"""Bytes of a head, or of an answer, that are too many to be remembered: clients choose them."""
+_ALIKE = frozenset((200, 301, 302, 307, 308))
+
+
+class Asker:
+    """Those who send the same fields, and how they are served."""
+
+    def __init__(
+        self, exchange: Exchange, client: ClientConnection, bind: BindAddress, names: list[bytes], own: list[bytes]
+    ) -> None:
+        self.bind = bind
+        self._message = exchange.message
+        self.rules = rules = exchange.rules
+        self.number = exchange.number
+        self.patience = rules.config.timeouts.lookup
+        self.decision, self.client = lines.decision(exchange.record), lines.client(exchange.record)
+        url = exchange.verdict.route.url
+        self.urls = (url,) if url is not None else rules.config.web_pool
+        self._head, self._trusted = exchange.head, exchange.trusted
+        self._listener = exchange.verdict.selection.listener
+        self._peer = client.peer_field
+        self._own = dict(zip(names, own, strict=True))
+        self._requests: dict[ServiceUrl, list[bytes]] = {}
+
+    def request(self, path: bytes, own: list[bytes], url: ServiceUrl) -> bytes:
+        """The head as this broker gets it."""
+        parts = (self._requests.get(url) or self._learn_request(url)).copy()
+        parts[1] = path
+        parts[3::2] = own
+        return b"".join(parts)
+
+    def message(self, path: str, own: list[bytes]) -> RawRequestMessage:
+        """The head as the parser would have given it."""
+        values = dict(zip(self._own, own, strict=True))
+        raw = tuple((name, values.get(name, value)) for name, value in self._message.raw_headers)
+        return self._message._replace(path=path, raw_headers=raw)
+
+    def _learn_request(self, url: ServiceUrl) -> list[bytes]:
+        """A head in parts, with room for the path, and after it for what is each request's own."""
+        fields = forwarding.fields(self._head, url, self.rules.config, self._trusted, self._peer, True, self._listener)
+        head = heads.write_head(b" HTTP/1.1", fields)
+        parts, end = [b"GET ", b""], 0
+        for name, value in self._own.items():
+            start = head.index(b"\r\n%b: %b\r\n" % (name, value), end) + len(name) + len(b"\r\n: ")
+            parts += [head[end:start], b""]
+            end = start + len(value)
+        known = self._requests[url] = [*parts, head[end:]]
+        return known
+
+
+class Lane:
+    """The short way through one door."""
+
+    def __init__(self, rim: Rim) -> None:
+        self._rim = rim
+        self._forget()
+
+    def _forget(self) -> None:
+        self._rules = self._rim.rules
+        self._seen: set[int] = set()
+        self._askers: dict[tuple[str | bytes, ...], Asker] = {}
+        self._paths: dict[bytes, tuple[str, str]] = {}
+        """Each as text, and what an event says of it."""
+        self._size = 0
+
+    def make_room(self, size: int) -> None:
+        """So many bytes more are to be remembered: clients choose what."""
+        if self._size + size > memory.FAST_PATH:
+            self._rules.outcomes.clear()
+            self._forget()
+        self._size += size
+
+    def begin(self, client: ClientConnection, data: bytes) -> "Run | None":
+        """Ask for a lookup that is like one before; None where it is not, or there is no kept connection for it."""
+        path, fields, own = _split(data)
+        asker = self._askers.get((client.peer, *fields))
+        rim = self._rim
+        if asker is None or asker.rules is not rim.rules:
+            return None
+        place = self._paths.get(path) or self._learn_path(path)
+        if place is None or len(data) > client.max_line_size or rim.is_full:
+            return None
+        connection = rim.pool.kept_in_turn(asker.urls)
+        if connection is None:
+            return None
+        rim.begin()
+        run = Run(rim, self, asker, client, connection, path, place, own)
+        run.ask()
+        return run
+
+    def _learn_path(self, path: bytes) -> tuple[str, str] | None:
+        """A path's words, if it is a lookup's and plain enough."""
+        if _PATH.fullmatch(path) is None:
+            return None
+        text = path.decode()
+        try:
+            target = read_target("GET", text)
+        except BadPath:
+            return None
+        if target.kind != "lookup":
+            return None
+        self.make_room(_ENTRY + 4 * len(path))
+        place = self._paths[path] = (text, lines.names(target))
+        return place
+
+    def learn(self, client: ClientConnection, data: bytes, exchange: Exchange, bind: BindAddress) -> None:
+        """See whether lookups like this one, the second of its kind, may go the short way from now on."""
+        if self._rules is not self._rim.rules:
+            self._forget()
+        if len(data) > _LONG or exchange.rules is not self._rules or not exchange.is_plain_lookup:
+            return
+        path, fields, own = _split(data)
+        key: tuple[str | bytes, ...] = (client.peer, *fields)
+        if key in self._askers or _PATH.fullmatch(path) is None or not _are_single(fields[1::2], exchange.message):
+            return
+        if hash(key) not in self._seen:  # most that come once never come again
+            if len(self._seen) >= _SEEN:
+                self._seen.clear()
+            self._seen.add(hash(key))
+            return
+        asker = Asker(exchange, client, bind, fields[1::2], own)
+        copies = memory.HEAD + 2 + len(asker.urls)
+        self.make_room(_ENTRY + copies * len(data) + memory.FIELD * len(exchange.message.raw_headers))
+        self._askers[key] = asker
+
+
+class Run(Brief):
+    """One lookup on the short way."""
+
+    __slots__ = ("_asked_at", "_asker", "_client", "_connection", "_lane", "_own", "_path", "_rim", "_started")
+
+    def __init__(
+        self,
+        rim: Rim,
+        lane: Lane,
+        asker: Asker,
+        client: ClientConnection,
+        connection: UpstreamConnection,
+        path: bytes,
+        place: tuple[str, str],
+        own: list[bytes],
+    ) -> None:
+        self._started = perf_counter()
+        self.time = time()
+        self.id = rim.new_id()
+        self._rim = rim
+        self._lane = lane
+        self._asker = asker
+        self._client = client
+        self._connection = connection
+        self._path = path
+        self._own = own
+        self.path, self.about = place
+
+    def ask(self) -> None:
+        asker, connection = self._asker, self._connection
+        request = asker.request(self._path, self._own, connection.url)
+        self._asked_at = perf_counter()
+        connection.ask_alike(request, self, asker.patience)
+        self._rim.pool.watch(connection)
+
+    def heard(self, data: bytes) -> bool:
+        """Answer as one before was answered, if the broker says the same."""
+        path, client, rim = self._path, self._client, self._rim
+        outcome = self._asker.rules.outcomes.get((self._asker.number, *data.split(path)))
+        if outcome is None or client.is_draining:
+            exchange = self._exchange()
+            if exchange is not None:
+                exchange.learn_from(lambda *found: self._learn(data, *found))
+            return exchange is None
+        self.upstream_duration = perf_counter() - self._asked_at
+        client.write(path.join(outcome.start) + self.id.encode() + outcome.rest)
+        rim.pool.unwatch(self._connection)
+        rim.pool.give_back(self._connection)
+        self.decision, self.client = self._asker.decision, self._asker.client
+        self.outcome = outcome.words
+        self.request_bytes, self.response_bytes = outcome.sizes
+        self.duration = perf_counter() - self._started
+        rim.finish_alike(self, outcome)
+        client.exchange_ended(keep_alive=True)
+        del self._client, self._connection  # the event may have to wait for its disk, and they need not
+        return True
+
+    def hand_over(self) -> None:
+        self._exchange()
+
+    def abandon(self) -> None:
+        """The client is gone."""
+        exchange = self._exchange()
+        if exchange is not None:
+            exchange.abandon()
+
+    def _exchange(self) -> Exchange | None:
+        """An exchange that goes on from here; None where it has ended at once."""
+        asker, rim, client = self._asker, self._rim, self._client
+        rim.let_go()
+        message = asker.message(self.path, self._own)
+        exchange = Exchange(rim, asker.bind, client, message, rules=asker.rules)
+        client.hand_on(exchange)
+        goes_on = exchange.take_over(self, self._started, self._asked_at, self._connection)
+        return exchange if goes_on else None
+
+    def _learn(self, data: bytes, connection: UpstreamConnection, record: Record, sent: bytes) -> None:
+        """Remember what came of what the broker said, if all of it came at once and it can be said again."""
+        start, id_field, rest = sent.partition(b"X-Request-Id: %b" % self.id.encode())
+        said, words = data.split(self._path), lines.result(record).split(self.path)
+        outcomes, parts = self._asker.rules.outcomes, (start + id_field[: -len(self.id)]).split(self._path)
+        if (
+            record.status in _ALIKE
+            and connection.reusable
+            and connection.head_bytes == len(data)
+            and len(data) + len(sent) <= _LONG
+            and len(parts) == len(said)
+            and self._path not in rest
+            and not record.upstream_errors
+        ):
+            self._lane.make_room(2 * _ENTRY + 4 * (len(data) + len(sent)))
+            outcomes[self._asker.number, *said] = Answer(parts, rest, record, words, self._rim.metrics)
+
+
+def _are_single(names: list[bytes], message: RawRequestMessage) -> bool:
+    """Whether there is one field of each name, in any spelling."""
+    all_names = [name.lower() for name, _ in message.raw_headers]
+    return all(all_names.count(name.lower()) == 1 for name in names)
+
+
+def _split(data: bytes) -> tuple[bytes, list[bytes], list[bytes]]:
+    """A head's path; the rest, in which names stand for the fields that are its own; and what those say."""
+    start, *parts = _OWN.split(data)
+    own = parts[1::3]
+    del parts[1::3]
+    end = start.find(_VERSION)
+    return start[4:end], [start[end:], *parts], own

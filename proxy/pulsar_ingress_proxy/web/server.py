@@ -1,0 +1,91 @@
+"""The sockets that clients come in by. Each knows its listener, if it has one."""
+
+from typing import cast
+
+from aiohttp import web
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.web_request import BaseRequest
+
+from pulsar_ingress_proxy import memory
+from pulsar_ingress_proxy.listeners import BindAddress
+from pulsar_ingress_proxy.memory import Budget
+from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.web.client import Answered, ClientConnection, TooSlow, head_size
+from pulsar_ingress_proxy.web.doorway import Doorway
+from pulsar_ingress_proxy.web.exchange import Exchange
+from pulsar_ingress_proxy.web.lane import Lane, Run
+from pulsar_ingress_proxy.web.rim import Rim
+
+
+class Door(Doorway[ClientConnection], web.Server):
+    """One bound socket."""
+
+    protocol = "http"
+
+    def __init__(self, rim: Rim, bind: BindAddress) -> None:
+        Doorway.__init__(self, rim, bind)
+        web.Server.__init__(self, self._answer, handler_cancellation=True)
+        self._lane = Lane(rim)
+
+    def _let_finish(self, client: ClientConnection) -> None:
+        client.close()
+
+    # What connections call.
+
+    @property
+    def buffers(self) -> Budget:
+        return self._rim.buffers
+
+    @property
+    def head_timeout(self) -> float:
+        return self._rim.rules.config.timeouts.head
+
+    def exchange(self, client: ClientConnection, message: RawRequestMessage) -> Exchange:
+        """A request without a body."""
+        return Exchange(self._rim, self.bind, client, message)
+
+    def begin_alike(self, client: ClientConnection, data: bytes) -> Run | None:
+        """A lookup that is like one before, or None."""
+        return self._lane.begin(client, data)
+
+    def learn(self, client: ClientConnection, data: bytes, exchange: Exchange) -> None:
+        """So that the next may be."""
+        self._lane.learn(client, data, exchange, self.bind)
+
+    def count(self, record: Record) -> None:
+        """What was answered before it became a request."""
+        self._rim.metrics.count(record)
+
+    # What aiohttp calls.
+
+    def __call__(self) -> ClientConnection:
+        config = self._rim.rules.config
+        return ClientConnection(
+            self,
+            keepalive_timeout=config.timeouts.client_idle,
+            max_line_size=config.limits.head_bytes,
+            max_field_size=config.limits.head_bytes,
+            max_headers=config.limits.headers,
+            read_bufsize=memory.READ_BUFFER,
+            auto_decompress=False,
+            access_log=None,
+        )
+
+    async def _answer(self, request: BaseRequest) -> web.StreamResponse:
+        """A request that goes aiohttp's way: with a body, an upgrade, or others before it."""
+        client = cast(ClientConnection, request.protocol)
+        if head_size(request._message) > client.max_line_size:
+            client.refuse_head()
+            return cast(web.StreamResponse, Answered(keep_alive=False))
+        body = request.content if request.body_exists else None
+        exchange = Exchange(self._rim, self.bind, client, request._message, body)
+        try:
+            keep_alive = await exchange.run()
+        finally:
+            client.release()
+        try:
+            # Before the next request is begun, or one who asks and does not read would fill the memory.
+            await client.drain(self._rim.rules.config.timeouts.request)
+        except TooSlow:
+            client.reset()
+        return cast(web.StreamResponse, Answered(keep_alive and not client.is_draining))

@@ -1,0 +1,438 @@
+"""One connection to a broker: requests go out as bytes, answers come in framed by httptools (llhttp, strict).
+
+It knows HTTP's framing and flow control; what an answer means is the exchange's business. aiohttp's own
+client would do, at four times the cost of everything else on the way of a lookup.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol, cast
+
+import httptools
+
+from pulsar_ingress_proxy.listeners import ServiceUrl
+from pulsar_ingress_proxy.web.heads import HOP_BY_HOP, Fields, connection_options, without
+from pulsar_ingress_proxy.web.tls import ends_whole, in_words
+
+_FRAMING = HOP_BY_HOP | {b"content-length"}
+
+HEAD_LIMIT = 65536
+"""Bytes of an answer's head, and of interim answers before it; a broker's are a few hundred."""
+_BUFFER_LIMIT = 65536
+
+
+class UpstreamError(Exception):
+    """Why a broker gave no answer, or only part of one.
+
+    Metrics count it by `code`, clients are told `text`, and what it is raised with, names of the inside
+    among it, is for the log.
+    """
+
+    code = "broker-closed"
+    text = "the broker closed the connection without an answer"
+
+
+class Unreachable(UpstreamError):
+    """No connection could be made, so nothing was sent."""
+
+    code = "broker-unreachable"
+    text = "no connection to a broker could be made"
+
+
+class ClosedEarly(UpstreamError):
+    """The connection ended before the first byte of an answer."""
+
+
+class TimedOut(UpstreamError):
+    code = "broker-timeout"
+    text = "the broker gave no answer in time"
+
+
+class BadAnswer(UpstreamError):
+    """What came is not HTTP/1.1 as RFC 9112 has it, or is larger than it may be."""
+
+    code = "bad-answer"
+    text = "the broker's answer is not one that may be passed on"
+
+
+class BodyBroken(UpstreamError):
+    """The client's own body ended or went wrong on its way to the broker."""
+
+    code = "bad-body"
+
+
+class Truncated(UpstreamError):
+    """The connection ended inside an answer."""
+
+    code = "broker-truncated"
+    text = "the broker closed the connection inside its answer"
+
+
+class RawReceiver(Protocol):
+    """Who gets the bytes after a switch of protocols."""
+
+    def upstream_data(self, data: bytes) -> None: ...
+    def upstream_lost(self) -> None: ...
+    def upstream_writable(self, writable: bool) -> None: ...
+
+
+class Hearer(Protocol):
+    """Who knows most answers by heart, and needs nothing of them parsed."""
+
+    def heard(self, data: bytes) -> bool:
+        """Be told what came first of an answer; true where it was known, and all of it."""
+        ...
+
+    def hand_over(self) -> None:
+        """Let another, who has set `call_back`, hear the answer, or that there is none."""
+        ...
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """Asks one request at a time: `ask`, `head`, then `read` until it gives nothing."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, url: ServiceUrl) -> None:
+        self.url = url
+        self.used = False
+        """Whether it has answered before, so that it may have been closed behind our back."""
+        self.born = loop.time()
+        self.idle_since = self.born
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._raw: RawReceiver | None = None
+        self.on_continue: Callable[[], None] | None = None
+        """Called when the broker asks for the body with a 100 (Continue)."""
+        self._waiter: asyncio.Future[None] | None = None
+        self._callback: Callable[[], None] | None = None
+        self._hearer: Hearer | None = None
+        self._within = self._last_write = 0.0
+        self._write_waiter: asyncio.Future[None] | None = None
+        self._error: UpstreamError | None = None
+        self._idle = True
+        self._ended_whole = url.scheme != "https"
+        self._begin("GET")
+
+    def _begin(self, method: str) -> None:
+        self._method = method
+        self.head_bytes = 0
+        self._reading_paused = False
+        self._interim = False
+        self._keep_alive = False
+        self._chunks: deque[bytes] = deque()
+        self._buffered = 0
+        self.status = 0
+        self.reason = b""
+        self.fields: Fields = []
+        """The fields that may go on to the client."""
+        self._framing: list[tuple[bytes, bytes]] = []
+        """The others, by their names in lower case."""
+        self.location: bytes | None = None
+        self.codings: list[bytes] = []
+        self.upgrades = False
+        self.length: int | None = None
+        self._chunked = False
+        self.tail = b""
+        self.head_done = False
+        self.complete = False
+
+    # What the exchange calls.
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the next request may go this way: the answer was whole, and both sides mean to go on."""
+        return self.complete and self._keep_alive and self._error is None and not self.tail and self._raw is None
+
+    @property
+    def alive(self) -> bool:
+        return self._error is None and self._transport is not None and not self._transport.is_closing()
+
+    def ask(self, method: str, head: bytes) -> None:
+        """Send a request's head; a body follows with `write`."""
+        self.expect(method)
+        self._idle = False
+        self.write(head)
+
+    def expect(self, method: str) -> None:
+        """Be ready to read an answer."""
+        if self._method == "HEAD":
+            self._parser = httptools.HttpResponseParser(self)  # llhttp still waits for the body that it was promised
+        self._begin(method)
+
+    def ask_alike(self, head: bytes, hearer: Hearer, within: float) -> None:
+        """Send a request whose answer may be known; `expire` holds for it too."""
+        self._hearer = hearer
+        self._within = within
+        self._idle = False
+        self.write(head)
+
+    def write(self, data: bytes) -> None:
+        self._last_write = self._loop.time()
+        if self._transport is not None:
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait until the broker has taken what was written."""
+        if self._write_waiter is not None:
+            await asyncio.shield(self._write_waiter)
+        if self._error is not None:
+            raise self._error
+
+    async def head(self, within: float) -> None:
+        """Wait for the head of the final answer."""
+        while not self.head_done and self._error is None:
+            await self._wait(within)
+        if self._error is not None and not self.complete:
+            raise self._error
+
+    def call_back(self, callback: Callable[[], None] | None, within: float = 0) -> None:
+        """Call this, and nobody else, once there is an answer's head, or an end: `head` for those who do not wait.
+
+        Whoever keeps the connections has to look at `expire` now and then: a timer of its own would cost more.
+        """
+        self._callback = callback
+        self._hearer = None
+        self._within = within
+
+    def expire(self, now: float) -> None:
+        """Give up on an answer that is overdue."""
+        if self._last_write + self._within < now:
+            self._hand_over()
+            if self._callback is not None:
+                self._time_out(self._within)
+
+    def _hand_over(self) -> None:
+        hearer, self._hearer = self._hearer, None
+        if hearer is not None:
+            hearer.hand_over()
+
+    async def read(self, within: float) -> bytes:
+        """The next piece of the body; nothing at its end."""
+        while not self._chunks:
+            if self.complete:
+                return b""
+            if self._error is not None:
+                raise self._error
+            await self._wait(within)
+        return self.take()
+
+    def take(self) -> bytes:
+        """What has come of the body so far."""
+        data = b"".join(self._chunks) if len(self._chunks) > 1 else self._chunks.popleft() if self._chunks else b""
+        self._chunks.clear()
+        self._buffered = 0
+        if self._reading_paused and self._transport is not None:
+            self._reading_paused = False
+            self._transport.resume_reading()
+        return data
+
+    def rest(self) -> None:
+        """The answer is done with; the connection waits for the next request."""
+        self.used = self._idle = True
+        self.on_continue = None
+        self.idle_since = self._loop.time()
+
+    def close(self) -> None:
+        """End the connection; after a switch of protocols, when all is sent."""
+        if self._transport is not None:
+            if self._raw is not None:
+                self._transport.close()
+            else:
+                self._transport.abort()
+
+    def fail(self, error: UpstreamError) -> None:
+        """End the connection, for whoever waits on it."""
+        if self._error is None:
+            self._error = error
+        self.close()
+        self._wake()
+
+    def switch(self, receiver: RawReceiver) -> asyncio.Transport:
+        """After a 101: hand over the connection's bytes as they are."""
+        if self._error is not None:
+            raise self._error
+        if self._transport is None:
+            raise Truncated("the broker closed the connection when it had switched protocols")
+        self._raw = receiver
+        return self._transport
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+
+    def data_received(self, data: bytes) -> None:
+        hearer = self._hearer
+        if hearer is not None:
+            self._hearer = None
+            if hearer.heard(data):
+                return
+        if self._raw is not None:
+            self._raw.upstream_data(data)
+            return
+        if self._idle:
+            # An answer that nobody asked for would become the next request's.
+            self.fail(BadAnswer("the broker sent data on an idle connection"))
+            return
+        if self.complete:
+            if self.status == 101:
+                self.tail += data
+            else:
+                self.fail(BadAnswer("the broker sent more than its answer"))
+            return
+        rest = b""
+        if not self.head_done:
+            # The parser gets no more than a head may have: it does not say where in the data the head ended.
+            room = HEAD_LIMIT - self.head_bytes
+            data, rest = data[:room], data[room:]
+            self.head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as switched:
+            self.tail = data[switched.args[0] :]
+        except httptools.HttpParserError as error:
+            ours = error.__context__
+            self.fail(ours if isinstance(ours, BadAnswer) else BadAnswer(f"the broker's answer is not HTTP: {error}"))
+            return
+        if not self.head_done and self.head_bytes == HEAD_LIMIT:
+            self.fail(BadAnswer(f"the head of the broker's answer has more than {HEAD_LIMIT} bytes"))
+            return
+        if rest:
+            self.data_received(rest)
+            return
+        if self._buffered > _BUFFER_LIMIT and not self._reading_paused and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        # RFC 9112 9.8: whoever cuts a TLS connection off could end an answer early where its end is the connection's.
+        if not self._ended_whole and self._transport is not None:
+            self._ended_whole = ends_whole(self._transport.get_extra_info("ssl_object"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._hand_over()
+        self._transport = None
+        del self._parser  # which refers to us: such a cycle waits for a full garbage collection
+        why = f": {in_words(exc)}" if isinstance(exc, OSError) else ""
+        if self._raw is not None:
+            self._raw.upstream_lost()
+        elif self._idle:
+            self._error = self._error or ClosedEarly(f"the broker closed an idle connection{why}")
+        elif self.complete or self._error is not None:
+            pass
+        elif self.head_done and self._is_close_delimited() and exc is None and self._ended_whole:
+            self.complete = True
+        else:
+            if self.head_bytes:
+                self._error = Truncated(f"the broker closed the connection inside its answer{why}")
+            else:
+                self._error = ClosedEarly(f"the broker closed the connection without an answer{why}")
+        self.resume_writing()
+        self._wake()
+
+    def pause_writing(self) -> None:
+        if self._raw is not None:
+            self._raw.upstream_writable(False)
+        elif self._write_waiter is None:
+            self._write_waiter = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._raw is not None:
+            self._raw.upstream_writable(True)
+        waiter, self._write_waiter = self._write_waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        if self.complete:  # its head would be taken for that of the answer before it
+            raise BadAnswer("the broker sent more than its answer")
+
+    def on_status(self, status: bytes) -> None:
+        self.reason += status
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.head_done:  # a trailer is of no use to the client
+            return
+        key = name.lower()
+        if key in _FRAMING:
+            self._framing.append((key, value))
+            return
+        self.fields.append(b"%b: %b" % (name, value))
+        if key == b"location":
+            self.location = self.location or value
+        elif key == b"content-encoding":
+            self.codings.append(value)
+
+    def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
+        if self.status < 100:
+            raise BadAnswer(f"the broker's answer has the status {self.status}")
+        self._interim = self.status < 200 and self.status != 101
+        if self._interim:
+            return
+        for name, value in self._framing:
+            if name == b"content-length":
+                self.length = int(value)
+            elif name == b"transfer-encoding":
+                self._chunked = True
+                if value.strip().lower() != b"chunked":
+                    raise BadAnswer("the broker's answer has a transfer coding that was not asked for")
+            elif name == b"upgrade":
+                self.upgrades = True
+            elif name == b"connection" and (named := connection_options(value)):
+                self.fields = without(self.fields, named)
+        self.head_done = True
+        if self._method == "HEAD":
+            self._keep_alive = self._parser.should_keep_alive()
+            self.complete = True
+
+    def on_body(self, data: bytes) -> None:
+        if self._method == "HEAD":
+            raise BadAnswer("the broker sent a body with its answer to HEAD")
+        self._chunks.append(data)
+        self._buffered += len(data)
+
+    def on_message_complete(self) -> None:
+        if self._interim:
+            self._interim = False
+            self.reason, self.fields, self._framing = b"", [], []
+            if self.status == 100 and self.on_continue is not None:
+                self.on_continue()
+            return
+        self._keep_alive = self._parser.should_keep_alive()
+        self.complete = True
+
+    # Waiting.
+
+    def _is_close_delimited(self) -> bool:
+        return self.length is None and not self._chunked
+
+    async def _wait(self, within: float) -> None:
+        self._waiter = self._loop.create_future()
+        self._timer = self._loop.call_later(within, self._time_out, within)
+        try:
+            await self._waiter
+        finally:
+            self._timer.cancel()
+            self._waiter = None
+
+    def _time_out(self, within: float) -> None:
+        # While a body is still going out, the broker has no reason to answer.
+        left = self._last_write + within - self._loop.time()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._time_out, within)
+        else:
+            self.fail(TimedOut(f"the broker gave no answer within {within:g} s"))
+
+    def _wake(self) -> None:
+        if self._callback is not None and (self.head_done or self._error is not None):
+            callback, self._callback = self._callback, None
+            callback()
+            return
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
