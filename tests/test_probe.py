@@ -82,7 +82,7 @@ def ask(capsys: pytest.CaptureFixture[str]) -> Probe:
 
 async def test_a_redirect_on_the_listener_is_usable(ask: Probe) -> None:
     async with SimulatedCluster() as cluster, sidecar(cluster) as (_, url):
-        code = await ask("lookup", url + LOOKUP, "--header", f"Host: {HOST}", "--header", "X-Forwarded-Proto: https")
+        code = await ask("--lookup", url + LOOKUP, "--header", f"Host: {HOST}", "--header", "X-Forwarded-Proto: https")
     assert (code, ask.err) == (0, "")
     said = dict(line.split(maxsplit=1) for line in ask.out.splitlines())
     assert said["status"] == "307"
@@ -93,7 +93,7 @@ async def test_a_redirect_on_the_listener_is_usable(ask: Probe) -> None:
 
 async def test_an_answer_with_brokers_on_the_listener_is_usable(ask: Probe) -> None:
     async with SimulatedCluster() as cluster, sidecar(cluster, redirects={"lookup": "follow"}) as (_, url):
-        code = await ask("lookup", url + LOOKUP, "--listener", "external")
+        code = await ask("--lookup", url + LOOKUP, "--listener", "external")
     assert (code, ask.err) == (0, "")
     assert "status        200" in ask.out
     assert "brokerUrlTls  pulsar+ssl://b0.pulsar.example.com:6651" in ask.out
@@ -102,9 +102,9 @@ async def test_an_answer_with_brokers_on_the_listener_is_usable(ask: Probe) -> N
 async def test_an_address_of_the_inside_is_not(ask: Probe) -> None:
     """What a client gets without the sidecar: a broker's name of the cluster, in a redirect and in an answer."""
     async with SimulatedCluster() as cluster:
-        redirected = await ask("lookup", cluster.brokers[1].web + LOOKUP)
+        redirected = await ask("--lookup", cluster.brokers[1].web + LOOKUP)
         assert "Location http://pulsar-broker-0.pulsar-broker.pulsar.svc.cluster.local:8080" in ask.err
-        answered = await ask("lookup", cluster.brokers[0].web + LOOKUP)
+        answered = await ask("--lookup", cluster.brokers[0].web + LOOKUP)
     assert (redirected, answered) == (1, 1)
     assert "brokerUrl pulsar://pulsar-broker-0.pulsar-broker.pulsar.svc.cluster.local:6650" in ask.err
     assert "advertisedListeners" in ask.err
@@ -113,7 +113,7 @@ async def test_an_address_of_the_inside_is_not(ask: Probe) -> None:
 
 async def test_a_refusal_is_said_in_the_sidecars_words(ask: Probe) -> None:
     async with SimulatedCluster() as cluster, sidecar(cluster) as (_, url):
-        code = await ask("lookup", url + LOOKUP, "--listener", "nobody-has-it")
+        code = await ask("--lookup", url + LOOKUP, "--listener", "nobody-has-it")
     assert code == 1
     assert ask.err.startswith("the lookup was answered 400: unknown-listener: ")
     assert len(ask.err.splitlines()) == 1
@@ -133,14 +133,14 @@ async def test_a_refusal_is_said_in_the_sidecars_words(ask: Probe) -> None:
 )
 async def test_answers_that_are_none(ask: Probe, status: int, body: str, headers: dict[str, str], said: str) -> None:
     async with answering(status, body, **headers) as url:
-        assert await ask("lookup", url + LOOKUP) == 1
+        assert await ask("--lookup", url + LOOKUP) == 1
     assert said in ask.err
     assert len(ask.err.splitlines()) == 1
 
 
 async def test_a_location_that_stays_with_its_host_is_usable(ask: Probe) -> None:
     async with answering(307, Location=f"{LOOKUP}?authoritative=true") as url:
-        assert await ask("lookup", url + LOOKUP) == 0
+        assert await ask("--lookup", url + LOOKUP) == 0
 
 
 async def test_a_certificate_has_to_be_good(ask: Probe, tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ async def test_a_certificate_has_to_be_good(ask: Probe, tmp_path: Path) -> None:
     issued.cert_chain_pems[0].write_to_path(str(tmp_path / "tls.crt"))
     tls = {"certificate": str(tmp_path / "tls.crt"), "key": str(tmp_path / "tls.key")}
     async with SimulatedCluster() as cluster, sidecar(cluster, "https", tls=tls) as (_, url):
-        arguments = ("lookup", url + LOOKUP, "--listener", "external")
+        arguments = ("--lookup", url + LOOKUP, "--listener", "external")
         assert await ask(*arguments, "--cacert", str(tmp_path / "ca.pem")) == 0
         assert await ask(*arguments, "--cacert", str(tmp_path / "other.pem")) == 1
         assert "the certificate is not good" in ask.err
@@ -165,12 +165,12 @@ async def test_a_certificate_has_to_be_good(ask: Probe, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(("lookup", "pulsar://a:6650/x"), "is not an http or https URL", id="scheme"),
-        pytest.param(("lookup", "http://a:b/"), "is not a URL", id="port"),
-        pytest.param(("lookup", "http://nobody.invalid/"), "nobody.invalid does not resolve", id="name"),
-        pytest.param(("lookup", "http://127.0.0.1:1/", "--header", "x"), "write --header 'Name: value'", id="header"),
-        pytest.param(("lookup", "http://127.0.0.1:1/"), "refused", id="nobody-there"),
-        pytest.param(("livez", "http://127.0.0.1:1/livez"), "refused", id="not-alive"),
+        pytest.param(("--lookup", "pulsar://a:6650/x"), "is not an http or https URL", id="scheme"),
+        pytest.param(("--lookup", "http://a:b/"), "is not a URL", id="port"),
+        pytest.param(("--lookup", "http://nobody.invalid/"), "nobody.invalid does not resolve", id="name"),
+        pytest.param(("--lookup", "http://127.0.0.1:1/", "--header", "x"), "write --header 'Name: value'", id="header"),
+        pytest.param(("--lookup", "http://127.0.0.1:1/"), "refused", id="nobody-there"),
+        pytest.param(("127.0.0.1:1",), "refused", id="not-alive"),
     ],
 )
 async def test_what_cannot_be_asked(ask: Probe, arguments: tuple[str, ...], said: str) -> None:
@@ -186,16 +186,15 @@ async def test_a_server_that_does_not_answer(ask: Probe) -> None:
 
     async with await asyncio.start_server(stay, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        assert await ask("livez", f"http://127.0.0.1:{port}/livez", "--timeout", "0.05") == 1
+        assert await ask(f"127.0.0.1:{port}", "--timeout", "0.05") == 1
     assert "no answer within 0.05 s" in ask.err
 
 
 async def test_livez(ask: Probe) -> None:
     async with SimulatedCluster() as cluster, sidecar(cluster) as (one, _):
-        url = f"http://127.0.0.1:{one.metrics_port}/livez"
-        assert await ask("livez", url) == 0
-        assert ask.out == f"{url}: alive\n"
-        assert await ask("livez", url.replace("livez", "nothing")) == 1
+        assert await ask(f"127.0.0.1:{one.metrics_port}") == 0
+        assert ask.out == f"http://127.0.0.1:{one.metrics_port}/livez: alive\n"
+        assert await ask(f"127.0.0.1:{one.doors[0].port}") == 1
     assert "answers 404" in ask.err
 
 
@@ -206,7 +205,7 @@ async def test_livez_where_the_config_says(ask: Probe, tmp_path: Path, host: str
     file = tmp_path / "config.yaml"
     async with SimulatedCluster() as cluster, sidecar(cluster) as (one, _):
         file.write_text(f"metrics: {{address: '{host}:{one.metrics_port}'}}\n{fault}")
-        assert await ask("livez", "--config", str(file)) == 0, ask.err
+        assert await ask("--config", str(file)) == 0, ask.err
         assert ask.out == f"http://127.0.0.1:{one.metrics_port}/livez: alive\n"
 
 
@@ -215,16 +214,20 @@ async def test_livez_where_the_environment_says(ask: Probe, tmp_path: Path, monk
     file.write_text(json.dumps({"metrics": {"address": "127.0.0.1:1"}}))
     async with SimulatedCluster() as cluster, sidecar(cluster) as (one, _):
         monkeypatch.setenv("PULSAR_INGRESS_METRICS__ADDRESS", f"127.0.0.1:{one.metrics_port}")
-        assert await ask("livez", "--config", str(file)) == 0, ask.err
+        assert await ask("--config", str(file)) == 0, ask.err
 
 
 def test_a_config_that_says_nothing_has_the_default(tmp_path: Path) -> None:
-    assert f"http://{probe._status_address(str(tmp_path / 'none.yaml'))}/livez" == probe.LIVEZ
+    assert probe._status_address(str(tmp_path / "none.yaml")) == probe.ADDRESS
 
 
 def test_a_health_check_is_light() -> None:
     """It runs every few seconds: without the config's model, the server and all else that takes long to import."""
-    code = (
-        "import sys, pulsar_ingress_proxy.probe; print({'pydantic', 'aiohttp', 'yaml', 'asyncio'} & set(sys.modules))"
-    )
+    code = """
+import sys
+from pulsar_ingress_proxy.__main__ import main
+sys.argv = ["pulsar-ingress-proxy", "probe", "127.0.0.1:1"]
+main()
+print({"pydantic", "aiohttp", "yaml", "asyncio"} & set(sys.modules))
+"""
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"

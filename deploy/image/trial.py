@@ -45,7 +45,7 @@ class Served:
         """One, by the probe in the image itself."""
         url = f"http://127.0.0.1:{self.port}{TOPIC}"
         headers = ("--header", f"Host: {HOST}", "--header", "X-Forwarded-Proto: https")
-        return await self.inside("python3", "-m", "pulsar_ingress_proxy.probe", "lookup", url, *headers)
+        return await self.inside("pulsar-ingress-proxy", "probe", "--lookup", url, *headers)
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pulsar_ingress_proxy import __version__, doctor, running
+from pulsar_ingress_proxy import __version__, doctor, probe, running
 from pulsar_ingress_proxy.check import Report, check
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load
 from pulsar_ingress_proxy.config.model import Log, json_schema
@@ -110,15 +110,16 @@ def _parser() -> argparse.ArgumentParser:
     dry.add_argument("--location", metavar="URL", help="a broker's redirect: what would become of it?")
     dry.add_argument("--json", action="store_true", help="as JSON")
 
-    probe = add_seeing(
+    reach = add_seeing(
         "doctor", _doctor, "try every broker's addresses from here", "Exits 1 where something is unreachable."
     )
-    probe.add_argument("--listener", metavar="NAME", help="only this listener's addresses")
-    probe.add_argument("--json", action="store_true", help="as JSON")
+    reach.add_argument("--listener", metavar="NAME", help="only this listener's addresses")
+    reach.add_argument("--json", action="store_true", help="as JSON")
 
     demo = add("demo", _demo, "everything on one machine: simulated brokers, the proxy, a client", "Ctrl-C ends it.")
     demo.add_argument("--once", action="store_true", help="run, print and exit")
 
+    probe.add_options(add("probe", probe.run, probe.SUMMARY, probe.DETAILS))
     add("config-schema", _config_schema, "print the JSON schema of the config file")
     return parser
 

@@ -1,6 +1,7 @@
-"""`python3 -m pulsar_ingress_proxy.probe`: one question to a running sidecar, for places without a shell or curl.
+"""`probe`: one question to a running sidecar, for places without a shell or curl.
 
-`livez` is the image's health check, `lookup` what `helm test` asks. One line for what was wrong, and an exit code.
+Without options it is the image's health check and an exec probe; `--lookup` is what `helm test` asks. It runs every
+few seconds, so it imports nothing that takes long.
 """
 
 import argparse
@@ -13,7 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-LIVEZ = "http://127.0.0.1:9090/livez"
+ADDRESS = "127.0.0.1:9090"
+SUMMARY = "ask a running sidecar whether it is alive"
+DETAILS = (
+    "Exits 0 where /livez answers, else 1. With --lookup it looks one topic up instead and exits 0 where the answer "
+    "can be used from outside; redirects are shown, not followed."
+)
 _WRONG = 1
 
 _MOST_BYTES = 1 << 20
@@ -44,9 +50,28 @@ class Reply:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="pulsar-ingress-proxy probe", description=f"{SUMMARY}. {DETAILS}")
+    add_options(parser)
+    return run(parser.parse_args(arguments))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("address", nargs="?", default=ADDRESS, metavar="ADDRESS", help=f"host:port ({ADDRESS})")
+    where.add_argument("--config", metavar="FILE", help="ask at the metrics.address that this config names")
+    where.add_argument(
+        "--lookup", metavar="URL", help="https://pulsar.example.com/lookup/v2/topic/persistent/t/n/topic"
+    )
+    lookup = parser.add_argument_group("with --lookup")
+    lookup.add_argument("--header", action="append", default=[], metavar="'Name: value'", help="may be repeated")
+    lookup.add_argument("--listener", metavar="NAME", help="name a listener, as X-Pulsar-ListenerName")
+    lookup.add_argument("--cacert", metavar="FILE", help="the CAs to trust instead of the system's")
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds (3, or 30 with --lookup)")
+
+
+def run(options: argparse.Namespace) -> int:
     try:
-        for line in options.command(options):
+        for line in _livez(options) if options.lookup is None else _lookup(options):
             sys.stdout.write(f"{line}\n")
     except Failed as failure:
         sys.stdout.flush()
@@ -55,36 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python3 -m pulsar_ingress_proxy.probe", description="One question to a running sidecar."
-    )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
-
-    livez = commands.add_parser("livez", help="is it alive?", description="Exits 0 where the sidecar answers, else 1.")
-    where = livez.add_mutually_exclusive_group()
-    where.add_argument("url", nargs="?", default=LIVEZ, metavar="URL", help=f"by default {LIVEZ}")
-    where.add_argument("--config", metavar="FILE", help="ask at the metrics.address that this config names")
-    livez.set_defaults(command=_livez)
-
-    lookup = commands.add_parser(
-        "lookup",
-        help="look one topic up, and say what came",
-        description="Exits 0 where the answer could be used from outside, else 1. Redirects are shown, not followed.",
-    )
-    lookup.add_argument("url", metavar="URL", help="https://pulsar.example.com/lookup/v2/topic/persistent/t/n/topic")
-    lookup.add_argument("--header", action="append", default=[], metavar="'Name: value'", help="may be repeated")
-    lookup.add_argument("--listener", metavar="NAME", help="name a listener, as X-Pulsar-ListenerName")
-    lookup.add_argument("--cacert", metavar="FILE", help="the CAs to trust instead of the system's")
-    lookup.set_defaults(command=_lookup)
-    for command, seconds in ((livez, 3.0), (lookup, 30.0)):
-        command.add_argument("--timeout", type=float, default=seconds, metavar="S", help=f"seconds ({seconds:g})")
-    return parser
-
-
 def _livez(options: argparse.Namespace) -> Iterator[str]:
-    url = options.url if options.config is None else f"http://{_status_address(options.config)}/livez"
-    reply = _get(url, {}, options.timeout)
+    address = options.address if options.config is None else _status_address(options.config)
+    url = f"http://{address}/livez"
+    reply = _get(url, {}, options.timeout or 3.0)
     if reply.status != 200:
         raise Failed(f"{url} answers {reply.status}: that is not a sidecar's metrics.address")
     yield f"{url}: alive"
@@ -108,8 +107,8 @@ def _lookup(options: argparse.Namespace) -> Iterator[str]:
     headers = dict(map(_header, options.header))
     if options.listener is not None:
         headers["X-Pulsar-ListenerName"] = options.listener
-    yield f"GET {options.url}"
-    reply = _get(options.url, headers, options.timeout, options.cacert)
+    yield f"GET {options.lookup}"
+    reply = _get(options.lookup, headers, options.timeout or 30.0, options.cacert)
     yield f"status        {reply.status}"
     for name in ("Location", "X-Request-Id"):
         if (value := reply.header(name)) is not None:
@@ -215,7 +214,3 @@ def _connection(
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -85,10 +85,10 @@
 {{- end }}
 
 {{/* As the container itself can ask there. */}}
-{{- define "pip.livezUrl" -}}
+{{- define "pip.probeAddress" -}}
 {{- $host := regexReplaceAll ":[0-9]+$" (include "pip.metricsAddress" .) "" -}}
 {{- $host = get (dict "0.0.0.0" "127.0.0.1" "[::]" "[::1]") $host | default $host -}}
-http://{{ $host }}:{{ include "pip.metricsPort" . }}/livez
+{{ $host }}:{{ include "pip.metricsPort" . }}
 {{- end }}
 
 {{/* Whole seconds that a drain takes. */}}

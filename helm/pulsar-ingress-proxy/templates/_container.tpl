@@ -79,7 +79,7 @@ so it asks for nothing but a process that answers, which under --hold it does wh
 {{ include "pip.container" . }}
 startupProbe:
   exec:
-    command: [python3, -m, pulsar_ingress_proxy.probe, livez, {{ include "pip.livezUrl" . | quote }}]
+    command: [pulsar-ingress-proxy, probe, {{ include "pip.probeAddress" . | quote }}]
   periodSeconds: 1
   timeoutSeconds: 5
   failureThreshold: 120
