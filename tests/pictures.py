@@ -4,10 +4,10 @@ from typing import Any
 
 import yaml
 
-from pulsar_ingress_proxy.authorities import parse_authority, parse_location
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.requests import Request, listener_names, read_target
-from pulsar_ingress_proxy.snapshot import Snapshot, build
+from pulsar_ingress_proxy.routing.requests import Request, listener_names, read_target
+from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
+from pulsar_ingress_proxy.syntax.authorities import parse_authority, parse_location
 
 INSIDE = "pulsar-broker.pulsar.svc.cluster.local"
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import INSIDE, picture
 
-from pulsar_ingress_proxy.addresses import Broker, Pattern
-from pulsar_ingress_proxy.authorities import Authority, parse_authority
-from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, kind_of
+from pulsar_ingress_proxy.routing.addresses import Broker, Pattern
+from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES, kind_of
 
 
 def authority(text: str) -> Authority:

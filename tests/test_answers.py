@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import INSIDE, LOOKUP, asks, picture
 
-from pulsar_ingress_proxy.answers import URL_KEYS, lacks_listener, put_on_listener
-from pulsar_ingress_proxy.selection import select
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.answers import URL_KEYS, lacks_listener, put_on_listener
+from pulsar_ingress_proxy.routing.selection import select
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 NAME = f"pulsar-broker-1.{INSIDE}"
 EXTERNAL_TLS = "pulsar+ssl://broker-1.pulsar.example.com:6652"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pulsar_ingress_proxy.authorities import (
+from pulsar_ingress_proxy.syntax.authorities import (
     Authority,
     Location,
     host_matches,

@@ -20,10 +20,10 @@ from bench.peers import PEERS, haproxy_config, nginx_config, version_in
 from bench.places import Place
 from bench.processes import CannotMeasure, Child, Cores, free_ports, program
 from bench.sidecar import sidecar_config
-from pulsar_ingress_proxy.answers import put_on_listener
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.explain import explain
-from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.routing.answers import put_on_listener
+from pulsar_ingress_proxy.routing.snapshot import build
 
 PLACE = Place(Path("/nowhere"), port=1111, broker=2222)
 

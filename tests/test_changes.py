@@ -8,10 +8,10 @@ import pytest
 
 from pulsar_ingress_proxy.changes import changes
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.discovery.findings import Conflict, Findings, FoundBroker
-from pulsar_ingress_proxy.ingresses import Ingress
-from pulsar_ingress_proxy.listeners import parse_service_url
-from pulsar_ingress_proxy.snapshot import Snapshot, build
+from pulsar_ingress_proxy.routing.discovered import Conflict, Findings, FoundBroker
+from pulsar_ingress_proxy.routing.ingresses import Ingress
+from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
+from pulsar_ingress_proxy.syntax.listeners import parse_service_url
 
 BASE: dict[str, Any] = {
     "brokers": {"webServiceUrl": ["http://b:8080"]},

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from deployed import DEPLOY, Object, config, documents
 
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.routing.snapshot import build
 
 
 def compose() -> Object:

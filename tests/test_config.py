@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load, load_mapping
 from pulsar_ingress_proxy.config.model import json_schema
 from pulsar_ingress_proxy.config.reference import example
-from pulsar_ingress_proxy.listeners import BindAddress
+from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 # The reference's own example, as it stands there.
 EXAMPLE = example()

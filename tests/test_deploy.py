@@ -11,7 +11,7 @@ from deployed import CONFIGS, FILES, GATEWAYS, NEEDED, ROOT, config, documents, 
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.discovery.kinds import KINDS
 from pulsar_ingress_proxy.review import review
-from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.routing.snapshot import build
 
 PAGES = ("docs/install.md", "docs/without.md", "docs/runbooks/sidecar-down.md")
 

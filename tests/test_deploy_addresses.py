@@ -14,12 +14,12 @@ import pytest
 import yaml
 from deployed import CONFIGS, DEPLOY, ROOT, Object, documents, manifests, one
 
-from pulsar_ingress_proxy.authorities import Authority
 from pulsar_ingress_proxy.config import Config, load_mapping
-from pulsar_ingress_proxy.discovery.findings import NOTHING
 from pulsar_ingress_proxy.discovery.manifests import read_world
-from pulsar_ingress_proxy.listeners import WEB_SCHEMES
-from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.routing.discovered import NOTHING
+from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.syntax.authorities import Authority
+from pulsar_ingress_proxy.syntax.listeners import WEB_SCHEMES
 
 CHART_EXAMPLES = ROOT / "helm/pulsar-ingress-proxy/ci"
 CHART_README = "helm/pulsar-ingress-proxy/README.md"

@@ -20,7 +20,7 @@ from pulsar_ingress_proxy.observe.catalogue import PREFIX, Metric, Pipeline, Sid
 from pulsar_ingress_proxy.observe.metrics import Metrics, registry
 from pulsar_ingress_proxy.observe.schema import FIELDS
 from pulsar_ingress_proxy.review import review
-from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.routing.snapshot import build
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -15,7 +15,7 @@ from pulsar_ingress_proxy.binary.frames import write
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
 from pulsar_ingress_proxy.doctor import Finding, examine
-from pulsar_ingress_proxy.snapshot import Snapshot, build
+from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 
 
 def book(*lines: tuple[str, str], pool: str = "http://127.0.0.1:1") -> Snapshot:

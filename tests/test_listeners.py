@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ingress_proxy.listeners import (
+from pulsar_ingress_proxy.syntax.listeners import (
     DEFAULT_PORTS,
     BindAddress,
     ServiceUrl,

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pulsar_ingress_proxy.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.binary import lookups
 from pulsar_ingress_proxy.binary.commands_pb2 import Lookup
 from pulsar_ingress_proxy.binary.doors import Entrance
 from pulsar_ingress_proxy.config import Config, load_mapping
-from pulsar_ingress_proxy.listeners import BindAddress
 from pulsar_ingress_proxy.memory import (
     ADDRESSES,
     AUTHORITIES,
@@ -36,10 +34,12 @@ from pulsar_ingress_proxy.memory import (
 )
 from pulsar_ingress_proxy.observe import lines
 from pulsar_ingress_proxy.observe.records import Record
-from pulsar_ingress_proxy.requests import Request, Target, read_target
-from pulsar_ingress_proxy.selection import Selection
+from pulsar_ingress_proxy.routing.requests import Request, Target, read_target
+from pulsar_ingress_proxy.routing.selection import Selection
+from pulsar_ingress_proxy.routing.snapshot import build
 from pulsar_ingress_proxy.sizing import most_memory
-from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
+from pulsar_ingress_proxy.syntax.listeners import BindAddress
 from pulsar_ingress_proxy.web import forwarding, heads
 from pulsar_ingress_proxy.web.rim import Rules
 

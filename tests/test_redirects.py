@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import INSIDE, LOOKUP, STATS, asks, picture
 
-from pulsar_ingress_proxy.authorities import Authority
-from pulsar_ingress_proxy.redirects import Redirect, decide
-from pulsar_ingress_proxy.requests import Request, listener_names
-from pulsar_ingress_proxy.selection import select
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.redirects import Redirect, decide
+from pulsar_ingress_proxy.routing.requests import Request, listener_names
+from pulsar_ingress_proxy.routing.selection import select
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.syntax.authorities import Authority
 
 PUBLIC = "https://pulsar.example.com"
 PARTNERS = "https://pulsar.partner.example"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ingress_proxy.ingresses import Ingress
-from pulsar_ingress_proxy.requests import BadPath, Target, listener_names, read_target, set_listener_name
+from pulsar_ingress_proxy.routing.ingresses import Ingress
+from pulsar_ingress_proxy.routing.requests import BadPath, Target, listener_names, read_target, set_listener_name
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import yaml
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.config.model import PENDING
 from pulsar_ingress_proxy.review import review
-from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.routing.snapshot import build
 
 GOOD = """
 brokers: {webServiceUrl: [http://pulsar-broker:8080]}

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import INSIDE, LOOKUP, STATS, asks, picture
 
-from pulsar_ingress_proxy.redirects import decide
-from pulsar_ingress_proxy.requests import Request
-from pulsar_ingress_proxy.routing import dial_url, not_exposed, route
-from pulsar_ingress_proxy.selection import select
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.decisions import dial_url, not_exposed, route
+from pulsar_ingress_proxy.routing.redirects import decide
+from pulsar_ingress_proxy.routing.requests import Request
+from pulsar_ingress_proxy.routing.selection import select
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 WORKERS = "functionWorkers: {webServiceUrl: [http://worker:6750]}"
 FUNCTIONS = "/admin/v3/functions/acme/orders/f"

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import LOOKUP, STATS, asks, picture
 
-from pulsar_ingress_proxy.ingresses import Ingress, Ingresses
-from pulsar_ingress_proxy.listeners import parse_bind_addresses
-from pulsar_ingress_proxy.requests import Request
-from pulsar_ingress_proxy.selection import Selection, select
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
+from pulsar_ingress_proxy.routing.requests import Request
+from pulsar_ingress_proxy.routing.selection import Selection, select
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.syntax.listeners import parse_bind_addresses
 
 PUBLIC = f"https://pulsar.example.com{LOOKUP}"
 PARTNERS = f"https://pulsar.partner.example{LOOKUP}"

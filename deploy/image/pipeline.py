@@ -21,13 +21,13 @@ from deploy.image.base import PACKAGES, Missing, say
 from deploy.image.build import OUT, arguments, secrets, sizes
 from deploy.image.engines import REPOSITORY, Container, Engine, Image, Recipe, engine
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.authorities import Authority
 from pulsar_ingress_proxy.config.model import Events
-from pulsar_ingress_proxy.ingresses import Ingress
 from pulsar_ingress_proxy.observe.events import EventLog
 from pulsar_ingress_proxy.observe.records import Record
-from pulsar_ingress_proxy.requests import Request, Target
-from pulsar_ingress_proxy.selection import Selection
+from pulsar_ingress_proxy.routing.ingresses import Ingress
+from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.selection import Selection
+from pulsar_ingress_proxy.syntax.authorities import Authority
 
 TAG = f"pulsar-ingress-pipeline:{__version__}"
 DOCKERFILE = REPOSITORY / "deploy/image/Dockerfile.pipeline"

@@ -13,12 +13,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pulsar_ingress_pipeline import batches, reading
 from pulsar_ingress_pipeline.storage import SPARK_FAULTS
-from pulsar_ingress_proxy.authorities import parse_authority
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.redirects import decide
-from pulsar_ingress_proxy.requests import Request, Target
-from pulsar_ingress_proxy.snapshot import Snapshot, build
-from pulsar_ingress_proxy.verdicts import judge
+from pulsar_ingress_proxy.routing.redirects import decide
+from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
+from pulsar_ingress_proxy.routing.verdicts import judge
+from pulsar_ingress_proxy.syntax.authorities import parse_authority
 
 _TARGETS = {"lookup": Target("lookup", "lookup"), "admin": Target("admin", "admin"), "other": Target("other", "other")}
 _BY_BROKERS = frozenset({"broker-lacks-listener"})

@@ -16,14 +16,14 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pulsar_ingress_pipeline.storage import Storage, literal
 from pulsar_ingress_pipeline.unseen import Unseen
-from pulsar_ingress_proxy.authorities import parse_authority
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load_mapping
-from pulsar_ingress_proxy.listeners import BINARY_SCHEMES
-from pulsar_ingress_proxy.redirects import decide, way_to
-from pulsar_ingress_proxy.requests import Request, Target
-from pulsar_ingress_proxy.selection import select
-from pulsar_ingress_proxy.snapshot import Snapshot, build
-from pulsar_ingress_proxy.verdicts import judge
+from pulsar_ingress_proxy.routing.redirects import decide, way_to
+from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.selection import select
+from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
+from pulsar_ingress_proxy.routing.verdicts import judge
+from pulsar_ingress_proxy.syntax.authorities import parse_authority
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES
 
 SUPPORT = 10
 """What was seen less often is not suggested: a scanner's host is no door."""

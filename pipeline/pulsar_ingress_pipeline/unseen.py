@@ -7,10 +7,10 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pulsar_ingress_pipeline.storage import Storage, literal
-from pulsar_ingress_proxy.authorities import parse_authority
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.ingresses import Ingress, Ingresses
-from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
+from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.syntax.authorities import parse_authority
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pulsar_ingress_proxy.addresses import Entry
-from pulsar_ingress_proxy.ingresses import Ingress
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.addresses import Entry
+from pulsar_ingress_proxy.routing.ingresses import Ingress
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 # Said of the doors and the book themselves, where discovery has its part too.
 _SHOWN_ELSEWHERE = frozenset(("ingresses", "advertisedListeners"))

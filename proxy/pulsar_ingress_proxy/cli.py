@@ -15,13 +15,13 @@ from pulsar_ingress_proxy.config import Config, ConfigFaults, load
 from pulsar_ingress_proxy.config.model import Log, json_schema
 from pulsar_ingress_proxy.demo import show
 from pulsar_ingress_proxy.discovery import package
-from pulsar_ingress_proxy.discovery.findings import NOTHING
 from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_world
 from pulsar_ingress_proxy.discovery.world import World
 from pulsar_ingress_proxy.explain import CannotExplain, explain
 from pulsar_ingress_proxy.observe import log
+from pulsar_ingress_proxy.routing.discovered import NOTHING
+from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.service import CannotStart
-from pulsar_ingress_proxy.snapshot import Snapshot, build
 
 _UNREACHABLE = _WARNED = 1
 _FAULT = 2

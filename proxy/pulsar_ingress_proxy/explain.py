@@ -6,13 +6,13 @@ from urllib.parse import SplitResult, urlsplit
 
 from pulsar_ingress_proxy.binary import answers, doors, lookups
 from pulsar_ingress_proxy.binary.commands_pb2 import Connect, Lookup, LookupResponse
-from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, BindAddress
 from pulsar_ingress_proxy.reasoning import Step, steps
-from pulsar_ingress_proxy.redirects import Redirect, Way, decide
-from pulsar_ingress_proxy.routing import dial_url
-from pulsar_ingress_proxy.selection import Refusal, Selection
-from pulsar_ingress_proxy.snapshot import Snapshot
-from pulsar_ingress_proxy.verdicts import Verdict, judge
+from pulsar_ingress_proxy.routing.decisions import dial_url
+from pulsar_ingress_proxy.routing.redirects import Redirect, Way, decide
+from pulsar_ingress_proxy.routing.selection import Refusal, Selection
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.verdicts import Verdict, judge
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES, BindAddress
 from pulsar_ingress_proxy.web.heads import (
     BadHead,
     about,

@@ -143,15 +143,15 @@ def _addresses(reply: Reply) -> dict[str, str]:
         raise Failed(f"the lookup was answered {reply.status}: {_one_line(str(why))}")
     if not isinstance(answer, dict) or not (answer.get("brokerUrl") or answer.get("brokerUrlTls")):
         raise Failed("a 200 that names no broker: is it a URL of /lookup/v2/topic/…, and does it lead to the sidecar?")
-    from pulsar_ingress_proxy.answers import URL_KEYS
+    from pulsar_ingress_proxy.routing.answers import URL_KEYS
 
     return {key: str(answer[key]) for key in URL_KEYS if answer.get(key)}
 
 
 def _is_inside(key: str, url: str) -> bool:
     """Whether no client outside could mean it, in the sidecar's own notion of that; nor what is no address at all."""
-    from pulsar_ingress_proxy.authorities import is_relative, looks_inside, parse_location
-    from pulsar_ingress_proxy.listeners import parse_service_url
+    from pulsar_ingress_proxy.syntax.authorities import is_relative, looks_inside, parse_location
+    from pulsar_ingress_proxy.syntax.listeners import parse_service_url
 
     if key == "Location":
         if is_relative(url):

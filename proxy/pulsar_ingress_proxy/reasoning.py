@@ -6,9 +6,9 @@ The decision itself is `select`'s; here it is only put into words.
 from dataclasses import dataclass
 from typing import Literal
 
-from pulsar_ingress_proxy.requests import Request
-from pulsar_ingress_proxy.selection import Rule, Selection
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.requests import Request
+from pulsar_ingress_proxy.routing.selection import Rule, Selection
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 Outcome = Literal["decided", "refused", "passed-over", "not-reached"]
 

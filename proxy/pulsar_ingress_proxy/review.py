@@ -5,11 +5,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from pulsar_ingress_proxy.addresses import Broker, Entry
-from pulsar_ingress_proxy.authorities import parse_authority
 from pulsar_ingress_proxy.config.model import PENDING
-from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl, is_one_socket, kind_of
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.addresses import Broker, Entry
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.syntax.authorities import parse_authority
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl, is_one_socket, kind_of
 
 
 def review(snapshot: Snapshot, is_discovering: bool = False) -> Iterator[str]:

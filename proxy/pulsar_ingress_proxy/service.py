@@ -6,24 +6,24 @@ import os
 import socket
 from collections.abc import Awaitable, Iterable
 
-from pulsar_ingress_proxy.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.binary.server import BinaryDoor
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.console.history import Cause, History
 from pulsar_ingress_proxy.console.server import Console
 from pulsar_ingress_proxy.console.view import Shown
 from pulsar_ingress_proxy.discovery import package
-from pulsar_ingress_proxy.discovery.findings import NOTHING, Conflict, Findings
 from pulsar_ingress_proxy.discovery.live import Discovery, is_wanted
 from pulsar_ingress_proxy.discovery.zone import in_zone
-from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, TLS_SCHEMES, BindAddress, ServiceUrl
 from pulsar_ingress_proxy.observe import tracing
 from pulsar_ingress_proxy.observe.events import EventLog
 from pulsar_ingress_proxy.observe.lag import Lag
 from pulsar_ingress_proxy.observe.metrics import Metrics
 from pulsar_ingress_proxy.observe.recent import Recent
-from pulsar_ingress_proxy.routing import dial_url
-from pulsar_ingress_proxy.snapshot import Snapshot, build
+from pulsar_ingress_proxy.routing.decisions import dial_url
+from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Findings
+from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
+from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES, BindAddress, ServiceUrl
 from pulsar_ingress_proxy.web.pool import Pool
 from pulsar_ingress_proxy.web.rim import Rim
 from pulsar_ingress_proxy.web.server import Door

@@ -2,7 +2,7 @@
 
 from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, TLS_SCHEMES
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES
 
 PROCESS = 64 * memory.MIB
 """A sidecar that nobody has connected to, without discovery."""

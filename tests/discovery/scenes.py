@@ -6,8 +6,8 @@ from typing import Any
 import yaml
 
 from pulsar_ingress_proxy.config import Config, load_mapping
-from pulsar_ingress_proxy.discovery.findings import Findings
 from pulsar_ingress_proxy.discovery.world import Own, World
+from pulsar_ingress_proxy.routing.discovered import Findings
 
 DOMAIN = "pulsar-broker.pulsar.svc.cluster.local"
 

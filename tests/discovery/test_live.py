@@ -18,7 +18,7 @@ from fake_api import BUILT_IN, INGRESSES, FakeApi, door, serving_api
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
 from pulsar_ingress_proxy.discovery import live
-from pulsar_ingress_proxy.discovery.findings import NOTHING
+from pulsar_ingress_proxy.routing.discovered import NOTHING
 from pulsar_ingress_proxy.service import CannotStart, Sidecar
 
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"

@@ -10,7 +10,7 @@ from pulsar_ingress_proxy import doctor
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_world
-from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.routing.snapshot import build
 
 CONFIG = """
 brokers: {webServiceUrl: [http://pulsar-broker:8080], brokerServiceUrl: [pulsar://pulsar-broker:6650]}

@@ -3,7 +3,7 @@
 import pytest
 from scenes import POOL, brokers, objects, own_service, pod, scene, told
 
-from pulsar_ingress_proxy.discovery.findings import Findings
+from pulsar_ingress_proxy.routing.discovered import Findings
 
 FULL = "pulsar-broker-0.pulsar-broker.pulsar.svc.cluster.local"
 

@@ -3,15 +3,15 @@
 import pytest
 from scenes import DOMAIN, brokers, config, scene
 
-from pulsar_ingress_proxy.authorities import Authority
-from pulsar_ingress_proxy.discovery.findings import Conflict, Findings, FoundBroker, Source
-from pulsar_ingress_proxy.discovery.merge import Claim, merge, settle
-from pulsar_ingress_proxy.ingresses import Ingress
-from pulsar_ingress_proxy.listeners import parse_service_url
-from pulsar_ingress_proxy.redirects import decide
-from pulsar_ingress_proxy.requests import Request, read_target
-from pulsar_ingress_proxy.selection import select
-from pulsar_ingress_proxy.snapshot import Snapshot, build
+from pulsar_ingress_proxy.routing.discovered import Conflict, Findings, FoundBroker, Source
+from pulsar_ingress_proxy.routing.ingresses import Ingress
+from pulsar_ingress_proxy.routing.precedence import Claim, merge, settle
+from pulsar_ingress_proxy.routing.redirects import decide
+from pulsar_ingress_proxy.routing.requests import Request, read_target
+from pulsar_ingress_proxy.routing.selection import select
+from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
+from pulsar_ingress_proxy.syntax.authorities import Authority
+from pulsar_ingress_proxy.syntax.listeners import parse_service_url
 
 
 def claim(url: str, source: Source = "derived", by: str = "x", listener: str = "external", weak: bool = False) -> Claim:

@@ -11,7 +11,7 @@ from pulsar_ingress_proxy.discovery.cluster import Cluster, Refused
 from pulsar_ingress_proxy.discovery.credentials import Credentials
 from pulsar_ingress_proxy.discovery.pod import own_pod
 from pulsar_ingress_proxy.discovery.zone import in_zone
-from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.routing.snapshot import build
 
 POD = "/api/v1/namespaces/pulsar/pods/gateway-0"
 NODE = "/api/v1/nodes/node-7"

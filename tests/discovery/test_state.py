@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pulsar_ingress_proxy.config import Config, load_mapping
-from pulsar_ingress_proxy.discovery.findings import NOTHING, Conflict, Findings, FoundBroker
 from pulsar_ingress_proxy.discovery.state import FILE, Known, State
-from pulsar_ingress_proxy.ingresses import Ingress
-from pulsar_ingress_proxy.listeners import parse_service_url
+from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Findings, FoundBroker
+from pulsar_ingress_proxy.routing.ingresses import Ingress
+from pulsar_ingress_proxy.syntax.listeners import parse_service_url
 
 FOUND = Findings(
     ingresses=(

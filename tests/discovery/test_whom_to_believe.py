@@ -6,7 +6,7 @@ import pytest
 from scenes import POOL, addresses, brokers, config, doors, objects, pod, scene, told
 
 from pulsar_ingress_proxy.discovery.world import Own
-from pulsar_ingress_proxy.snapshot import build
+from pulsar_ingress_proxy.routing.snapshot import build
 
 INGRESS = """
 apiVersion: networking.k8s.io/v1

@@ -3,11 +3,11 @@
 import pytest
 
 from pulsar_ingress_proxy.config import ConfigFaults, load_mapping
-from pulsar_ingress_proxy.discovery.hosts import common, covers, normal, under
 from pulsar_ingress_proxy.discovery.kinds import KINDS, kind_of
 from pulsar_ingress_proxy.discovery.objects import ServicePort
 from pulsar_ingress_proxy.discovery.ports import schemes_of
-from pulsar_ingress_proxy.discovery.selectors import parse_selector
+from pulsar_ingress_proxy.syntax.hosts import common, covers, normal, under
+from pulsar_ingress_proxy.syntax.selectors import parse_selector
 
 LABELS = {"app": "pulsar", "component": "broker", "tier": ""}
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scenes import OWN, brokers, config, filled, objects, pod, scene
 
 from pulsar_ingress_proxy.discovery.derivation import derive
-from pulsar_ingress_proxy.discovery.findings import Findings
 from pulsar_ingress_proxy.discovery.kinds import kind_of
 from pulsar_ingress_proxy.discovery.world import World
+from pulsar_ingress_proxy.routing.discovered import Findings
 
 Manifest = dict[str, Any]
 

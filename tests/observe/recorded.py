@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pulsar_ingress_proxy.authorities import Authority
 from pulsar_ingress_proxy.config.model import Events
-from pulsar_ingress_proxy.ingresses import Ingress
 from pulsar_ingress_proxy.observe.events import EventLog
 from pulsar_ingress_proxy.observe.records import Record
-from pulsar_ingress_proxy.requests import Request, Target
-from pulsar_ingress_proxy.selection import Selection
+from pulsar_ingress_proxy.routing.ingresses import Ingress
+from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.selection import Selection
+from pulsar_ingress_proxy.syntax.authorities import Authority
 
 PUBLIC = Ingress("public", ("pulsar.example.com",), "external")
 HOST = Authority("pulsar.example.com", 8443)

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import HOST, LOOKUP, PUBLIC, lookup
 
-from pulsar_ingress_proxy.authorities import Authority
 from pulsar_ingress_proxy.observe.lines import event, line, origin
 from pulsar_ingress_proxy.observe.records import Record
 from pulsar_ingress_proxy.observe.schema import FIELDS, NAMES
-from pulsar_ingress_proxy.requests import Request, Target
-from pulsar_ingress_proxy.selection import Refusal, Selection
+from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.selection import Refusal, Selection
+from pulsar_ingress_proxy.syntax.authorities import Authority
 
 ADMIN = Target("admin", "admin", "acme", "orders")
 REFUSAL = Refusal(403, "not-allowed", "no")

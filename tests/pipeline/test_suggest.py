@@ -12,14 +12,14 @@ from pyspark.sql import SparkSession
 from pulsar_ingress_pipeline.storage import Storage
 from pulsar_ingress_pipeline.suggest import Evidence, Seen, as_yaml, read, suggest
 from pulsar_ingress_pipeline.unseen import Unseen, unseen
-from pulsar_ingress_proxy.authorities import parse_authority
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.redirects import decide
-from pulsar_ingress_proxy.requests import Request, Target
-from pulsar_ingress_proxy.selection import select
-from pulsar_ingress_proxy.snapshot import build
-from pulsar_ingress_proxy.verdicts import judge
+from pulsar_ingress_proxy.routing.redirects import decide
+from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.selection import select
+from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.routing.verdicts import judge
+from pulsar_ingress_proxy.syntax.authorities import parse_authority
 
 LOOKUP = Target("lookup", "lookup")
 TIME = datetime(2026, 11, 16, 9, tzinfo=UTC)

@@ -30,7 +30,7 @@ from raw import OK, Head, RawBroker, Served, Start, Wire, unused_port
 from standstill import settled
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.listeners import parse_service_url
+from pulsar_ingress_proxy.syntax.listeners import parse_service_url
 from pulsar_ingress_proxy.web import heads, lane
 from pulsar_ingress_proxy.web.lane import Lane, Run
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from raw import OK, Message, RawBroker, Served, Start, unused_port
 
-from pulsar_ingress_proxy.listeners import ServiceUrl
+from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 from pulsar_ingress_proxy.web.upstream import UpstreamConnection
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"

@@ -9,9 +9,9 @@ from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 from raw import OK, RawBroker, Start, unused_port
 
-from pulsar_ingress_proxy import requests
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.observe.catalogue import Sidecar as Catalogue
+from pulsar_ingress_proxy.routing import requests
 from pulsar_ingress_proxy.service import CannotStart, Sidecar
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"

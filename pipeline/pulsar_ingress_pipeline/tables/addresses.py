@@ -8,7 +8,7 @@ from pulsar_ingress_pipeline.tables.listeners import FIRST, INGRESS, LAST, seen
 from pulsar_ingress_pipeline.tables.sources import is_lookup
 from pulsar_ingress_pipeline.tables.table import COUNT, SPAN, STRING, Field, Table
 
-# As pulsar_ingress_proxy.authorities reads a Location; only what it can be told apart by is looked at.
+# As pulsar_ingress_proxy.syntax.authorities reads a Location; only what it can be told apart by is looked at.
 _URL = r"^(?i:(https?|pulsar(?:\+ssl)?))://([^/?#]*)"
 AUTHORITY = r"^(\[[0-9A-Fa-f:.]+\]|[^:@\[\]\s\p{Cntrl}]+?)\.?(?::([0-9]*))?$"
 _PORTS = {"http": "80", "https": "443", "pulsar": "6650", "pulsar+ssl": "6651"}

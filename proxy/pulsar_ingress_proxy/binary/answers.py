@@ -7,16 +7,16 @@ HTTP (`answers.settle`, `redirects.way_to`).
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pulsar_ingress_proxy.addresses import Broker
-from pulsar_ingress_proxy.answers import settle
-from pulsar_ingress_proxy.authorities import Authority, host_matches
 from pulsar_ingress_proxy.binary.commands import CARRIERS, LOOKUP_RESPONSE, REDIRECT, TOPIC_MIGRATED, Addressed
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse, SegmentBroker
 from pulsar_ingress_proxy.binary.doors import is_through, name_through
-from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, ServiceUrl, parse_service_url
-from pulsar_ingress_proxy.redirects import Policy, Way, way_to, way_to_nobody
-from pulsar_ingress_proxy.selection import Refusal, Selection
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.addresses import Broker
+from pulsar_ingress_proxy.routing.answers import settle
+from pulsar_ingress_proxy.routing.redirects import Policy, Way, way_to, way_to_nobody
+from pulsar_ingress_proxy.routing.selection import Refusal, Selection
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.syntax.authorities import Authority, host_matches
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, ServiceUrl, parse_service_url
 
 _KEYS = ("brokerUrl", "brokerUrlTls")
 

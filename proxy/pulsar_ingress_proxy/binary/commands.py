@@ -16,7 +16,7 @@ from pulsar_ingress_proxy.binary.commands_pb2 import (
     PartitionMetadata,
 )
 from pulsar_ingress_proxy.binary.frames import wanted, write
-from pulsar_ingress_proxy.selection import Refusal
+from pulsar_ingress_proxy.routing.selection import Refusal
 
 CONNECT, CONNECTED, ERROR = 2, 3, 14
 CLOSE_PRODUCER, CLOSE_CONSUMER = 15, 16

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pulsar_ingress_proxy.addresses import Broker
-from pulsar_ingress_proxy.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.binary.commands_pb2 import Connect
-from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, BindAddress, ServiceUrl
-from pulsar_ingress_proxy.requests import Request, Target
-from pulsar_ingress_proxy.selection import Refusal, Selection, select
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.addresses import Broker
+from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.selection import Refusal, Selection, select
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, BindAddress, ServiceUrl
 
 _LOOKUP = Target("lookup", "lookup")
 _SESSION = Target("other", "other")

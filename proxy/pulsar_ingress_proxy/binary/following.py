@@ -6,7 +6,7 @@ from pulsar_ingress_proxy.binary.commands import AUTH_CHALLENGE, CONNECTED, LOOK
 from pulsar_ingress_proxy.binary.commands_pb2 import AuthData, Command
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, write
 from pulsar_ingress_proxy.binary.talk import Talk
-from pulsar_ingress_proxy.listeners import ServiceUrl
+from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 from pulsar_ingress_proxy.web.pool import Pool
 from pulsar_ingress_proxy.web.upstream import BadAnswer, UpstreamError
 

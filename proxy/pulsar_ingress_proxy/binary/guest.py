@@ -6,9 +6,9 @@ from typing import Protocol
 from pulsar_ingress_proxy.binary.doors import Entrance, standing
 from pulsar_ingress_proxy.binary.following import Introduction
 from pulsar_ingress_proxy.binary.lane import Lane, Track
-from pulsar_ingress_proxy.listeners import BindAddress
 from pulsar_ingress_proxy.observe.records import UNKNOWN, Record
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.syntax.listeners import BindAddress
 from pulsar_ingress_proxy.web.rim import Rim
 
 

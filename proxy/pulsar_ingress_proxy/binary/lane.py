@@ -17,9 +17,9 @@ from pulsar_ingress_proxy.observe import lines
 from pulsar_ingress_proxy.observe.batches import Outcome
 from pulsar_ingress_proxy.observe.metrics import Metrics
 from pulsar_ingress_proxy.observe.records import Record
-from pulsar_ingress_proxy.requests import Request
-from pulsar_ingress_proxy.snapshot import Snapshot
-from pulsar_ingress_proxy.verdicts import Verdict
+from pulsar_ingress_proxy.routing.requests import Request
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.verdicts import Verdict
 from pulsar_ingress_proxy.web.rim import Rim, Rules
 
 _SIZES = Struct("!II")

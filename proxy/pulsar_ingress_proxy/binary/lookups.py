@@ -5,13 +5,13 @@ from functools import lru_cache
 from pulsar_ingress_proxy.binary.commands import clear_originals
 from pulsar_ingress_proxy.binary.commands_pb2 import KeyValue, Lookup
 from pulsar_ingress_proxy.binary.doors import Entrance, asked
-from pulsar_ingress_proxy.ingresses import Ingress
 from pulsar_ingress_proxy.memory import BINARY_TOPICS
-from pulsar_ingress_proxy.requests import Request, Target
-from pulsar_ingress_proxy.routing import BROKERS, not_exposed
-from pulsar_ingress_proxy.selection import Selection
-from pulsar_ingress_proxy.snapshot import Snapshot
-from pulsar_ingress_proxy.verdicts import Verdict
+from pulsar_ingress_proxy.routing.decisions import BROKERS, not_exposed
+from pulsar_ingress_proxy.routing.ingresses import Ingress
+from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.selection import Selection
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.verdicts import Verdict
 
 
 def judge(lookup: Lookup, entrance: Entrance, snapshot: Snapshot) -> tuple[Request, Verdict]:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from time import perf_counter
 
-from pulsar_ingress_proxy.answers import lacks_listener
 from pulsar_ingress_proxy.binary import answers, commands, lookups
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse
 from pulsar_ingress_proxy.binary.doors import asked, dial_url, standing
@@ -18,15 +17,16 @@ from pulsar_ingress_proxy.binary.following import CannotRepeat, ask
 from pulsar_ingress_proxy.binary.frames import Frame, write
 from pulsar_ingress_proxy.binary.guest import Guest
 from pulsar_ingress_proxy.binary.lane import BODY, BRIEF, URL_TLS, Alike, Run, number_of
-from pulsar_ingress_proxy.listeners import BindAddress
 from pulsar_ingress_proxy.memory import HEAD, REQUEST
 from pulsar_ingress_proxy.observe import lines
 from pulsar_ingress_proxy.observe.records import Record
-from pulsar_ingress_proxy.redirects import Way
-from pulsar_ingress_proxy.requests import Request
-from pulsar_ingress_proxy.selection import Refusal, Selection
-from pulsar_ingress_proxy.snapshot import Snapshot
-from pulsar_ingress_proxy.verdicts import Verdict
+from pulsar_ingress_proxy.routing.answers import lacks_listener
+from pulsar_ingress_proxy.routing.redirects import Way
+from pulsar_ingress_proxy.routing.requests import Request
+from pulsar_ingress_proxy.routing.selection import Refusal, Selection
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.verdicts import Verdict
+from pulsar_ingress_proxy.syntax.listeners import BindAddress
 from pulsar_ingress_proxy.web.rim import Rim
 from pulsar_ingress_proxy.web.upstream import ClosedEarly, TimedOut, UpstreamError
 

@@ -7,7 +7,7 @@ from typing import cast
 from pulsar_ingress_proxy.binary import commands
 from pulsar_ingress_proxy.binary.lane import Lane
 from pulsar_ingress_proxy.binary.session import Session
-from pulsar_ingress_proxy.listeners import BindAddress
+from pulsar_ingress_proxy.syntax.listeners import BindAddress
 from pulsar_ingress_proxy.web.doorway import Doorway
 from pulsar_ingress_proxy.web.rim import Rim
 

@@ -24,9 +24,9 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from pulsar_ingress_proxy.authorities import parse_authority
-from pulsar_ingress_proxy.discovery.selectors import parse_selector
-from pulsar_ingress_proxy.listeners import (
+from pulsar_ingress_proxy.routing.requests import Exposable
+from pulsar_ingress_proxy.syntax.authorities import parse_authority
+from pulsar_ingress_proxy.syntax.listeners import (
     BINARY_SCHEMES,
     TLS_SCHEMES,
     VARIABLE,
@@ -43,7 +43,7 @@ from pulsar_ingress_proxy.listeners import (
     parse_bind_addresses,
     parse_service_url,
 )
-from pulsar_ingress_proxy.requests import Exposable
+from pulsar_ingress_proxy.syntax.selectors import parse_selector
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

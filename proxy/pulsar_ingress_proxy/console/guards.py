@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
 
-from pulsar_ingress_proxy.authorities import Authority, parse_authority
+from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Literal
 
 from pulsar_ingress_proxy.changes import changes
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 Cause = Literal["start", "reload", "discovery"]
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.addresses import Entry
 from pulsar_ingress_proxy.console import answers
 from pulsar_ingress_proxy.console.figures import SECONDS, Figures, Totals, totals
 from pulsar_ingress_proxy.console.history import History
@@ -17,12 +16,13 @@ from pulsar_ingress_proxy.console.reachability import Reachability
 from pulsar_ingress_proxy.discovery.live import is_wanted
 from pulsar_ingress_proxy.doctor import Finding
 from pulsar_ingress_proxy.explain import explain
-from pulsar_ingress_proxy.listeners import ServiceUrl
 from pulsar_ingress_proxy.observe import lines
 from pulsar_ingress_proxy.observe.metrics import Labels, Metrics
 from pulsar_ingress_proxy.observe.recent import Kept, Recent, Sort
 from pulsar_ingress_proxy.review import review
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.addresses import Entry
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
 
 @dataclass(frozen=True, slots=True)

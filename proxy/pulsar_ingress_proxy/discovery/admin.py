@@ -14,11 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pulsar_ingress_proxy.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.findings import Findings, FoundBroker, Source
-from pulsar_ingress_proxy.listeners import VARIABLE, WEB_SCHEMES, ServiceUrl, Urls, parse_advertised_listeners
 from pulsar_ingress_proxy.observe.metrics import Metrics
+from pulsar_ingress_proxy.routing.discovered import Findings, FoundBroker, Source
+from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
+from pulsar_ingress_proxy.syntax.listeners import (
+    VARIABLE,
+    WEB_SCHEMES,
+    ServiceUrl,
+    Urls,
+    parse_advertised_listeners,
+)
 from pulsar_ingress_proxy.web.pool import Pool
 from pulsar_ingress_proxy.web.upstream import UpstreamError
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from pulsar_ingress_proxy.discovery.hosts import ANY, covers, meet
 from pulsar_ingress_proxy.discovery.members import Member
 from pulsar_ingress_proxy.discovery.objects import Carries, Gateway, Key, Route, Section, Service
 from pulsar_ingress_proxy.discovery.standpoint import Standpoint
+from pulsar_ingress_proxy.syntax.hosts import ANY, covers, meet
 
 
 class Surroundings(Protocol):

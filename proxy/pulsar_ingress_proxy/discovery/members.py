@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar
 
 from pulsar_ingress_proxy.discovery.objects import Key, Pod, Service, Slice
 from pulsar_ingress_proxy.discovery.ports import Ports
-from pulsar_ingress_proxy.discovery.selectors import selects
 from pulsar_ingress_proxy.discovery.standpoint import Standpoint
+from pulsar_ingress_proxy.syntax.selectors import selects
 
 Name = TypeVar("Name")
 Value = TypeVar("Value")

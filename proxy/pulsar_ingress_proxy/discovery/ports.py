@@ -3,7 +3,7 @@
 import re
 
 from pulsar_ingress_proxy.discovery.objects import ServicePort
-from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, WEB_SCHEMES
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES
 
 # The broker's defaults (webServicePort, webServicePortTls, brokerServicePort, brokerServicePortTls).
 _USUAL = {8080: "http", 8443: "https", 6650: "pulsar", 6651: "pulsar+ssl"}

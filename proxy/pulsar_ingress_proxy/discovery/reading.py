@@ -8,7 +8,6 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from pulsar_ingress_proxy.discovery.hosts import ANY, normal
 from pulsar_ingress_proxy.discovery.kinds import GATEWAY_API, Kind
 from pulsar_ingress_proxy.discovery.notes import read_notes
 from pulsar_ingress_proxy.discovery.objects import (
@@ -27,6 +26,7 @@ from pulsar_ingress_proxy.discovery.objects import (
     ServicePort,
     Slice,
 )
+from pulsar_ingress_proxy.syntax.hosts import ANY, normal
 
 Raw = Mapping[str, Any]
 

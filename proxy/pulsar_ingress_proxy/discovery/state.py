@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.findings import NOTHING, Findings
+from pulsar_ingress_proxy.routing.discovered import NOTHING, Findings
 
 log = logging.getLogger("proxy.discovery")
 

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.cluster import Cluster, Object, Refused
-from pulsar_ingress_proxy.discovery.findings import Findings
 from pulsar_ingress_proxy.discovery.kinds import KINDS, Kind
 from pulsar_ingress_proxy.discovery.pod import OwnPod, own_pod
 from pulsar_ingress_proxy.discovery.watch import Pauses, Recovery, Watch
 from pulsar_ingress_proxy.discovery.world import World
 from pulsar_ingress_proxy.observe.metrics import Metrics
+from pulsar_ingress_proxy.routing.discovered import Findings
 
 log = logging.getLogger("proxy.discovery")
 

@@ -10,14 +10,14 @@ from typing import Any
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.assembly import assemble
 from pulsar_ingress_proxy.discovery.derivation import NOTHING, Derived, derive
-from pulsar_ingress_proxy.discovery.findings import Conflict, Findings
 from pulsar_ingress_proxy.discovery.kinds import BY_NAME, kind_of
 from pulsar_ingress_proxy.discovery.members import Member, Membership
 from pulsar_ingress_proxy.discovery.notes import NONE
 from pulsar_ingress_proxy.discovery.objects import Gateway, Key, Object, Pod, Route, Service, Slice
 from pulsar_ingress_proxy.discovery.reading import key_of, read
-from pulsar_ingress_proxy.discovery.selectors import selects
 from pulsar_ingress_proxy.discovery.standpoint import Own, Standpoint
+from pulsar_ingress_proxy.routing.discovered import Conflict, Findings
+from pulsar_ingress_proxy.syntax.selectors import selects
 
 __all__ = ["Own", "World"]
 

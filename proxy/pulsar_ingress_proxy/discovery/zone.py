@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from pulsar_ingress_proxy.ingresses import Ingresses
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.ingresses import Ingresses
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 
 def in_zone(snapshot: Snapshot, zone: str) -> Snapshot:

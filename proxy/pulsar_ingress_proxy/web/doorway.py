@@ -7,7 +7,7 @@ import sys
 from abc import abstractmethod
 from typing import Generic, Protocol, TypeVar
 
-from pulsar_ingress_proxy.listeners import BindAddress
+from pulsar_ingress_proxy.syntax.listeners import BindAddress
 from pulsar_ingress_proxy.web.rim import Rim
 
 _LONGEST = 2**31 - 1

@@ -18,13 +18,13 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestPayloadError
 
 from pulsar_ingress_proxy import memory
-from pulsar_ingress_proxy.listeners import BindAddress, ServiceUrl
 from pulsar_ingress_proxy.observe.records import Brief, Record
 from pulsar_ingress_proxy.observe.tracing import Span
-from pulsar_ingress_proxy.redirects import Redirect, decide
-from pulsar_ingress_proxy.requests import set_listener_name
-from pulsar_ingress_proxy.routing import dial_url
-from pulsar_ingress_proxy.selection import Refusal
+from pulsar_ingress_proxy.routing.decisions import dial_url
+from pulsar_ingress_proxy.routing.redirects import Redirect, decide
+from pulsar_ingress_proxy.routing.requests import set_listener_name
+from pulsar_ingress_proxy.routing.selection import Refusal
+from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
 from pulsar_ingress_proxy.web import coding, forwarding, heads, judging
 from pulsar_ingress_proxy.web.bodies import RequestBody
 from pulsar_ingress_proxy.web.client import ClientConnection

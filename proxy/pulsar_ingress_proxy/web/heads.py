@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
 
-from pulsar_ingress_proxy.authorities import Authority, parse_authority, parse_location
 from pulsar_ingress_proxy.config.model import Network
-from pulsar_ingress_proxy.listeners import BindAddress
 from pulsar_ingress_proxy.memory import CONNECTION_OPTIONS
-from pulsar_ingress_proxy.requests import BadPath, Request, Target, listener_names, read_target
+from pulsar_ingress_proxy.routing.requests import BadPath, Request, Target, listener_names, read_target
+from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority, parse_location
+from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 Fields = list[bytes]
 """Fields as they are sent, `Name: value` each: written once, and joined to a head."""

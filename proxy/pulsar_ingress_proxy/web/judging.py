@@ -1,8 +1,8 @@
 """Answers to lookups, held against what may leave: what was found is recorded, `leaks` says what is done about it."""
 
-from pulsar_ingress_proxy.answers import lacks_listener
 from pulsar_ingress_proxy.observe.records import Record
-from pulsar_ingress_proxy.selection import Refusal
+from pulsar_ingress_proxy.routing.answers import lacks_listener
+from pulsar_ingress_proxy.routing.selection import Refusal
 from pulsar_ingress_proxy.web.rim import Rules
 
 

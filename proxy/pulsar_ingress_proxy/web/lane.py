@@ -12,10 +12,10 @@ from time import perf_counter, time
 from aiohttp.http_parser import RawRequestMessage
 
 from pulsar_ingress_proxy import memory
-from pulsar_ingress_proxy.listeners import BindAddress, ServiceUrl
 from pulsar_ingress_proxy.observe import lines
 from pulsar_ingress_proxy.observe.records import Brief, Record
-from pulsar_ingress_proxy.requests import BadPath, read_target
+from pulsar_ingress_proxy.routing.requests import BadPath, read_target
+from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
 from pulsar_ingress_proxy.web import forwarding, heads
 from pulsar_ingress_proxy.web.client import ClientConnection
 from pulsar_ingress_proxy.web.exchange import Exchange

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from pulsar_ingress_proxy.listeners import TLS_SCHEMES, ServiceUrl
+from pulsar_ingress_proxy.syntax.listeners import TLS_SCHEMES, ServiceUrl
 from pulsar_ingress_proxy.web.tls import BrokerTls, WrongIdentity, in_words
 from pulsar_ingress_proxy.web.upstream import Unreachable, UpstreamConnection
 

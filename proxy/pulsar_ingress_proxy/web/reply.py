@@ -5,7 +5,7 @@ import logging
 from aiohttp import StreamReader
 
 from pulsar_ingress_proxy.observe.records import Record
-from pulsar_ingress_proxy.selection import Refusal
+from pulsar_ingress_proxy.routing.selection import Refusal
 from pulsar_ingress_proxy.web import heads
 from pulsar_ingress_proxy.web.client import ClientConnection, TooSlow
 from pulsar_ingress_proxy.web.upstream import BodyBroken, UpstreamConnection, UpstreamError

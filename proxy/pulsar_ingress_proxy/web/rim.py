@@ -6,8 +6,6 @@ from functools import lru_cache
 from itertools import count
 from time import perf_counter, time
 
-from pulsar_ingress_proxy.answers import LookupAnswer, put_on_listener
-from pulsar_ingress_proxy.listeners import BindAddress
 from pulsar_ingress_proxy.memory import DECISIONS, FORWARDED_CLIENTS, LOOKUP_ANSWERS, Budget
 from pulsar_ingress_proxy.observe.batches import Batch, Outcome
 from pulsar_ingress_proxy.observe.events import EventLog
@@ -15,9 +13,11 @@ from pulsar_ingress_proxy.observe.metrics import Metrics
 from pulsar_ingress_proxy.observe.recent import Recent, sorts_of
 from pulsar_ingress_proxy.observe.records import Brief, Record
 from pulsar_ingress_proxy.observe.tracing import Tracing
-from pulsar_ingress_proxy.requests import Request, Target, listener_names
-from pulsar_ingress_proxy.snapshot import Snapshot
-from pulsar_ingress_proxy.verdicts import Verdict, judge
+from pulsar_ingress_proxy.routing.answers import LookupAnswer, put_on_listener
+from pulsar_ingress_proxy.routing.requests import Request, Target, listener_names
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.verdicts import Verdict, judge
+from pulsar_ingress_proxy.syntax.listeners import BindAddress
 from pulsar_ingress_proxy.web.heads import RequestHead, about, forwarded_client, read_request, split_target
 from pulsar_ingress_proxy.web.pool import Pool
 

@@ -7,9 +7,9 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_request import BaseRequest
 
 from pulsar_ingress_proxy import memory
-from pulsar_ingress_proxy.listeners import BindAddress
 from pulsar_ingress_proxy.memory import Budget
 from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.syntax.listeners import BindAddress
 from pulsar_ingress_proxy.web.client import Answered, ClientConnection, TooSlow, head_size
 from pulsar_ingress_proxy.web.doorway import Doorway
 from pulsar_ingress_proxy.web.exchange import Exchange

@@ -11,7 +11,7 @@ from functools import partial
 
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.config import model as keys
-from pulsar_ingress_proxy.listeners import TLS_SCHEMES
+from pulsar_ingress_proxy.syntax.listeners import TLS_SCHEMES
 
 log = logging.getLogger("proxy.tls")
 

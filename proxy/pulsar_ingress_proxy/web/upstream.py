@@ -11,7 +11,7 @@ from typing import Protocol, cast
 
 import httptools
 
-from pulsar_ingress_proxy.listeners import ServiceUrl
+from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 from pulsar_ingress_proxy.web.heads import HOP_BY_HOP, Fields, connection_options, without
 from pulsar_ingress_proxy.web.tls import ends_whole, in_words
 

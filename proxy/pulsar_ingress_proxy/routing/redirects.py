@@ -7,13 +7,19 @@ that broker's address on its listener, or the sidecar asks that broker itself.
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pulsar_ingress_proxy.addresses import Broker
-from pulsar_ingress_proxy.authorities import Authority, host_matches, is_relative, looks_inside, parse_location
-from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, ServiceUrl, kind_of
-from pulsar_ingress_proxy.requests import BadPath, Request, read_target, set_listener_name
-from pulsar_ingress_proxy.routing import not_exposed
-from pulsar_ingress_proxy.selection import Refusal, Selection
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.addresses import Broker
+from pulsar_ingress_proxy.routing.decisions import not_exposed
+from pulsar_ingress_proxy.routing.requests import BadPath, Request, read_target, set_listener_name
+from pulsar_ingress_proxy.routing.selection import Refusal, Selection
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.syntax.authorities import (
+    Authority,
+    host_matches,
+    is_relative,
+    looks_inside,
+    parse_location,
+)
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, ServiceUrl, kind_of
 
 Action = Literal["rewritten", "followed", "passed", "kept", "refused"]
 Policy = Literal["rewrite", "follow", "pass"]

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple, get_args
 
-from pulsar_ingress_proxy.discovery.findings import Conflict, Findings, FoundBroker, Source
-from pulsar_ingress_proxy.listeners import WEB_SCHEMES, ServiceUrl
+from pulsar_ingress_proxy.routing.discovered import Conflict, Findings, FoundBroker, Source
+from pulsar_ingress_proxy.syntax.listeners import WEB_SCHEMES, ServiceUrl
 
 _TRUST = {source: rank for rank, source in enumerate(get_args(Source))}
 

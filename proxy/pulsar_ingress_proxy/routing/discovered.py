@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pulsar_ingress_proxy.ingresses import Ingress
-from pulsar_ingress_proxy.listeners import Urls
+from pulsar_ingress_proxy.routing.ingresses import Ingress
+from pulsar_ingress_proxy.syntax.listeners import Urls
 
 Source = Literal["config", "annotation", "derived", "admin"]
 """Where a line of the address book comes from, in the order of trust."""

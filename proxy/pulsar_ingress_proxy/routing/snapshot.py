@@ -4,13 +4,13 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from pulsar_ingress_proxy.addresses import AddressBook, Broker, Entry
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.findings import NOTHING, Conflict, Findings, FoundBroker
-from pulsar_ingress_proxy.discovery.hosts import covers
-from pulsar_ingress_proxy.discovery.merge import Claim, claims, in_order, settle
-from pulsar_ingress_proxy.ingresses import Ingress, Ingresses
 from pulsar_ingress_proxy.memory import DECISIONS
+from pulsar_ingress_proxy.routing.addresses import AddressBook, Broker, Entry
+from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Findings, FoundBroker
+from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
+from pulsar_ingress_proxy.routing.precedence import Claim, claims, in_order, settle
+from pulsar_ingress_proxy.syntax.hosts import covers
 
 Answer = TypeVar("Answer")
 

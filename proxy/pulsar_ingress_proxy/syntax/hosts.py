@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from pulsar_ingress_proxy.listeners import is_host
+from pulsar_ingress_proxy.syntax.listeners import is_host
 
 ANY = "*"
 

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from pulsar_ingress_proxy.requests import Request
-from pulsar_ingress_proxy.routing import Route, not_exposed, route
-from pulsar_ingress_proxy.selection import Refusal, Selection, select
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.decisions import Route, not_exposed, route
+from pulsar_ingress_proxy.routing.requests import Request
+from pulsar_ingress_proxy.routing.selection import Refusal, Selection, select
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

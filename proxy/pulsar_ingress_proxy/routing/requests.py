@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Literal
 from urllib.parse import quote, unquote_plus
 
-from pulsar_ingress_proxy.authorities import Authority
 from pulsar_ingress_proxy.memory import REQUEST_TARGETS
+from pulsar_ingress_proxy.syntax.authorities import Authority
 
 Kind = Literal["lookup", "admin", "other"]
 Exposable = Literal["lookup", "client", "admin", "topics", "ws", "functions"]

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pulsar_ingress_proxy.addresses import Broker
-from pulsar_ingress_proxy.authorities import Authority, looks_inside
-from pulsar_ingress_proxy.listeners import ServiceUrl, Urls, kind_of, parse_service_url
-from pulsar_ingress_proxy.selection import Refusal
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.addresses import Broker
+from pulsar_ingress_proxy.routing.selection import Refusal
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.syntax.authorities import Authority, looks_inside
+from pulsar_ingress_proxy.syntax.listeners import ServiceUrl, Urls, kind_of, parse_service_url
 
 # LookupData's keys and the schemes that each may take, the right one first. A plain key takes a TLS URL where the
 # listener has no other, as the C++ client calls an answer without brokerUrl malformed (HTTPLookupService.cc); a Tls

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from pulsar_ingress_proxy.authorities import Authority
-from pulsar_ingress_proxy.listeners import BINARY_SCHEMES, VARIABLE, WEB_SCHEMES, ServiceUrl, Urls, kind_of
 from pulsar_ingress_proxy.memory import ADDRESSES
+from pulsar_ingress_proxy.syntax.authorities import Authority
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, VARIABLE, WEB_SCHEMES, ServiceUrl, Urls, kind_of
 
 _TRUST = ("config", "annotation", "derived", "admin")
 

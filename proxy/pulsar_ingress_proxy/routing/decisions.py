@@ -3,12 +3,12 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pulsar_ingress_proxy.addresses import Broker
-from pulsar_ingress_proxy.authorities import Authority, parse_authority
-from pulsar_ingress_proxy.listeners import DEFAULT_PORTS, ServiceUrl
-from pulsar_ingress_proxy.requests import Request
-from pulsar_ingress_proxy.selection import Refusal, Selection
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.addresses import Broker
+from pulsar_ingress_proxy.routing.requests import Request
+from pulsar_ingress_proxy.routing.selection import Refusal, Selection
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
+from pulsar_ingress_proxy.syntax.listeners import DEFAULT_PORTS, ServiceUrl
 
 
 @dataclass(frozen=True, slots=True)

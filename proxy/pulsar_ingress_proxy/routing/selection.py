@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pulsar_ingress_proxy.ingresses import Ingress
-from pulsar_ingress_proxy.requests import Request
-from pulsar_ingress_proxy.snapshot import Snapshot
+from pulsar_ingress_proxy.routing.ingresses import Ingress
+from pulsar_ingress_proxy.routing.requests import Request
+from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 NamedBy = Literal["query", "header"]
 Rule = NamedBy | Literal["bind", "ingress", "default", "none"]
