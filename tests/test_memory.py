@@ -13,6 +13,7 @@ from pulsar_ingress_proxy.binary import lookups
 from pulsar_ingress_proxy.binary.commands_pb2 import Lookup
 from pulsar_ingress_proxy.binary.doors import Entrance
 from pulsar_ingress_proxy.config import Config, load_mapping
+from pulsar_ingress_proxy.http import forwarding, headers
 from pulsar_ingress_proxy.memory import (
     ADDRESSES,
     AUTHORITIES,
@@ -32,6 +33,7 @@ from pulsar_ingress_proxy.memory import (
     Budget,
     CacheBound,
 )
+from pulsar_ingress_proxy.net.context import Rules
 from pulsar_ingress_proxy.observe import lines
 from pulsar_ingress_proxy.observe.records import Record
 from pulsar_ingress_proxy.routing.requests import Request, Target, read_target
@@ -40,8 +42,6 @@ from pulsar_ingress_proxy.routing.snapshot import build
 from pulsar_ingress_proxy.sizing import most_memory
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
-from pulsar_ingress_proxy.web import forwarding, heads
-from pulsar_ingress_proxy.web.rim import Rules
 
 ASTRAL = "%F0%9F%98%80"
 """A character that makes every other one in its text take four bytes."""
@@ -86,7 +86,7 @@ def fill_rules() -> Callable[[int, int], object]:
 
     def fill(number: int, extra: int) -> object:
         broker = f"broker-{number}.external.example"  # which a template covers, so that one is made
-        head = heads.RequestHead(special={b"host": broker.encode(), b"x-forwarded-host": host(number).encode()})
+        head = headers.RequestHead(special={b"host": broker.encode(), b"x-forwarded-host": host(number).encode()})
         head.listener_names = (b"x" * extra,) if extra else ()
         return rules.read("GET", "/lookup/v2/topic/persistent/t/n/x", head, HTTP, True)
 
@@ -162,7 +162,7 @@ FILLS: dict[str, tuple[CacheBound, Callable[[], Fill]]] = {
     "connection options": (
         CONNECTION_OPTIONS,
         lambda: (
-            lambda number, extra: heads.connection_options(
+            lambda number, extra: headers.connection_options(
                 (f"{number:06d}," + "".join(f"{chr(place + 200)}," for place in range(50)) * 3)[:256].encode("latin-1")
                 + b"y" * extra
             )
@@ -225,7 +225,7 @@ def test_a_decision_with_many_empty_names_is_not_remembered() -> None:
 
     def fill(number: int, extra: int) -> object:
         query = "&".join(["listenerName="] * 2000)
-        head = heads.RequestHead(special={b"host": f"{number}.example.com".encode()})
+        head = headers.RequestHead(special={b"host": f"{number}.example.com".encode()})
         return rules.read("GET", f"/lookup/v2/topic/persistent/t/n/x?{query}", head, HTTP, False)
 
     assert held_by(fill, range(50), extra=0) < 50 * KIB

@@ -20,6 +20,8 @@ from pulsar_ingress_proxy.binary import commands
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Lookup
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, Splitter, write
 from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.http.upstream import UpstreamConnection, UpstreamError
+from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, WrongIdentity
 from pulsar_ingress_proxy.routing.addresses import Broker, Entry, Pattern
 from pulsar_ingress_proxy.routing.answers import is_foreign
 from pulsar_ingress_proxy.routing.discovered import Conflict
@@ -27,8 +29,6 @@ from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import parse_authority
 from pulsar_ingress_proxy.syntax.hosts import covers
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES, VARIABLE, ServiceUrl
-from pulsar_ingress_proxy.web.tls import BrokerTls, CannotLoad, WrongIdentity
-from pulsar_ingress_proxy.web.upstream import UpstreamConnection, UpstreamError
 
 Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 

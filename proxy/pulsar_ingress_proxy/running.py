@@ -23,6 +23,9 @@ from pydantic import ValidationError
 from pulsar_ingress_proxy.binary.server import ClosedDoor
 from pulsar_ingress_proxy.config import Config, ConfigFaults, glean, gleaned_status_address, load
 from pulsar_ingress_proxy.config import model as keys
+from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
+from pulsar_ingress_proxy.net.status import StatusServer
+from pulsar_ingress_proxy.net.tls import CannotLoad, ServerTls
 from pulsar_ingress_proxy.observe import log as logs
 from pulsar_ingress_proxy.observe.metrics import Metrics
 from pulsar_ingress_proxy.review import review
@@ -30,9 +33,6 @@ from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.service import CannotStart, Sidecar, bound, prepare
 from pulsar_ingress_proxy.syntax.authorities import parse_authority
 from pulsar_ingress_proxy.syntax.listeners import TLS_SCHEMES, WEB_SCHEMES, BindAddress, parse_bind_addresses
-from pulsar_ingress_proxy.web.small_servers import SETTINGS
-from pulsar_ingress_proxy.web.status import StatusServer
-from pulsar_ingress_proxy.web.tls import CannotLoad, ServerTls
 
 LOOK = 1.0
 """Seconds between looks at the config and the certificates."""

@@ -14,6 +14,11 @@ from pulsar_ingress_proxy.console.view import Shown
 from pulsar_ingress_proxy.discovery import package
 from pulsar_ingress_proxy.discovery.live import Discovery, is_wanted
 from pulsar_ingress_proxy.discovery.zone import in_zone
+from pulsar_ingress_proxy.http.server import Door
+from pulsar_ingress_proxy.net.context import Rim
+from pulsar_ingress_proxy.net.pool import Pool
+from pulsar_ingress_proxy.net.status import StatusServer
+from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, ServerTls
 from pulsar_ingress_proxy.observe import tracing
 from pulsar_ingress_proxy.observe.events import EventLog
 from pulsar_ingress_proxy.observe.lag import Lag
@@ -24,11 +29,6 @@ from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Findings
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES, BindAddress, ServiceUrl
-from pulsar_ingress_proxy.web.pool import Pool
-from pulsar_ingress_proxy.web.rim import Rim
-from pulsar_ingress_proxy.web.server import Door
-from pulsar_ingress_proxy.web.status import StatusServer
-from pulsar_ingress_proxy.web.tls import BrokerTls, CannotLoad, ServerTls
 
 log = logging.getLogger("proxy")
 

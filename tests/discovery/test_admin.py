@@ -15,12 +15,12 @@ from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.demo.answers import Answer
 from pulsar_ingress_proxy.demo.brokers import Hold, SimulatedCluster, always, dies, says
 from pulsar_ingress_proxy.discovery.admin import KIND, Asking, Rounds, Unanswered, described, read_token
+from pulsar_ingress_proxy.net.pool import Pool
+from pulsar_ingress_proxy.net.tls import BrokerTls
 from pulsar_ingress_proxy.observe.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import NOTHING, Findings
 from pulsar_ingress_proxy.syntax.authorities import Authority
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl, parse_service_url
-from pulsar_ingress_proxy.web.pool import Pool
-from pulsar_ingress_proxy.web.tls import BrokerTls
 
 
 class Round:

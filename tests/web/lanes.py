@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from raw import OK, Head, RawBroker, Served, Wire, serving
 
+from pulsar_ingress_proxy.http.client import ClientConnection
+from pulsar_ingress_proxy.http.lane import Lane, Run
 from pulsar_ingress_proxy.observe.lines import line, origin
 from pulsar_ingress_proxy.observe.records import Brief, Record
-from pulsar_ingress_proxy.web.client import ClientConnection
-from pulsar_ingress_proxy.web.lane import Lane, Run
 
 TIMES = 5
 """After so many lookups that are alike, the next goes the short way from end to end."""

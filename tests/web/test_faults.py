@@ -7,7 +7,7 @@ import random
 import pytest
 from raw import RawBroker, Served, Start, Wire
 
-from pulsar_ingress_proxy.web import exchange, heads
+from pulsar_ingress_proxy.http import headers, request_cycle
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 PUT = b"PUT /admin/v2/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"
@@ -17,7 +17,7 @@ async def test_a_fault_of_our_own_is_said_and_counted_once(
     start: Start, broker: RawBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await start(broker.url)
-    monkeypatch.setattr(heads, "read_head", lambda fields: 1 / 0)
+    monkeypatch.setattr(headers, "read_head", lambda fields: 1 / 0)
     client = await served.client(GET + GET)
     answer = await client.message()
     assert answer.status == 500
@@ -34,7 +34,7 @@ async def test_a_fault_inside_an_answer_breaks_it_off(
 ) -> None:
     """A second answer inside the first would be the worst of all."""
     served = await start(broker.url)
-    monkeypatch.setattr(exchange.Exchange, "_dismiss", lambda self, connection: 1 / 0)
+    monkeypatch.setattr(request_cycle.Exchange, "_dismiss", lambda self, connection: 1 / 0)
     client = await served.client(GET)
     wire = await broker.accept()
     await wire.head()
@@ -174,7 +174,7 @@ async def test_a_client_that_leaves_just_as_the_broker_begins_to_answer(start: S
     await wire.head()
     (connection,) = served.sidecar.doors[0]._inside
     ongoing = connection._ongoing
-    assert isinstance(ongoing, exchange.Exchange)
+    assert isinstance(ongoing, request_cycle.Exchange)
     upstream = ongoing._connection
     assert upstream is not None
     connection.break_off(gently=False)

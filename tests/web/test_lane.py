@@ -30,9 +30,9 @@ from raw import OK, Head, RawBroker, Served, Start, Wire, unused_port
 from standstill import settled
 
 from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.http import headers, lane
+from pulsar_ingress_proxy.http.lane import Lane, Run
 from pulsar_ingress_proxy.syntax.listeners import parse_service_url
-from pulsar_ingress_proxy.web import heads, lane
-from pulsar_ingress_proxy.web.lane import Lane, Run
 
 INSIDE = b"http://broker-1.pulsar.svc:8080"
 OUTSIDE = b"https://broker-1.pulsar.example.com"
@@ -466,7 +466,7 @@ async def test_a_fault_of_our_own_is_said_and_counted_once(
     client, wire = await known(served, broker)
     client.send(lookup())
     await wire.head()
-    monkeypatch.setattr(heads, "read_head", lambda fields: 1 / 0)
+    monkeypatch.setattr(headers, "read_head", lambda fields: 1 / 0)
     wire.send(moved(INSIDE))
     async with asyncio.timeout(5):
         assert (await client.message()).status == 500

@@ -16,8 +16,8 @@ from raw import OK, RawBroker, Start, unused_port
 from runs import Place, apart
 
 from pulsar_ingress_proxy.config.model import Log
+from pulsar_ingress_proxy.http import headers
 from pulsar_ingress_proxy.observe import log as logs
-from pulsar_ingress_proxy.web import heads
 
 SECRET = b"s3cr3t"
 FIELDS = b"Host: pulsar\r\nAuthorization: Bearer s3cr3t\r\nCookie: token=s3cr3t\r\nX-Pulsar-Auth: s3cr3t\r\n"
@@ -105,7 +105,7 @@ async def test_a_fault_of_our_own_tells_no_secrets(
     start: Start, broker: RawBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await start(broker.url)
-    monkeypatch.setattr(heads, "read_head", lambda fields: 1 / 0)
+    monkeypatch.setattr(headers, "read_head", lambda fields: 1 / 0)
     client = await served.client(GET)
     identity = (await client.head()).one(b"x-request-id").decode()
     assert identity in caplog.text

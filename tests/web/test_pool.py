@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from raw import OK, Message, RawBroker, Served, Start, unused_port
 
+from pulsar_ingress_proxy.http.upstream import UpstreamConnection
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
-from pulsar_ingress_proxy.web.upstream import UpstreamConnection
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 PUT = b"PUT /admin/v2/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"

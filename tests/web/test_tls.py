@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from raw import OK, Message, RawBroker, Served, Start, Wire
 
 from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, ServerTls
 from pulsar_ingress_proxy.service import CannotStart
-from pulsar_ingress_proxy.web.tls import BrokerTls, CannotLoad, ServerTls
 
 NAME = "pulsar.example.com"
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"

@@ -6,9 +6,9 @@ from pulsar_ingress_proxy.binary.commands import AUTH_CHALLENGE, CONNECTED, LOOK
 from pulsar_ingress_proxy.binary.commands_pb2 import AuthData, Command
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, write
 from pulsar_ingress_proxy.binary.talk import Talk
+from pulsar_ingress_proxy.http.upstream import BadAnswer, UpstreamError
+from pulsar_ingress_proxy.net.pool import Pool
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
-from pulsar_ingress_proxy.web.pool import Pool
-from pulsar_ingress_proxy.web.upstream import BadAnswer, UpstreamError
 
 # Methods whose data is the whole proof, and proves it to any broker. SASL answers the challenges of one.
 _REPEATABLE = frozenset((b"", b"none", b"token", b"basic", b"tls", b"athenz"))

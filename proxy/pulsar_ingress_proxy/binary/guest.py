@@ -6,10 +6,10 @@ from typing import Protocol
 from pulsar_ingress_proxy.binary.doors import Entrance, standing
 from pulsar_ingress_proxy.binary.following import Introduction
 from pulsar_ingress_proxy.binary.lane import Lane, Track
+from pulsar_ingress_proxy.net.context import Rim
 from pulsar_ingress_proxy.observe.records import UNKNOWN, Record
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
-from pulsar_ingress_proxy.web.rim import Rim
 
 
 class Door(Protocol):

@@ -13,6 +13,7 @@ from pulsar_ingress_proxy.binary.commands_pb2 import Lookup, LookupResponse
 from pulsar_ingress_proxy.binary.frames import Frame, write
 from pulsar_ingress_proxy.binary.lookups import about
 from pulsar_ingress_proxy.memory import FAST_PATH
+from pulsar_ingress_proxy.net.context import Rim, Rules
 from pulsar_ingress_proxy.observe import lines
 from pulsar_ingress_proxy.observe.batches import Outcome
 from pulsar_ingress_proxy.observe.metrics import Metrics
@@ -20,7 +21,6 @@ from pulsar_ingress_proxy.observe.records import Record
 from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.routing.verdicts import Verdict
-from pulsar_ingress_proxy.web.rim import Rim, Rules
 
 _SIZES = Struct("!II")
 _MARK = b"\x08\x17\xba\x01"

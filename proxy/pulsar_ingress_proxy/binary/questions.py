@@ -17,7 +17,9 @@ from pulsar_ingress_proxy.binary.following import CannotRepeat, ask
 from pulsar_ingress_proxy.binary.frames import Frame, write
 from pulsar_ingress_proxy.binary.guest import Guest
 from pulsar_ingress_proxy.binary.lane import BODY, BRIEF, URL_TLS, Alike, Run, number_of
+from pulsar_ingress_proxy.http.upstream import ClosedEarly, TimedOut, UpstreamError
 from pulsar_ingress_proxy.memory import HEAD, REQUEST
+from pulsar_ingress_proxy.net.context import Rim
 from pulsar_ingress_proxy.observe import lines
 from pulsar_ingress_proxy.observe.records import Record
 from pulsar_ingress_proxy.routing.answers import lacks_listener
@@ -27,8 +29,6 @@ from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.routing.verdicts import Verdict
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
-from pulsar_ingress_proxy.web.rim import Rim
-from pulsar_ingress_proxy.web.upstream import ClosedEarly, TimedOut, UpstreamError
 
 _CLIENT_LEFT = 499
 _TICK = 0.001

@@ -7,9 +7,9 @@ from typing import cast
 from pulsar_ingress_proxy.binary import commands
 from pulsar_ingress_proxy.binary.lane import Lane
 from pulsar_ingress_proxy.binary.session import Session
+from pulsar_ingress_proxy.net.context import Rim
+from pulsar_ingress_proxy.net.socket_server import Doorway
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
-from pulsar_ingress_proxy.web.doorway import Doorway
-from pulsar_ingress_proxy.web.rim import Rim
 
 _LAST_WORDS = 1.0
 """Seconds for clients to hear why their connection ends."""

@@ -18,13 +18,13 @@ from pulsar_ingress_proxy.binary.guest import Guest
 from pulsar_ingress_proxy.binary.lane import SHORTEST, TYPE
 from pulsar_ingress_proxy.binary.questions import Questions
 from pulsar_ingress_proxy.binary.talk import Talk
+from pulsar_ingress_proxy.http.upstream import ClosedEarly, Unreachable, UpstreamError
 from pulsar_ingress_proxy.memory import HEAD, UNSENT
+from pulsar_ingress_proxy.net.context import Rim
+from pulsar_ingress_proxy.net.tls import server_name
 from pulsar_ingress_proxy.routing.selection import Refusal
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
-from pulsar_ingress_proxy.web.rim import Rim
-from pulsar_ingress_proxy.web.tls import server_name
-from pulsar_ingress_proxy.web.upstream import ClosedEarly, Unreachable, UpstreamError
 
 _HIGH = 1 << 19
 """Bytes of our own answers that may wait to be taken by the client before it is read no more."""

@@ -9,8 +9,8 @@ from typing import cast
 
 from pulsar_ingress_proxy.binary.commands import FROM_BROKER
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, Splitter
-from pulsar_ingress_proxy.web.tls import in_words
-from pulsar_ingress_proxy.web.upstream import BadAnswer, ClosedEarly, TimedOut, UpstreamError
+from pulsar_ingress_proxy.http.upstream import BadAnswer, ClosedEarly, TimedOut, UpstreamError
+from pulsar_ingress_proxy.net.tls import in_words
 
 
 class Talk(asyncio.Protocol):

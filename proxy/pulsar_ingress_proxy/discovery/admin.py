@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.http.upstream import UpstreamError
+from pulsar_ingress_proxy.net.pool import Pool
 from pulsar_ingress_proxy.observe.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import Findings, FoundBroker, Source
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
@@ -25,8 +27,6 @@ from pulsar_ingress_proxy.syntax.listeners import (
     Urls,
     parse_advertised_listeners,
 )
-from pulsar_ingress_proxy.web.pool import Pool
-from pulsar_ingress_proxy.web.upstream import UpstreamError
 
 log = logging.getLogger("proxy.discovery")
 

@@ -9,12 +9,12 @@ from functools import partial
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.admin import Asking, Rounds
 from pulsar_ingress_proxy.discovery.state import Known, State
+from pulsar_ingress_proxy.net.pool import Pool
 from pulsar_ingress_proxy.observe.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import NOTHING, Findings
 from pulsar_ingress_proxy.routing.precedence import merge
 from pulsar_ingress_proxy.syntax.authorities import Authority
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
-from pulsar_ingress_proxy.web.pool import Pool
 
 log = logging.getLogger("proxy.discovery")
 

@@ -15,7 +15,7 @@ from path_spellings import LOOKUP, PLAIN, TOPICS, few, many
 from processes import free_port
 from web_contexts import Served, ask, serving
 
-from pulsar_ingress_proxy.web.heads import BadHead, about, split_target
+from pulsar_ingress_proxy.http.headers import BadHead, about, split_target
 
 LINES = ("4.0", "4.2", "5.0")
 TAKEN_FOR = {

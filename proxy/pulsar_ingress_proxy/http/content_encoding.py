@@ -2,7 +2,7 @@
 
 import zlib
 
-from pulsar_ingress_proxy.web.upstream import BadAnswer
+from pulsar_ingress_proxy.http.upstream import BadAnswer
 
 _WINDOWS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
 

@@ -11,9 +11,9 @@ from typing import Protocol, cast
 
 import httptools
 
+from pulsar_ingress_proxy.http.headers import HOP_BY_HOP, Fields, connection_options, without
+from pulsar_ingress_proxy.net.tls import ends_whole, in_words
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
-from pulsar_ingress_proxy.web.heads import HOP_BY_HOP, Fields, connection_options, without
-from pulsar_ingress_proxy.web.tls import ends_whole, in_words
 
 _FRAMING = HOP_BY_HOP | {b"content-length"}
 

@@ -24,12 +24,12 @@ from aiohttp.web_request import BaseRequest
 
 from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.config.model import Network
+from pulsar_ingress_proxy.http import headers
+from pulsar_ingress_proxy.http.upstream import UpstreamError
 from pulsar_ingress_proxy.observe.records import Record
-from pulsar_ingress_proxy.web import heads
-from pulsar_ingress_proxy.web.upstream import UpstreamError
 
 if TYPE_CHECKING:
-    from pulsar_ingress_proxy.web.server import Door
+    from pulsar_ingress_proxy.http.server import Door
 
 LOOKUP = b"GET /lookup/v2/topic/"
 """What the requests begin with that may go the short way."""
@@ -463,11 +463,11 @@ class ClientConnection(RequestHandler):
         """Answer what never became a request, and end the connection."""
         self._stop_head_timer()
         self._door.count(Record(status=status))
-        reason, fields, body = heads.own_answer(status, code, text)
+        reason, fields, body = headers.own_answer(status, code, text)
         if retry_after:
             fields.append(b"Retry-After: %d" % retry_after)
         fields.append(b"Connection: close")
-        self.write(heads.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body)
+        self.write(headers.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body)
         self._is_excess = False
         self._force_close = True  # so that aiohttp takes no more of it
         if self.transport is not None and self.transport.can_write_eof():

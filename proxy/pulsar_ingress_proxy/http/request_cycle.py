@@ -18,20 +18,11 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestPayloadError
 
 from pulsar_ingress_proxy import memory
-from pulsar_ingress_proxy.observe.records import Brief, Record
-from pulsar_ingress_proxy.observe.tracing import Span
-from pulsar_ingress_proxy.routing.decisions import dial_url
-from pulsar_ingress_proxy.routing.redirects import Redirect, decide
-from pulsar_ingress_proxy.routing.requests import set_listener_name
-from pulsar_ingress_proxy.routing.selection import Refusal
-from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
-from pulsar_ingress_proxy.web import coding, forwarding, heads, judging
-from pulsar_ingress_proxy.web.bodies import RequestBody
-from pulsar_ingress_proxy.web.client import ClientConnection
-from pulsar_ingress_proxy.web.reply import Reply
-from pulsar_ingress_proxy.web.rim import Rim, Rules
-from pulsar_ingress_proxy.web.tunnel import Tunnel
-from pulsar_ingress_proxy.web.upstream import (
+from pulsar_ingress_proxy.http import content_encoding, forwarding, headers, judging
+from pulsar_ingress_proxy.http.body import RequestBody
+from pulsar_ingress_proxy.http.client import ClientConnection
+from pulsar_ingress_proxy.http.response import Reply
+from pulsar_ingress_proxy.http.upstream import (
     BadAnswer,
     BodyBroken,
     ClosedEarly,
@@ -39,6 +30,15 @@ from pulsar_ingress_proxy.web.upstream import (
     UpstreamConnection,
     UpstreamError,
 )
+from pulsar_ingress_proxy.http.websocket import Tunnel
+from pulsar_ingress_proxy.net.context import Rim, Rules
+from pulsar_ingress_proxy.observe.records import Brief, Record
+from pulsar_ingress_proxy.observe.tracing import Span
+from pulsar_ingress_proxy.routing.decisions import dial_url
+from pulsar_ingress_proxy.routing.redirects import Redirect, decide
+from pulsar_ingress_proxy.routing.requests import set_listener_name
+from pulsar_ingress_proxy.routing.selection import Refusal
+from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
 
 _IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))  # RFC 9110 9.2.2
 _UNCOMMON = frozenset((b"expect", b"upgrade", b"content-length", b"transfer-encoding", b"te", b"trailer"))
@@ -121,7 +121,7 @@ class Exchange:
             and not self._config.shadow
             and self._span is None
             and _UNCOMMON.isdisjoint(self.head.special)
-            and not heads.connection_options(self.head.special.get(b"connection", b""))
+            and not headers.connection_options(self.head.special.get(b"connection", b""))
         )
 
     # The two ways through.
@@ -271,7 +271,7 @@ class Exchange:
         """Read the head and judge it; false where the answer is given already."""
         try:
             self._read()
-        except heads.BadHead as fault:
+        except headers.BadHead as fault:
             self._reply.refuse(Refusal(fault.status, fault.code, str(fault)), close=True)
             return False
         verdict, record = self.verdict, self.record
@@ -290,15 +290,15 @@ class Exchange:
     def _read(self) -> None:
         message, config, record = self.message, self._config, self.record
         if message.version not in _VERSIONS:
-            raise heads.BadHead("http-version", "this socket takes HTTP/1.1 and HTTP/1.0", 505)
-        self.head = head = heads.read_head(message.raw_headers)
+            raise headers.BadHead("http-version", "this socket takes HTTP/1.1 and HTTP/1.0", 505)
+        self.head = head = headers.read_head(message.raw_headers)
         if self._rim.tracing is not None:
             self._span = self._rim.tracing.begin(head.passed)
         record.user_agent = head.user_agent
         self.trusted = self._client.is_trusted(config.trusted_proxies)
         if self.trusted and b"x-forwarded-for" in head.special:
             record.peer = self.rules.forwarded_client(head.special[b"x-forwarded-for"]) or record.peer
-        heads.check_transfer_encoding(head)
+        headers.check_transfer_encoding(head)
         self._path, self._query, record.target, self._asked, self.verdict, self.number = self.rules.read(
             message.method, message.path, head, self._bind, self.trusted
         )
@@ -310,7 +310,7 @@ class Exchange:
             head.special.pop(b"upgrade", None)
             head.special.pop(b"expect", None)
         if b"expect" in head.special and head.text(b"expect").lower() != "100-continue":
-            raise heads.BadHead("expectation-failed", "only 100-continue can be expected", 417)
+            raise headers.BadHead("expectation-failed", "only 100-continue can be expected", 417)
         if self._reader is not None:
             text = head.special.get(b"content-length")
             length = int(text) if text else None
@@ -432,7 +432,7 @@ class Exchange:
             fields.append(b"Content-Length: 0")
         if b"upgrade" in head.special and forwarding.wants_websocket(self._method, head):
             fields += forwarding.UPGRADE
-        return heads.write_head(f"{method} {target} HTTP/1.1".encode("latin-1"), fields)
+        return headers.write_head(f"{method} {target} HTTP/1.1".encode("latin-1"), fields)
 
     async def _pump_body(self, body: RequestBody, connection: UpstreamConnection) -> None:
         try:
@@ -500,7 +500,7 @@ class Exchange:
                     self._dismiss(connection)
                     return redirect
                 if redirect.action == "rewritten" and redirect.location is not None:
-                    fields = heads.without(fields, _LOCATION)
+                    fields = headers.without(fields, _LOCATION)
                     fields.append(b"Location: " + redirect.location.encode("latin-1"))
         elif self._is_judged(connection):
             if method != "HEAD":
@@ -523,7 +523,7 @@ class Exchange:
             self._pass(connection, fields, connection.take())
         return None
 
-    def _pass(self, connection: UpstreamConnection, fields: heads.Fields, body: bytes) -> None:
+    def _pass(self, connection: UpstreamConnection, fields: headers.Fields, body: bytes) -> None:
         status, reason = connection.status, connection.reason
         self._dismiss(connection)
         self._reply.whole(status, reason, fields, body)
@@ -572,7 +572,7 @@ class Exchange:
         else:
             connection.close()
 
-    def _answer_lookup(self, connection: UpstreamConnection, fields: heads.Fields, body: bytes) -> None:
+    def _answer_lookup(self, connection: UpstreamConnection, fields: headers.Fields, body: bytes) -> None:
         """Put a lookup's answer on the listener, and say clearly that a broker lacks one."""
         status, reason = connection.status, connection.reason
         plain, refusal = self._judge(connection, body)
@@ -581,13 +581,13 @@ class Exchange:
             self._reply.refuse(refusal)
             return
         if connection.codings:
-            fields = heads.without(fields, _CODING)
+            fields = headers.without(fields, _CODING)
         self._reply.whole(status, reason, fields, plain)
 
     def _judge(self, connection: UpstreamConnection, body: bytes) -> tuple[bytes, Refusal | None]:
         """The body to answer with, decoded, or a refusal."""
         assert self._listener is not None
-        plain = coding.decode(body, connection.codings, _LOOKUP_BODY_LIMIT)
+        plain = content_encoding.decode(body, connection.codings, _LOOKUP_BODY_LIMIT)
         if connection.status == 200:
             return judging.put_on_listener(plain, self._listener, self.rules, self.record)
         return plain, judging.refuse_lack(connection.status, plain, self._listener, self.record)
@@ -608,7 +608,7 @@ class Exchange:
         self.record.status = 101
         own = b"X-Request-Id: %b" % self.record.id.encode()
         fields = [*connection.fields, own, b"Connection: Upgrade", b"Upgrade: websocket"]
-        self._client.write(heads.write_head(b"HTTP/1.1 101 Switching Protocols", fields))
+        self._client.write(headers.write_head(b"HTTP/1.1 101 Switching Protocols", fields))
         try:
             await tunnel.run()
         finally:

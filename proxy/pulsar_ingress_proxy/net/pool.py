@@ -6,9 +6,9 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from pulsar_ingress_proxy.http.upstream import Unreachable, UpstreamConnection
+from pulsar_ingress_proxy.net.tls import BrokerTls, WrongIdentity, in_words
 from pulsar_ingress_proxy.syntax.listeners import TLS_SCHEMES, ServiceUrl
-from pulsar_ingress_proxy.web.tls import BrokerTls, WrongIdentity, in_words
-from pulsar_ingress_proxy.web.upstream import Unreachable, UpstreamConnection
 
 _LIFETIME = 60.0
 """Seconds after which a connection is not used again, so that names are looked up anew as pods move."""

@@ -6,7 +6,9 @@ from functools import lru_cache
 from itertools import count
 from time import perf_counter, time
 
+from pulsar_ingress_proxy.http.headers import RequestHead, about, forwarded_client, read_request, split_target
 from pulsar_ingress_proxy.memory import DECISIONS, FORWARDED_CLIENTS, LOOKUP_ANSWERS, Budget
+from pulsar_ingress_proxy.net.pool import Pool
 from pulsar_ingress_proxy.observe.batches import Batch, Outcome
 from pulsar_ingress_proxy.observe.events import EventLog
 from pulsar_ingress_proxy.observe.metrics import Metrics
@@ -18,8 +20,6 @@ from pulsar_ingress_proxy.routing.requests import Request, Target, listener_name
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.routing.verdicts import Verdict, judge
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
-from pulsar_ingress_proxy.web.heads import RequestHead, about, forwarded_client, read_request, split_target
-from pulsar_ingress_proxy.web.pool import Pool
 
 _SOON, _TOGETHER = 0.05, 256
 """Seconds for which finished lookups may wait to be recorded, and how many may."""

@@ -7,14 +7,14 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_request import BaseRequest
 
 from pulsar_ingress_proxy import memory
+from pulsar_ingress_proxy.http.client import Answered, ClientConnection, TooSlow, head_size
+from pulsar_ingress_proxy.http.lane import Lane, Run
+from pulsar_ingress_proxy.http.request_cycle import Exchange
 from pulsar_ingress_proxy.memory import Budget
+from pulsar_ingress_proxy.net.context import Rim
+from pulsar_ingress_proxy.net.socket_server import Doorway
 from pulsar_ingress_proxy.observe.records import Record
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
-from pulsar_ingress_proxy.web.client import Answered, ClientConnection, TooSlow, head_size
-from pulsar_ingress_proxy.web.doorway import Doorway
-from pulsar_ingress_proxy.web.exchange import Exchange
-from pulsar_ingress_proxy.web.lane import Lane, Run
-from pulsar_ingress_proxy.web.rim import Rim
 
 
 class Door(Doorway[ClientConnection], web.Server):

@@ -7,8 +7,8 @@ import sys
 from abc import abstractmethod
 from typing import Generic, Protocol, TypeVar
 
+from pulsar_ingress_proxy.net.context import Rim
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
-from pulsar_ingress_proxy.web.rim import Rim
 
 _LONGEST = 2**31 - 1
 """Milliseconds that TCP_USER_TIMEOUT can have."""

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from aiohttp import web
 from prometheus_client.aiohttp import make_aiohttp_handler
 
+from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
 from pulsar_ingress_proxy.observe.metrics import Metrics, registry
-from pulsar_ingress_proxy.web.small_servers import SETTINGS
 
 
 class StatusServer:

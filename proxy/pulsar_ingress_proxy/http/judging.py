@@ -1,9 +1,9 @@
 """Answers to lookups, held against what may leave: what was found is recorded, `leaks` says what is done about it."""
 
+from pulsar_ingress_proxy.net.context import Rules
 from pulsar_ingress_proxy.observe.records import Record
 from pulsar_ingress_proxy.routing.answers import lacks_listener
 from pulsar_ingress_proxy.routing.selection import Refusal
-from pulsar_ingress_proxy.web.rim import Rules
 
 
 def put_on_listener(body: bytes, listener: str, rules: Rules, record: Record) -> tuple[bytes, Refusal | None]:

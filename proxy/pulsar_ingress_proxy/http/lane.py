@@ -12,15 +12,15 @@ from time import perf_counter, time
 from aiohttp.http_parser import RawRequestMessage
 
 from pulsar_ingress_proxy import memory
+from pulsar_ingress_proxy.http import forwarding, headers
+from pulsar_ingress_proxy.http.client import ClientConnection
+from pulsar_ingress_proxy.http.request_cycle import Exchange
+from pulsar_ingress_proxy.http.upstream import UpstreamConnection
+from pulsar_ingress_proxy.net.context import Answer, Rim
 from pulsar_ingress_proxy.observe import lines
 from pulsar_ingress_proxy.observe.records import Brief, Record
 from pulsar_ingress_proxy.routing.requests import BadPath, read_target
 from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
-from pulsar_ingress_proxy.web import forwarding, heads
-from pulsar_ingress_proxy.web.client import ClientConnection
-from pulsar_ingress_proxy.web.exchange import Exchange
-from pulsar_ingress_proxy.web.rim import Answer, Rim
-from pulsar_ingress_proxy.web.upstream import UpstreamConnection
 
 # Letters that mean themselves wherever a path may stand: in a head, in a URL, in JSON.
 _PATH = re.compile(rb"/lookup/v2/topic/[A-Za-z0-9/._~:@!$'()*+,=-]{1,512}")
@@ -75,7 +75,7 @@ class Asker:
     def _learn_request(self, url: ServiceUrl) -> list[bytes]:
         """A head in parts, with room for the path, and after it for what is each request's own."""
         fields = forwarding.fields(self._head, url, self.rules.config, self._trusted, self._peer, True, self._listener)
-        head = heads.write_head(b" HTTP/1.1", fields)
+        head = headers.write_head(b" HTTP/1.1", fields)
         parts, end = [b"GET ", b""], 0
         for name, value in self._own.items():
             start = head.index(b"\r\n%b: %b\r\n" % (name, value), end) + len(name) + len(b"\r\n: ")

@@ -2,9 +2,9 @@
 
 import asyncio
 
+from pulsar_ingress_proxy.http.client import ClientConnection
+from pulsar_ingress_proxy.http.upstream import UpstreamConnection
 from pulsar_ingress_proxy.memory import UNSENT
-from pulsar_ingress_proxy.web.client import ClientConnection
-from pulsar_ingress_proxy.web.upstream import UpstreamConnection
 
 
 class Tunnel:

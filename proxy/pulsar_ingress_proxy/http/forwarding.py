@@ -3,9 +3,9 @@
 from functools import lru_cache
 
 from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.http.headers import Fields, RequestHead
 from pulsar_ingress_proxy.memory import LOOKUP_FIELDS
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
-from pulsar_ingress_proxy.web.heads import Fields, RequestHead
 
 UPGRADE = (b"Connection: Upgrade", b"Upgrade: websocket")
 

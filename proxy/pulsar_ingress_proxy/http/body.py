@@ -2,8 +2,8 @@
 
 from aiohttp import StreamReader
 
+from pulsar_ingress_proxy.http.upstream import UpstreamConnection
 from pulsar_ingress_proxy.memory import Budget
-from pulsar_ingress_proxy.web.upstream import UpstreamConnection
 
 
 class RequestBody:

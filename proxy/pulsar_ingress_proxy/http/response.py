@@ -4,11 +4,11 @@ import logging
 
 from aiohttp import StreamReader
 
+from pulsar_ingress_proxy.http import headers
+from pulsar_ingress_proxy.http.client import ClientConnection, TooSlow
+from pulsar_ingress_proxy.http.upstream import BodyBroken, UpstreamConnection, UpstreamError
 from pulsar_ingress_proxy.observe.records import Record
 from pulsar_ingress_proxy.routing.selection import Refusal
-from pulsar_ingress_proxy.web import heads
-from pulsar_ingress_proxy.web.client import ClientConnection, TooSlow
-from pulsar_ingress_proxy.web.upstream import BodyBroken, UpstreamConnection, UpstreamError
 
 log = logging.getLogger("proxy.web")
 
@@ -33,11 +33,11 @@ class Reply:
         self.sent = b""
         """The head, and what went out with it."""
 
-    def whole(self, status: int, reason: bytes, fields: heads.Fields, body: bytes) -> None:
+    def whole(self, status: int, reason: bytes, fields: headers.Fields, body: bytes) -> None:
         fields.append(b"Content-Length: %d" % len(body))
         self.head(status, reason, fields, body)
 
-    def head(self, status: int, reason: bytes, fields: heads.Fields, body: bytes = b"") -> None:
+    def head(self, status: int, reason: bytes, fields: headers.Fields, body: bytes = b"") -> None:
         """The head, and what follows it in the same write."""
         record = self._record
         fields.append(b"X-Request-Id: %b" % record.id.encode())
@@ -47,7 +47,7 @@ class Reply:
             fields.append(b"Connection: close")
         record.status = status
         record.response_bytes += len(body)
-        self.sent = heads.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body
+        self.sent = headers.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body
         self._client.write(self.sent)
 
     def refuse(self, refusal: Refusal, close: bool = False) -> None:
@@ -56,12 +56,12 @@ class Reply:
         self.keep_alive = self.keep_alive and not close
         if refusal.detail:
             log.warning("%s %s %s: %s: %s", record.id, record.method, record.kind, refusal.text, refusal.detail)
-        reason, fields, body = heads.own_answer(refusal.status, refusal.code, refusal.text)
+        reason, fields, body = headers.own_answer(refusal.status, refusal.code, refusal.text)
         if refusal.retry_after:
             fields.append(b"Retry-After: %d" % refusal.retry_after)
         self.head(refusal.status, reason, fields, body if record.method != "HEAD" else b"")
 
-    async def stream(self, connection: UpstreamConnection, fields: heads.Fields, data: bytes, within: float) -> bool:
+    async def stream(self, connection: UpstreamConnection, fields: headers.Fields, data: bytes, within: float) -> bool:
         """An answer as it comes, `data` being what has come of it; false where it broke on the way."""
         chunked = False
         if connection.length is not None:
