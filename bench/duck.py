@@ -13,7 +13,7 @@ import duckdb
 from bench.processes import CannotMeasure
 from pulsar_ingress_pipeline.schema import snake
 from pulsar_ingress_pipeline.tables.latency import ACCURACY
-from pulsar_ingress_proxy.observe.schema import FIELDS
+from pulsar_ingress_proxy.observability.event_schema import FIELDS
 
 _TESTS = Path(__file__).parents[1] / "tests" / "pipeline"
 _RANK_ERROR = 1 / ACCURACY

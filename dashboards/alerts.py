@@ -7,8 +7,8 @@ from typing import Literal
 from dashboards.promql import grown, select, total
 from dashboards.recordings import ERROR_RATIO, MISS_RATIO, MISSES, slow_ratio
 from dashboards.slo import BURNS, Burn
-from pulsar_ingress_proxy.observe.catalogue import Around, Pipeline, Sidecar
-from pulsar_ingress_proxy.observe.objectives import DAYS, OBJECTIVE, SECONDS
+from pulsar_ingress_proxy.observability.catalogue import Around, Pipeline, Sidecar
+from pulsar_ingress_proxy.observability.objectives import DAYS, OBJECTIVE, SECONDS
 
 POD = ("namespace", "job", "instance", "pod")
 """Which sidecar; labels that series do not have are left out."""

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards import variables
 from dashboards.panels import Panel
-from pulsar_ingress_proxy.observe.catalogue import Metric
+from pulsar_ingress_proxy.observability.catalogue import Metric
 
 TAG = "pulsar-ingress"
 

@@ -19,8 +19,8 @@ from dashboards.panels import (
 )
 from dashboards.promql import total
 from dashboards.queries import Query, counted, mean, or_none, quantile, rate, shown
-from pulsar_ingress_proxy.observe.catalogue import Sidecar
-from pulsar_ingress_proxy.observe.objectives import OBJECTIVE, SECONDS
+from pulsar_ingress_proxy.observability.catalogue import Sidecar
+from pulsar_ingress_proxy.observability.objectives import OBJECTIVE, SECONDS
 
 LOOKUPS = ('kind="lookup"',)
 RANGE = "$__range"

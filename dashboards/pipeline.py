@@ -6,7 +6,7 @@ from dashboards import uids
 from dashboards.boards import board, link, text
 from dashboards.panels import BLUE, GREEN, ORANGE, RED, Panel, in_words, lines, number, rows, stacked, states
 from dashboards.queries import Query, counted, or_none, quantile, rate, shown
-from pulsar_ingress_proxy.observe.catalogue import Metric, Pipeline
+from pulsar_ingress_proxy.observability.catalogue import Metric, Pipeline
 
 RANGE = "$__range"
 TRIED = {"1": ("good", GREEN), "0": ("failed", RED)}

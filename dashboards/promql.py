@@ -1,6 +1,6 @@
 """PromQL in the words of the catalogue: a metric is taken from there, so none can be misspelt."""
 
-from pulsar_ingress_proxy.observe.catalogue import Metric
+from pulsar_ingress_proxy.observability.catalogue import Metric
 
 
 def select(metric: Metric, *matchers: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dashboards.promql import grown, select, total
 from dashboards.variables import SCOPE
-from pulsar_ingress_proxy.observe.catalogue import Metric
+from pulsar_ingress_proxy.observability.catalogue import Metric
 
 WINDOW = "$__rate_interval"
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from dashboards.promql import select, total
 from dashboards.slo import WINDOWS
-from pulsar_ingress_proxy.observe.catalogue import PREFIX, Metric, Sidecar
-from pulsar_ingress_proxy.observe.objectives import SECONDS
+from pulsar_ingress_proxy.observability.catalogue import PREFIX, Metric, Sidecar
+from pulsar_ingress_proxy.observability.objectives import SECONDS
 
 JOB = ("namespace", "job")
 DOOR = (*JOB, "ingress")

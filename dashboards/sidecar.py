@@ -7,7 +7,7 @@ from dashboards.boards import board, link, text
 from dashboards.panels import BLUE, GREEN, ORANGE, RED, Panel, lines, number, stacked, states
 from dashboards.promql import total
 from dashboards.queries import Query, counted, mean, or_none, quantile, rate, shown
-from pulsar_ingress_proxy.observe.catalogue import Around, Sidecar
+from pulsar_ingress_proxy.observability.catalogue import Around, Sidecar
 
 BY_KIND = ("kind",)
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from pulsar_ingress_proxy.observe.catalogue import Sidecar
-from pulsar_ingress_proxy.observe.objectives import SECONDS
+from pulsar_ingress_proxy.observability.catalogue import Sidecar
+from pulsar_ingress_proxy.observability.objectives import SECONDS
 
 assert SECONDS in Sidecar.duration.buckets  # or no counter would say how many were
 

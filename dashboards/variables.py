@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards.promql import select
-from pulsar_ingress_proxy.observe.catalogue import Metric
+from pulsar_ingress_proxy.observability.catalogue import Metric
 
 DATASOURCE = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
 JOB, INSTANCE = 'job=~"$job"', 'instance=~"$instance"'

@@ -14,7 +14,7 @@ from dashboards.__main__ import HERE, files
 from dashboards.alerts import ALERTS
 from dashboards.recordings import RECORDINGS
 from dashboards.rules import RUNBOOKS, rules
-from pulsar_ingress_proxy.observe.catalogue import PREFIX, PROCESS, Metric, Pipeline, Sidecar
+from pulsar_ingress_proxy.observability.catalogue import PREFIX, PROCESS, Metric, Pipeline, Sidecar
 
 ROOT = Path(__file__).parent.parent
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(HERE.glob("*.json"))}

@@ -15,10 +15,10 @@ from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load, load_mapping
 from pulsar_ingress_proxy.config.model import PENDING, json_schema
 from pulsar_ingress_proxy.config.reference import example, reference
-from pulsar_ingress_proxy.observe import reference as metrics_reference
-from pulsar_ingress_proxy.observe.catalogue import PREFIX, Metric, Pipeline, Sidecar
-from pulsar_ingress_proxy.observe.metrics import Metrics, registry
-from pulsar_ingress_proxy.observe.schema import FIELDS
+from pulsar_ingress_proxy.observability import reference as metrics_reference
+from pulsar_ingress_proxy.observability.catalogue import PREFIX, Metric, Pipeline, Sidecar
+from pulsar_ingress_proxy.observability.event_schema import FIELDS
+from pulsar_ingress_proxy.observability.metrics import Metrics, registry
 from pulsar_ingress_proxy.review import review
 from pulsar_ingress_proxy.routing.snapshot import build
 

@@ -34,8 +34,8 @@ from pulsar_ingress_proxy.memory import (
     CacheBound,
 )
 from pulsar_ingress_proxy.net.context import Rules
-from pulsar_ingress_proxy.observe import lines
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability import event_lines
+from pulsar_ingress_proxy.observability.access_record import Record
 from pulsar_ingress_proxy.routing.requests import Request, Target, read_target
 from pulsar_ingress_proxy.routing.selection import Selection
 from pulsar_ingress_proxy.routing.snapshot import build
@@ -136,7 +136,7 @@ def fill_event_decisions() -> Callable[[int, int], object]:
         selection = Selection(None, named, "header", client_named=named, client_named_by="header")
         authority = Authority(host(number), 80)
         request = Request(Target("lookup", "lookup"), authority, authority)
-        return lines.decision(Record(request=request, selection=selection))
+        return event_lines.decision(Record(request=request, selection=selection))
 
     return fill
 
@@ -176,12 +176,15 @@ FILLS: dict[str, tuple[CacheBound, Callable[[], Fill]]] = {
     "user agents": (
         USER_AGENTS,
         lambda: (
-            lambda number, extra: lines.client(
+            lambda number, extra: event_lines.client(
                 Record(user_agent=padded(number, 256 + extra).replace("x", "\xff").encode("latin-1"))
             )
         ),
     ),
-    "client classes": (CLIENT_CLASSES, lambda: lambda number, extra: lines._client_class(f"2001:db8::{number:x}")),
+    "client classes": (
+        CLIENT_CLASSES,
+        lambda: lambda number, extra: event_lines._client_class(f"2001:db8::{number:x}"),
+    ),
     "binary topics": (
         BINARY_TOPICS,
         lambda: (

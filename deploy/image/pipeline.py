@@ -22,8 +22,8 @@ from deploy.image.build import OUT, arguments, secrets, sizes
 from deploy.image.engines import REPOSITORY, Container, Engine, Image, Recipe, engine
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.config.model import Events
-from pulsar_ingress_proxy.observe.events import EventLog
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.event_log import EventLog
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.requests import Request, Target
 from pulsar_ingress_proxy.routing.selection import Selection

@@ -13,8 +13,8 @@ from prometheus_client.metrics_core import Metric as Family
 
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.observe.catalogue import Pipeline
-from pulsar_ingress_proxy.observe.metrics import Histogram, Number, Numbers, registry
+from pulsar_ingress_proxy.observability.catalogue import Pipeline
+from pulsar_ingress_proxy.observability.metrics import Histogram, Number, Numbers, registry
 from pulsar_ingress_proxy.syntax.authorities import parse_authority
 
 log = logging.getLogger("pipeline")

@@ -21,7 +21,7 @@ import pyarrow.json as pj  # type: ignore[import-untyped]
 from pulsar_ingress_pipeline import written
 from pulsar_ingress_pipeline.lines import Lines
 from pulsar_ingress_pipeline.schema import snake
-from pulsar_ingress_proxy.observe.schema import FIELDS, SCHEMA_VERSION, Field
+from pulsar_ingress_proxy.observability.event_schema import FIELDS, SCHEMA_VERSION, Field
 
 NOT_TEXT, NOT_OBJECT, MORE = "not UTF-8", "not a JSON object", "more than one JSON object"
 OTHER_TYPE, NO_ID, NO_TIME = "a value of another type than the schema's", "no id", "no time"

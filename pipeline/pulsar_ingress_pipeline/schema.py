@@ -4,7 +4,7 @@ import re
 
 from pyspark.sql import types as T  # noqa: N812
 
-from pulsar_ingress_proxy.observe.schema import FIELDS
+from pulsar_ingress_proxy.observability.event_schema import FIELDS
 
 _TYPES: dict[str, T.DataType] = {
     "string": T.StringType(),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from pulsar_ingress_proxy.observe.schema import FIELDS, Field
+from pulsar_ingress_proxy.observability.event_schema import FIELDS, Field
 
 _TEXT = r'"[^"\x00-\x1f]*"'
 _WORDS = {

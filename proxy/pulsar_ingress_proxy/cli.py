@@ -18,7 +18,7 @@ from pulsar_ingress_proxy.discovery import package
 from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_world
 from pulsar_ingress_proxy.discovery.world import World
 from pulsar_ingress_proxy.explain import CannotExplain, explain
-from pulsar_ingress_proxy.observe import log
+from pulsar_ingress_proxy.observability import log
 from pulsar_ingress_proxy.routing.discovered import NOTHING
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.service import CannotStart

@@ -26,8 +26,8 @@ from pulsar_ingress_proxy.config import model as keys
 from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
 from pulsar_ingress_proxy.net.status import StatusServer
 from pulsar_ingress_proxy.net.tls import CannotLoad, ServerTls
-from pulsar_ingress_proxy.observe import log as logs
-from pulsar_ingress_proxy.observe.metrics import Metrics
+from pulsar_ingress_proxy.observability import log as logs
+from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.review import review
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.service import CannotStart, Sidecar, bound, prepare

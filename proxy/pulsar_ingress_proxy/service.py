@@ -19,11 +19,11 @@ from pulsar_ingress_proxy.net.context import Rim
 from pulsar_ingress_proxy.net.pool import Pool
 from pulsar_ingress_proxy.net.status import StatusServer
 from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, ServerTls
-from pulsar_ingress_proxy.observe import tracing
-from pulsar_ingress_proxy.observe.events import EventLog
-from pulsar_ingress_proxy.observe.lag import Lag
-from pulsar_ingress_proxy.observe.metrics import Metrics
-from pulsar_ingress_proxy.observe.recent import Recent
+from pulsar_ingress_proxy.observability import tracing
+from pulsar_ingress_proxy.observability.event_log import EventLog
+from pulsar_ingress_proxy.observability.lag import Lag
+from pulsar_ingress_proxy.observability.metrics import Metrics
+from pulsar_ingress_proxy.observability.recent import Recent
 from pulsar_ingress_proxy.routing.decisions import dial_url
 from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Findings
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build

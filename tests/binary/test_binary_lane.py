@@ -31,9 +31,9 @@ from pulsar_ingress_proxy.binary import lane
 from pulsar_ingress_proxy.binary.commands_pb2 import Command
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame
 from pulsar_ingress_proxy.binary.lane import cut_answer, join_lookup, number_of, split_lookup
-from pulsar_ingress_proxy.observe.batches import Batch
-from pulsar_ingress_proxy.observe.lines import line, origin
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.batches import Batch
+from pulsar_ingress_proxy.observability.event_lines import line, origin
 
 ORIGIN = origin("pulsar", "sidecar")
 

@@ -25,7 +25,7 @@ from words import (
 )
 
 from pulsar_ingress_proxy.config.model import Log
-from pulsar_ingress_proxy.observe import log
+from pulsar_ingress_proxy.observability import log
 
 
 async def test_connections(start: Start) -> None:

@@ -17,7 +17,7 @@ from pulsar_ingress_proxy.demo.brokers import Hold, SimulatedCluster, always, di
 from pulsar_ingress_proxy.discovery.admin import KIND, Asking, Rounds, Unanswered, described, read_token
 from pulsar_ingress_proxy.net.pool import Pool
 from pulsar_ingress_proxy.net.tls import BrokerTls
-from pulsar_ingress_proxy.observe.metrics import Metrics
+from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import NOTHING, Findings
 from pulsar_ingress_proxy.syntax.authorities import Authority
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl, parse_service_url

@@ -18,8 +18,8 @@ from pulsar_ingress_proxy.discovery.cluster import Cluster, Patience
 from pulsar_ingress_proxy.discovery.credentials import Credentials
 from pulsar_ingress_proxy.discovery.watching import Watching
 from pulsar_ingress_proxy.discovery.world import World
-from pulsar_ingress_proxy.observe.catalogue import Metric, Sidecar
-from pulsar_ingress_proxy.observe.metrics import Metrics, Number
+from pulsar_ingress_proxy.observability.catalogue import Metric, Sidecar
+from pulsar_ingress_proxy.observability.metrics import Metrics, Number
 from pulsar_ingress_proxy.routing.discovered import Findings
 
 QUICK = Patience(first_pause=0.01, longest_pause=0.02, absent=0.02, gather=0.01)

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import Counted, events, finished, lines, lookup, numbers
 
-from pulsar_ingress_proxy.observe import files
-from pulsar_ingress_proxy.observe.batches import Batch, Outcome
-from pulsar_ingress_proxy.observe.catalogue import REQUESTS, Sidecar
-from pulsar_ingress_proxy.observe.lines import (
+from pulsar_ingress_proxy.observability import event_files
+from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.batches import Batch, Outcome
+from pulsar_ingress_proxy.observability.catalogue import REQUESTS, Sidecar
+from pulsar_ingress_proxy.observability.event_lines import (
     asked_words,
     batch_lines,
     client,
@@ -22,9 +23,8 @@ from pulsar_ingress_proxy.observe.lines import (
     origin,
     outcome_words,
 )
-from pulsar_ingress_proxy.observe.metrics import Histogram, Metrics
-from pulsar_ingress_proxy.observe.recent import Recent, Sort
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability.metrics import Histogram, Metrics
+from pulsar_ingress_proxy.observability.recent import Recent, Sort
 
 ORIGIN = origin("pulsar", "gateway-7f9c-abcde")
 MISS: dict[str, Any] = {"miss_reason": "no-rule"}
@@ -199,7 +199,7 @@ def test_a_batch_is_spread_over_as_many_files_as_it_takes(tmp_path: Path) -> Non
 
 
 def test_files_are_the_same_to_readers_without_isal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "fast_zlib", None)
+    monkeypatch.setattr(event_files, "fast_zlib", None)
     log = Counted(tmp_path)
     log.log.start()
     for _ in range(3):

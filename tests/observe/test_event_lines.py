@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import HOST, LOOKUP, PUBLIC, lookup
 
-from pulsar_ingress_proxy.observe.lines import event, line, origin
-from pulsar_ingress_proxy.observe.records import Record
-from pulsar_ingress_proxy.observe.schema import FIELDS, NAMES
+from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.event_lines import event, line, origin
+from pulsar_ingress_proxy.observability.event_schema import FIELDS, NAMES
 from pulsar_ingress_proxy.routing.requests import Request, Target
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.syntax.authorities import Authority

@@ -10,8 +10,8 @@ import pytest
 from recorded import SECONDS, Clock, Counted, events, finished, lines, lookup, numbers, unfinished
 
 from pulsar_ingress_proxy.memory import EVENT_QUEUE
-from pulsar_ingress_proxy.observe.events import event
-from pulsar_ingress_proxy.observe.lines import line, origin
+from pulsar_ingress_proxy.observability.event_lines import line, origin
+from pulsar_ingress_proxy.observability.event_log import event
 from pulsar_ingress_proxy.routing.requests import Target
 
 LINE = len(line(lookup(), origin("pulsar", "gateway-7f9c-abcde")))

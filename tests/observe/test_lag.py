@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from pulsar_ingress_proxy.observe.catalogue import Sidecar
-from pulsar_ingress_proxy.observe.lag import PAUSE, Lag, late
-from pulsar_ingress_proxy.observe.metrics import Histogram
+from pulsar_ingress_proxy.observability.catalogue import Sidecar
+from pulsar_ingress_proxy.observability.lag import PAUSE, Lag, late
+from pulsar_ingress_proxy.observability.metrics import Histogram
 
 
 @pytest.mark.parametrize(

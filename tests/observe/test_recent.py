@@ -6,7 +6,7 @@ import pytest
 from recorded import lookup
 
 from pulsar_ingress_proxy.memory import RECENT
-from pulsar_ingress_proxy.observe.recent import Recent, Sort, sorts_of
+from pulsar_ingress_proxy.observability.recent import Recent, Sort, sorts_of
 from pulsar_ingress_proxy.routing.requests import Target
 
 MISS: dict[str, Any] = {"miss_reason": "no-rule", "selection": None}

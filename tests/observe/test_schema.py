@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_ingress_proxy.observe import schema
-from pulsar_ingress_proxy.observe.schema import FIELDS, NAMES, SCHEMA_VERSION
+from pulsar_ingress_proxy.observability import event_schema
+from pulsar_ingress_proxy.observability.event_schema import FIELDS, NAMES, SCHEMA_VERSION
 
 PROMISED = """
 schema time id cluster sidecar generation protocol kind method scheme ingress bind host forwardedHost serverName
@@ -42,7 +42,7 @@ def test_every_field_says_what_it_means() -> None:
 
 
 def test_readers_need_nothing_but_the_standard_library() -> None:
-    tree = ast.parse(Path(schema.__file__).read_text())
+    tree = ast.parse(Path(event_schema.__file__).read_text())
     imported = {
         name.split(".")[0]
         for node in ast.walk(tree)

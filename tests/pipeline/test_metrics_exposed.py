@@ -17,7 +17,7 @@ from pulsar_ingress_pipeline.metrics import PipelineMetrics, exposed
 from pulsar_ingress_pipeline.progress import Progress
 from pulsar_ingress_pipeline.storage import Storage
 from pulsar_ingress_pipeline.working import Work, stream
-from pulsar_ingress_proxy.observe.catalogue import PIPELINE, Pipeline
+from pulsar_ingress_proxy.observability.catalogue import PIPELINE, Pipeline
 
 pytestmark = pytest.mark.usefixtures("few_tables")
 

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from test_oracle import oracle, plain
 
 from pulsar_ingress_pipeline.tables import anomalies
-from pulsar_ingress_proxy.observe.objectives import DAYS, OBJECTIVE, SECONDS
+from pulsar_ingress_proxy.observability.objectives import DAYS, OBJECTIVE, SECONDS
 
 pytestmark = pytest.mark.filterwarnings("ignore:Generating overly large repr")  # it would hide what failed
 

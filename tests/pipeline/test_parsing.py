@@ -17,7 +17,7 @@ from pulsar_ingress_pipeline.hashing import xxhash64
 from pulsar_ingress_pipeline.lines import Lines
 from pulsar_ingress_pipeline.parsing import CODED, EVENTS, Parsed, parse, read_line
 from pulsar_ingress_pipeline.schema import snake
-from pulsar_ingress_proxy.observe.schema import FIELDS
+from pulsar_ingress_proxy.observability.event_schema import FIELDS
 
 GOOD = line(event()).strip()
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pulsar_ingress_pipeline.schema import EVENTS, snake
 from pulsar_ingress_pipeline.tables import DERIVED
 from pulsar_ingress_pipeline.tables.addresses import address_of
-from pulsar_ingress_proxy.observe.schema import NAMES
+from pulsar_ingress_proxy.observability.event_schema import NAMES
 from pulsar_ingress_proxy.syntax.authorities import parse_location
 
 # The contract, to the letter.

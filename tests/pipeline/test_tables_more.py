@@ -12,7 +12,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pulsar_ingress_pipeline.tables.anomalies import _median
-from pulsar_ingress_proxy.observe.objectives import DAYS, OBJECTIVE, SECONDS
+from pulsar_ingress_proxy.observability.objectives import DAYS, OBJECTIVE, SECONDS
 
 DAY = 86_400
 GAMMA = 1.01 / 0.99

@@ -14,8 +14,8 @@ from raw import OK, Head, RawBroker, Served, Wire, serving
 
 from pulsar_ingress_proxy.http.client import ClientConnection
 from pulsar_ingress_proxy.http.lane import Lane, Run
-from pulsar_ingress_proxy.observe.lines import line, origin
-from pulsar_ingress_proxy.observe.records import Brief, Record
+from pulsar_ingress_proxy.observability.access_record import Brief, Record
+from pulsar_ingress_proxy.observability.event_lines import line, origin
 
 TIMES = 5
 """After so many lookups that are alike, the next goes the short way from end to end."""

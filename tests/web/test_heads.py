@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from raw import OK, Head, RawBroker, Served, Start
 
 from pulsar_ingress_proxy.http.headers import forwarded_client
-from pulsar_ingress_proxy.observe.lines import line, origin
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.event_lines import line, origin
 
 
 def get(*fields: bytes, target: bytes = b"/admin/v2/clusters", host: bytes = b"pulsar.example.com") -> bytes:

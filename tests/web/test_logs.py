@@ -17,7 +17,7 @@ from runs import Place, apart
 
 from pulsar_ingress_proxy.config.model import Log
 from pulsar_ingress_proxy.http import headers
-from pulsar_ingress_proxy.observe import log as logs
+from pulsar_ingress_proxy.observability import log as logs
 
 SECRET = b"s3cr3t"
 FIELDS = b"Host: pulsar\r\nAuthorization: Bearer s3cr3t\r\nCookie: token=s3cr3t\r\nX-Pulsar-Auth: s3cr3t\r\n"

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from raw import OK, RawBroker, Start, unused_port
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.observe.catalogue import Sidecar as Catalogue
+from pulsar_ingress_proxy.observability.catalogue import Sidecar as Catalogue
 from pulsar_ingress_proxy.routing import requests
 from pulsar_ingress_proxy.service import CannotStart, Sidecar
 

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 from raw import OK, Head, RawBroker, Served, Start, Wire
 
-from pulsar_ingress_proxy.observe import tracing
+from pulsar_ingress_proxy.observability import tracing
 
 pytestmark = pytest.mark.usefixtures("tidy")
 

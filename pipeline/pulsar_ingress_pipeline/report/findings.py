@@ -19,7 +19,7 @@ from pulsar_ingress_pipeline.report.records import (
     Stray,
     Top,
 )
-from pulsar_ingress_proxy.observe.objectives import DAYS
+from pulsar_ingress_proxy.observability.objectives import DAYS
 
 KEPT = 100
 """Rows of a ranking that come here."""

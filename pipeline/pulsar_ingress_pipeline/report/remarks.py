@@ -16,7 +16,7 @@ from pulsar_ingress_pipeline.report.marks import Child, Markup, clip, join, tag
 from pulsar_ingress_pipeline.report.names import shown
 from pulsar_ingress_pipeline.report.records import Anomaly, Loop, Numbers, Report, Stray
 from pulsar_ingress_pipeline.report.scales import clock, compact, duration, percent
-from pulsar_ingress_proxy.observe.objectives import DAYS, OBJECTIVE, SECONDS
+from pulsar_ingress_proxy.observability.objectives import DAYS, OBJECTIVE, SECONDS
 
 _SHOWN = 12
 """Rows of a list; how many more there are is said."""

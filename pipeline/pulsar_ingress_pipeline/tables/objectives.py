@@ -6,7 +6,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pulsar_ingress_pipeline.tables.listeners import INGRESS, LOOKUPS
 from pulsar_ingress_pipeline.tables.sources import counted, is_lookup, span_of
 from pulsar_ingress_pipeline.tables.table import COUNT, DAY, NUMBER, SPAN, Field, Table
-from pulsar_ingress_proxy.observe.objectives import DAYS, OBJECTIVE, SECONDS
+from pulsar_ingress_proxy.observability.objectives import DAYS, OBJECTIVE, SECONDS
 
 
 def slo_days(counts: DataFrame) -> DataFrame:

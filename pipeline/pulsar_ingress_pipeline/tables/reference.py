@@ -7,7 +7,7 @@ from pyspark.sql import types as T  # noqa: N812
 
 from pulsar_ingress_pipeline.schema import EVENTS, snake
 from pulsar_ingress_pipeline.tables import DERIVED
-from pulsar_ingress_proxy.observe.schema import FIELDS
+from pulsar_ingress_proxy.observability.event_schema import FIELDS
 
 _HEAD = """# Tables
 

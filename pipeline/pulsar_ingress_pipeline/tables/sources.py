@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pulsar_ingress_pipeline.hours import hour_of
 from pulsar_ingress_pipeline.tables.table import SPAN
-from pulsar_ingress_proxy.observe.objectives import SECONDS
+from pulsar_ingress_proxy.observability.objectives import SECONDS
 
 MINUTES = 5
 ERROR = 0.01

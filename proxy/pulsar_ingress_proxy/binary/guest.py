@@ -7,7 +7,7 @@ from pulsar_ingress_proxy.binary.doors import Entrance, standing
 from pulsar_ingress_proxy.binary.following import Introduction
 from pulsar_ingress_proxy.binary.lane import Lane, Track
 from pulsar_ingress_proxy.net.context import Rim
-from pulsar_ingress_proxy.observe.records import UNKNOWN, Record
+from pulsar_ingress_proxy.observability.access_record import UNKNOWN, Record
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 

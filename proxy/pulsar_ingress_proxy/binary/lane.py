@@ -14,10 +14,10 @@ from pulsar_ingress_proxy.binary.frames import Frame, write
 from pulsar_ingress_proxy.binary.lookups import about
 from pulsar_ingress_proxy.memory import FAST_PATH
 from pulsar_ingress_proxy.net.context import Rim, Rules
-from pulsar_ingress_proxy.observe import lines
-from pulsar_ingress_proxy.observe.batches import Outcome
-from pulsar_ingress_proxy.observe.metrics import Metrics
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability import event_lines
+from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.batches import Outcome
+from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.routing.verdicts import Verdict
@@ -48,7 +48,12 @@ class Alike:
     ) -> None:
         self.said, self.tail = said, tail
         """What follows topic and id as the client sends it, and on the way to the broker."""
-        self.decision, self.request, self.verdict, self.snapshot = lines.decision(record), request, verdict, snapshot
+        self.decision, self.request, self.verdict, self.snapshot = (
+            event_lines.decision(record),
+            request,
+            verdict,
+            snapshot,
+        )
         self.named = verdict.selection.client_named
         self.answers: dict[bytes, Answer] = {}
         """By all that comes before the id."""
@@ -60,7 +65,7 @@ class Answer(Outcome):
     __slots__ = ("end", "rest", "said", "start")
 
     def __init__(self, said: bytes, end: int, start: bytes, rest: bytes, record: Record, metrics: Metrics) -> None:
-        super().__init__(record, lines.outcome_words(record), metrics)
+        super().__init__(record, event_lines.outcome_words(record), metrics)
         self.said, self.end = said, end
         """What follows the id as the broker says it, and where that begins."""
         self.start, self.rest = start, rest
@@ -124,7 +129,7 @@ class Track:
         core, topic, number, said = parts
         end = len(sent) - len(said)
         start = join_lookup(core, alike.tail)[: -len(number + alike.tail)]
-        words = lines.asked_words(alike.decision, lines.names(about(topic)), len(sent))
+        words = event_lines.asked_words(alike.decision, event_lines.names(about(topic)), len(sent))
         self._lane.make_room(_ENTRY + 2 * len(sent) + len(words[0]))
         asked = Asked(alike, words, start, end)
         self.asked[sent[: end - len(number)]] = asked

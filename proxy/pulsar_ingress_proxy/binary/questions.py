@@ -20,8 +20,8 @@ from pulsar_ingress_proxy.binary.lane import BODY, BRIEF, URL_TLS, Alike, Run, n
 from pulsar_ingress_proxy.http.upstream import ClosedEarly, TimedOut, UpstreamError
 from pulsar_ingress_proxy.memory import HEAD, REQUEST
 from pulsar_ingress_proxy.net.context import Rim
-from pulsar_ingress_proxy.observe import lines
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability import event_lines
+from pulsar_ingress_proxy.observability.access_record import Record
 from pulsar_ingress_proxy.routing.answers import lacks_listener
 from pulsar_ingress_proxy.routing.redirects import Way
 from pulsar_ingress_proxy.routing.requests import Request
@@ -286,7 +286,7 @@ class Questions:
         return answer.start + number + answer.rest
 
     def _say_whose(self, snapshot: Snapshot) -> str:
-        self._whose = lines.client(self._guest.record(snapshot))
+        self._whose = event_lines.client(self._guest.record(snapshot))
         return self._whose
 
     def _take_back(self, number: bytes, run: Run) -> Pending:

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from pulsar_ingress_proxy.console.history import Cause
-from pulsar_ingress_proxy.observe import schema
+from pulsar_ingress_proxy.observability import event_schema
 from pulsar_ingress_proxy.reasoning import Outcome
 
 Source = Literal["config", "annotation", "derived", "admin"]
@@ -17,7 +17,7 @@ def _event_schema() -> dict[str, Any]:
     properties: dict[str, Any] = {
         "cursor": {"type": "string", "description": "its place among the decisions of this run, for `since`"}
     }
-    for field in schema.FIELDS:
+    for field in event_schema.FIELDS:
         kind: Any = [field.type, "null"] if field.nullable else field.type
         properties[field.name] = {"type": kind, "description": field.meaning}
     return {

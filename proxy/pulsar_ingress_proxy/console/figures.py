@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pulsar_ingress_proxy.observe.metrics import Histogram, Labels, Metrics
+from pulsar_ingress_proxy.observability.metrics import Histogram, Labels, Metrics
 
 SECONDS = 5
 SAMPLES = 30 * 60 // SECONDS

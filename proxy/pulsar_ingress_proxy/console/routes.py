@@ -6,7 +6,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from pulsar_ingress_proxy.console import answers
-from pulsar_ingress_proxy.observe.recent import SORTS
+from pulsar_ingress_proxy.observability.recent import SORTS
 
 MOST_DECISIONS = 500
 

@@ -16,7 +16,7 @@ from pulsar_ingress_proxy.console.stream import Streams
 from pulsar_ingress_proxy.console.view import Shown, View
 from pulsar_ingress_proxy.explain import CannotExplain
 from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
-from pulsar_ingress_proxy.observe.recent import SORTS, Sort
+from pulsar_ingress_proxy.observability.recent import SORTS, Sort
 
 CONNECTIONS = 64
 BODY_BYTES = 65536

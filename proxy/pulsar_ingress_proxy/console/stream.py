@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from pulsar_ingress_proxy.console.view import View
-from pulsar_ingress_proxy.observe.recent import Sort
+from pulsar_ingress_proxy.observability.recent import Sort
 
 CLIENTS = 8
 """Streams at a time."""

@@ -16,9 +16,9 @@ from pulsar_ingress_proxy.console.reachability import Reachability
 from pulsar_ingress_proxy.discovery.live import is_wanted
 from pulsar_ingress_proxy.doctor import Finding
 from pulsar_ingress_proxy.explain import explain
-from pulsar_ingress_proxy.observe import lines
-from pulsar_ingress_proxy.observe.metrics import Labels, Metrics
-from pulsar_ingress_proxy.observe.recent import Kept, Recent, Sort
+from pulsar_ingress_proxy.observability import event_lines
+from pulsar_ingress_proxy.observability.metrics import Labels, Metrics
+from pulsar_ingress_proxy.observability.recent import Kept, Recent, Sort
 from pulsar_ingress_proxy.review import review
 from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
@@ -47,7 +47,7 @@ class View:
         self._reviewed: tuple[Snapshot, list[str]] | None = None
         config = sidecar.snapshot().config
         self._name = os.environ.get("POD_NAME") or socket.gethostname()
-        self._origin = lines.origin(config.cluster_name, self._name)
+        self._origin = event_lines.origin(config.cluster_name, self._name)
 
     @property
     def recent(self) -> Recent:
@@ -186,7 +186,7 @@ class View:
 
     def decision(self, kept: Kept) -> dict[str, object]:
         """A decision in words: the event, and its place."""
-        return {"cursor": self.recent.cursor(kept.number), **json.loads(lines.line(kept.record, self._origin))}
+        return {"cursor": self.recent.cursor(kept.number), **json.loads(event_lines.line(kept.record, self._origin))}
 
     def figures(self) -> answers.Figures:
         return answers.Figures(
@@ -229,8 +229,8 @@ class View:
             route=found.route,
             location=answers.Redirection.model_validate(
                 {
-                    "from": lines.redacted(location.from_),
-                    "to": lines.redacted(location.to) if location.to is not None else None,
+                    "from": event_lines.redacted(location.from_),
+                    "to": event_lines.redacted(location.to) if location.to is not None else None,
                     "action": location.action,
                     "why": location.why,
                 }

@@ -17,7 +17,7 @@ from typing import Any
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.http.upstream import UpstreamError
 from pulsar_ingress_proxy.net.pool import Pool
-from pulsar_ingress_proxy.observe.metrics import Metrics
+from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import Findings, FoundBroker, Source
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import (

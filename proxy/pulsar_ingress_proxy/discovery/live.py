@@ -10,7 +10,7 @@ from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.admin import Asking, Rounds
 from pulsar_ingress_proxy.discovery.state import Known, State
 from pulsar_ingress_proxy.net.pool import Pool
-from pulsar_ingress_proxy.observe.metrics import Metrics
+from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import NOTHING, Findings
 from pulsar_ingress_proxy.routing.precedence import merge
 from pulsar_ingress_proxy.syntax.authorities import Authority

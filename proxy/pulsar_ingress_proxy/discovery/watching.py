@@ -15,7 +15,7 @@ from pulsar_ingress_proxy.discovery.kinds import KINDS, Kind
 from pulsar_ingress_proxy.discovery.pod import OwnPod, own_pod
 from pulsar_ingress_proxy.discovery.watch import Pauses, Recovery, Watch
 from pulsar_ingress_proxy.discovery.world import World
-from pulsar_ingress_proxy.observe.metrics import Metrics
+from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import Findings
 
 log = logging.getLogger("proxy.discovery")

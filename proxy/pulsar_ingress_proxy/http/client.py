@@ -26,7 +26,7 @@ from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.config.model import Network
 from pulsar_ingress_proxy.http import headers
 from pulsar_ingress_proxy.http.upstream import UpstreamError
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability.access_record import Record
 
 if TYPE_CHECKING:
     from pulsar_ingress_proxy.http.server import Door

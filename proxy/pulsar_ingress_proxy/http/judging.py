@@ -1,7 +1,7 @@
 """Answers to lookups, held against what may leave: what was found is recorded, `leaks` says what is done about it."""
 
 from pulsar_ingress_proxy.net.context import Rules
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability.access_record import Record
 from pulsar_ingress_proxy.routing.answers import lacks_listener
 from pulsar_ingress_proxy.routing.selection import Refusal
 

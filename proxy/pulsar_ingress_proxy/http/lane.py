@@ -17,8 +17,8 @@ from pulsar_ingress_proxy.http.client import ClientConnection
 from pulsar_ingress_proxy.http.request_cycle import Exchange
 from pulsar_ingress_proxy.http.upstream import UpstreamConnection
 from pulsar_ingress_proxy.net.context import Answer, Rim
-from pulsar_ingress_proxy.observe import lines
-from pulsar_ingress_proxy.observe.records import Brief, Record
+from pulsar_ingress_proxy.observability import event_lines
+from pulsar_ingress_proxy.observability.access_record import Brief, Record
 from pulsar_ingress_proxy.routing.requests import BadPath, read_target
 from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
 
@@ -50,7 +50,7 @@ class Asker:
         self.rules = rules = exchange.rules
         self.number = exchange.number
         self.patience = rules.config.timeouts.lookup
-        self.decision, self.client = lines.decision(exchange.record), lines.client(exchange.record)
+        self.decision, self.client = event_lines.decision(exchange.record), event_lines.client(exchange.record)
         url = exchange.verdict.route.url
         self.urls = (url,) if url is not None else rules.config.web_pool
         self._head, self._trusted = exchange.head, exchange.trusted
@@ -137,7 +137,7 @@ class Lane:
         if target.kind != "lookup":
             return None
         self.make_room(_ENTRY + 4 * len(path))
-        place = self._paths[path] = (text, lines.names(target))
+        place = self._paths[path] = (text, event_lines.names(target))
         return place
 
     def learn(self, client: ClientConnection, data: bytes, exchange: Exchange, bind: BindAddress) -> None:
@@ -240,7 +240,7 @@ class Run(Brief):
     def _learn(self, data: bytes, connection: UpstreamConnection, record: Record, sent: bytes) -> None:
         """Remember what came of what the broker said, if all of it came at once and it can be said again."""
         start, id_field, rest = sent.partition(b"X-Request-Id: %b" % self.id.encode())
-        said, words = data.split(self._path), lines.result(record).split(self.path)
+        said, words = data.split(self._path), event_lines.result(record).split(self.path)
         outcomes, parts = self._asker.rules.outcomes, (start + id_field[: -len(self.id)]).split(self._path)
         if (
             record.status in _ALIKE

@@ -32,8 +32,8 @@ from pulsar_ingress_proxy.http.upstream import (
 )
 from pulsar_ingress_proxy.http.websocket import Tunnel
 from pulsar_ingress_proxy.net.context import Rim, Rules
-from pulsar_ingress_proxy.observe.records import Brief, Record
-from pulsar_ingress_proxy.observe.tracing import Span
+from pulsar_ingress_proxy.observability.access_record import Brief, Record
+from pulsar_ingress_proxy.observability.tracing import Span
 from pulsar_ingress_proxy.routing.decisions import dial_url
 from pulsar_ingress_proxy.routing.redirects import Redirect, decide
 from pulsar_ingress_proxy.routing.requests import set_listener_name

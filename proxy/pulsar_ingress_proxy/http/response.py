@@ -7,7 +7,7 @@ from aiohttp import StreamReader
 from pulsar_ingress_proxy.http import headers
 from pulsar_ingress_proxy.http.client import ClientConnection, TooSlow
 from pulsar_ingress_proxy.http.upstream import BodyBroken, UpstreamConnection, UpstreamError
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability.access_record import Record
 from pulsar_ingress_proxy.routing.selection import Refusal
 
 log = logging.getLogger("proxy.web")

@@ -13,7 +13,7 @@ from pulsar_ingress_proxy.http.request_cycle import Exchange
 from pulsar_ingress_proxy.memory import Budget
 from pulsar_ingress_proxy.net.context import Rim
 from pulsar_ingress_proxy.net.socket_server import Doorway
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability.access_record import Record
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 

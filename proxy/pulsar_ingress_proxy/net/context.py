@@ -9,12 +9,12 @@ from time import perf_counter, time
 from pulsar_ingress_proxy.http.headers import RequestHead, about, forwarded_client, read_request, split_target
 from pulsar_ingress_proxy.memory import DECISIONS, FORWARDED_CLIENTS, LOOKUP_ANSWERS, Budget
 from pulsar_ingress_proxy.net.pool import Pool
-from pulsar_ingress_proxy.observe.batches import Batch, Outcome
-from pulsar_ingress_proxy.observe.events import EventLog
-from pulsar_ingress_proxy.observe.metrics import Metrics
-from pulsar_ingress_proxy.observe.recent import Recent, sorts_of
-from pulsar_ingress_proxy.observe.records import Brief, Record
-from pulsar_ingress_proxy.observe.tracing import Tracing
+from pulsar_ingress_proxy.observability.access_record import Brief, Record
+from pulsar_ingress_proxy.observability.batches import Batch, Outcome
+from pulsar_ingress_proxy.observability.event_log import EventLog
+from pulsar_ingress_proxy.observability.metrics import Metrics
+from pulsar_ingress_proxy.observability.recent import Recent, sorts_of
+from pulsar_ingress_proxy.observability.tracing import Tracing
 from pulsar_ingress_proxy.routing.answers import LookupAnswer, put_on_listener
 from pulsar_ingress_proxy.routing.requests import Request, Target, listener_names
 from pulsar_ingress_proxy.routing.snapshot import Snapshot

@@ -6,7 +6,7 @@ from aiohttp import web
 from prometheus_client.aiohttp import make_aiohttp_handler
 
 from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
-from pulsar_ingress_proxy.observe.metrics import Metrics, registry
+from pulsar_ingress_proxy.observability.metrics import Metrics, registry
 
 
 class StatusServer:

@@ -2,13 +2,13 @@
 
 import sys
 
-from pulsar_ingress_proxy.observe.catalogue import Catalogue, Metric, Pipeline, Sidecar
+from pulsar_ingress_proxy.observability.catalogue import Catalogue, Metric, Pipeline, Sidecar
 
 _SIDECAR = """\
 # Metrics
 
 This page is made by `make docs` from the catalogue that dashboards and alerts take their names from, too:
-`proxy/pulsar_ingress_proxy/observe/catalogue.py`. What to alert on is in
+`proxy/pulsar_ingress_proxy/observability/catalogue.py`. What to alert on is in
 [operations.md](operations.md#what-to-alert-on).
 
 ## The sidecar

@@ -15,10 +15,10 @@ from itertools import accumulate
 
 from pulsar_ingress_proxy.config.model import Events
 from pulsar_ingress_proxy.memory import EVENT_LINES, EVENT_QUEUE
-from pulsar_ingress_proxy.observe.batches import Batch
-from pulsar_ingress_proxy.observe.files import Folder, Unfinished
-from pulsar_ingress_proxy.observe.lines import batch_lines, event, line, origin
-from pulsar_ingress_proxy.observe.records import Brief, Record
+from pulsar_ingress_proxy.observability.access_record import Brief, Record
+from pulsar_ingress_proxy.observability.batches import Batch
+from pulsar_ingress_proxy.observability.event_files import Folder, Unfinished
+from pulsar_ingress_proxy.observability.event_lines import batch_lines, event, line, origin
 
 __all__ = ["EventLog", "event"]
 

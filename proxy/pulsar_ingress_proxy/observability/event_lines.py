@@ -13,9 +13,9 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 
 from pulsar_ingress_proxy.memory import CLIENT_CLASSES, EVENT_DECISIONS, USER_AGENTS
-from pulsar_ingress_proxy.observe.batches import Batch
-from pulsar_ingress_proxy.observe.records import Brief, Record
-from pulsar_ingress_proxy.observe.schema import SCHEMA_VERSION
+from pulsar_ingress_proxy.observability.access_record import Brief, Record
+from pulsar_ingress_proxy.observability.batches import Batch
+from pulsar_ingress_proxy.observability.event_schema import SCHEMA_VERSION
 from pulsar_ingress_proxy.routing.requests import Target
 from pulsar_ingress_proxy.syntax.authorities import Authority
 

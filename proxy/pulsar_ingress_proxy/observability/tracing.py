@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability.access_record import Record
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider

@@ -7,9 +7,9 @@ their events are written, would be spread over memory that is never at hand when
 from array import array
 from collections.abc import Iterator
 
-from pulsar_ingress_proxy.observe.metrics import Course, Metrics
-from pulsar_ingress_proxy.observe.recent import Sort, sorts_of
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.metrics import Course, Metrics
+from pulsar_ingress_proxy.observability.recent import Sort, sorts_of
 
 
 class Outcome:

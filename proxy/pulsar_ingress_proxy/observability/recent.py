@@ -12,10 +12,10 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from pulsar_ingress_proxy.memory import RECENT
-from pulsar_ingress_proxy.observe.records import Brief, Record
+from pulsar_ingress_proxy.observability.access_record import Brief, Record
 
 if TYPE_CHECKING:
-    from pulsar_ingress_proxy.observe.batches import Batch
+    from pulsar_ingress_proxy.observability.batches import Batch
 
 Sort = Literal["leak", "miss", "redirect"]
 """What is worth a ring of its own, the rarest first."""

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pulsar_ingress_proxy.observe.metrics import Histogram
+from pulsar_ingress_proxy.observability.metrics import Histogram
 
 PAUSE = 0.1
 """Seconds. A tick costs some microseconds: not a ten-thousandth of a core."""

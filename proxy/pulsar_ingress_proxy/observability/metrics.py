@@ -15,11 +15,11 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.observe.catalogue import REQUESTS, Metric, Sidecar
-from pulsar_ingress_proxy.observe.records import Record
+from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.catalogue import REQUESTS, Metric, Sidecar
 
 if TYPE_CHECKING:
-    from pulsar_ingress_proxy.observe.batches import Batch
+    from pulsar_ingress_proxy.observability.batches import Batch
 
 _CODES = {code: str(code) for code in range(100, 600)}
 
