@@ -9,7 +9,7 @@ import yaml
 from deployed import CONFIGS, FILES, GATEWAYS, NEEDED, ROOT, config, documents, every_config, manifests, name, one
 
 from pulsar_ingress_proxy.cli import main
-from pulsar_ingress_proxy.discovery.kinds import KINDS
+from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS
 from pulsar_ingress_proxy.review import review
 from pulsar_ingress_proxy.routing.snapshot import build
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from pulsar_ingress_proxy.config import Config, locate
 from pulsar_ingress_proxy.discovery.admin import Unanswered, read_token
-from pulsar_ingress_proxy.discovery.world import World
+from pulsar_ingress_proxy.discovery.reconciler.store import World
 from pulsar_ingress_proxy.memory import MIB
 from pulsar_ingress_proxy.review import review
 from pulsar_ingress_proxy.routing.addresses import Entry

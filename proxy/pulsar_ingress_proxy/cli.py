@@ -16,7 +16,7 @@ from pulsar_ingress_proxy.config.model import Log, json_schema
 from pulsar_ingress_proxy.demo import show
 from pulsar_ingress_proxy.discovery import package
 from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_world
-from pulsar_ingress_proxy.discovery.world import World
+from pulsar_ingress_proxy.discovery.reconciler.store import World
 from pulsar_ingress_proxy.explain import CannotExplain, explain
 from pulsar_ingress_proxy.observability import log
 from pulsar_ingress_proxy.routing.discovered import NOTHING

@@ -12,7 +12,7 @@ from pulsar_ingress_proxy.console.history import Cause, History
 from pulsar_ingress_proxy.console.server import Console
 from pulsar_ingress_proxy.console.view import Shown
 from pulsar_ingress_proxy.discovery import package
-from pulsar_ingress_proxy.discovery.live import Discovery, is_wanted
+from pulsar_ingress_proxy.discovery.manager import Discovery, is_wanted
 from pulsar_ingress_proxy.discovery.zone import in_zone
 from pulsar_ingress_proxy.http.server import Door
 from pulsar_ingress_proxy.net.context import Rim

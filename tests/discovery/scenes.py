@@ -6,7 +6,7 @@ from typing import Any
 import yaml
 
 from pulsar_ingress_proxy.config import Config, load_mapping
-from pulsar_ingress_proxy.discovery.world import Own, World
+from pulsar_ingress_proxy.discovery.reconciler.store import Own, World
 from pulsar_ingress_proxy.routing.discovered import Findings
 
 DOMAIN = "pulsar-broker.pulsar.svc.cluster.local"

@@ -11,7 +11,7 @@ from fake_api import INGRESSES, FakeApi, says, serving_api
 from kubernetes.aio.config import incluster_config
 
 from pulsar_ingress_proxy.discovery import credentials
-from pulsar_ingress_proxy.discovery.cluster import Cluster, Refused
+from pulsar_ingress_proxy.discovery.api_client import Cluster, Refused
 from pulsar_ingress_proxy.discovery.credentials import Credentials, NoCredentials
 
 

@@ -3,7 +3,7 @@
 import pytest
 from scenes import OWN, brokers, doors, scene, told
 
-from pulsar_ingress_proxy.discovery.world import Own
+from pulsar_ingress_proxy.discovery.reconciler.store import Own
 
 INGRESS = """
 apiVersion: networking.k8s.io/v1

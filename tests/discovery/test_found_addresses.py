@@ -3,7 +3,7 @@
 import pytest
 from scenes import addresses, brokers, config, scene, told
 
-from pulsar_ingress_proxy.discovery.world import Own
+from pulsar_ingress_proxy.discovery.reconciler.store import Own
 
 # An Ingress for each broker, as ingress-nginx serves them.
 

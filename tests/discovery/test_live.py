@@ -17,7 +17,7 @@ from fake_api import BUILT_IN, INGRESSES, FakeApi, door, serving_api
 
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
-from pulsar_ingress_proxy.discovery import live
+from pulsar_ingress_proxy.discovery import manager
 from pulsar_ingress_proxy.routing.discovered import NOTHING
 from pulsar_ingress_proxy.service import CannotStart, Sidecar
 
@@ -160,13 +160,13 @@ async def test_a_cluster_that_is_not_seen_does_not_keep_the_pod_out_for_ever(
 ) -> None:
     ready = asyncio.Event()
 
-    class Sooner(live.Discovery):
+    class Sooner(manager.Discovery):
         def _be_ready(self, why: str = "") -> None:
             super()._be_ready(why)
             ready.set()
 
     monkeypatch.setattr("pulsar_ingress_proxy.service.Discovery", Sooner)
-    monkeypatch.setattr(live, "_GRACE", 0.1)
+    monkeypatch.setattr(manager, "_GRACE", 0.1)
     async with running(brokers, kubernetes=WATCHED) as place:
         await ready.wait()
         assert await place.readiness() == "ok"

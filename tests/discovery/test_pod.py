@@ -7,7 +7,7 @@ import pytest
 from fake_api import FakeApi, says, serving_api
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.discovery.cluster import Cluster, Refused
+from pulsar_ingress_proxy.discovery.api_client import Cluster, Refused
 from pulsar_ingress_proxy.discovery.credentials import Credentials
 from pulsar_ingress_proxy.discovery.pod import own_pod
 from pulsar_ingress_proxy.discovery.zone import in_zone

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from pulsar_ingress_proxy.discovery.kinds import KINDS
+from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS
 
 RBAC = Path(__file__).parents[2] / "deploy/rbac.yaml"
 

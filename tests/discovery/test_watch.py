@@ -12,10 +12,10 @@ import pytest
 from aiohttp import web
 from fake_api import INGRESSES, FakeApi, answers, says, serving_api
 
-from pulsar_ingress_proxy.discovery.cluster import Cluster, Object, Patience, Refused
+from pulsar_ingress_proxy.discovery.api_client import Cluster, Object, Patience, Refused
 from pulsar_ingress_proxy.discovery.credentials import Credentials
-from pulsar_ingress_proxy.discovery.kinds import BY_NAME, Kind
-from pulsar_ingress_proxy.discovery.watch import Pauses, Recovery, Watch
+from pulsar_ingress_proxy.discovery.informer import Pauses, Recovery, Watch
+from pulsar_ingress_proxy.discovery.reconciler.kinds import BY_NAME, Kind
 
 QUICK = Patience(first_pause=0.01, longest_pause=0.02, watch=5)
 

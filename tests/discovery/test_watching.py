@@ -14,10 +14,10 @@ from aiohttp import web
 from fake_api import BUILT_IN, INGRESSES, FakeApi, door, says, serving_api
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.discovery.cluster import Cluster, Patience
+from pulsar_ingress_proxy.discovery.api_client import Cluster, Patience
 from pulsar_ingress_proxy.discovery.credentials import Credentials
-from pulsar_ingress_proxy.discovery.watching import Watching
-from pulsar_ingress_proxy.discovery.world import World
+from pulsar_ingress_proxy.discovery.informers import Watching
+from pulsar_ingress_proxy.discovery.reconciler.store import World
 from pulsar_ingress_proxy.observability.catalogue import Metric, Sidecar
 from pulsar_ingress_proxy.observability.metrics import Metrics, Number
 from pulsar_ingress_proxy.routing.discovered import Findings

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from scenes import POOL, addresses, brokers, config, doors, objects, pod, scene, told
 
-from pulsar_ingress_proxy.discovery.world import Own
+from pulsar_ingress_proxy.discovery.reconciler.store import Own
 from pulsar_ingress_proxy.routing.snapshot import build
 
 INGRESS = """

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import OWN, brokers, config, filled, objects, pod, scene
 
-from pulsar_ingress_proxy.discovery.derivation import derive
-from pulsar_ingress_proxy.discovery.kinds import kind_of
-from pulsar_ingress_proxy.discovery.world import World
+from pulsar_ingress_proxy.discovery.reconciler.derivation import derive
+from pulsar_ingress_proxy.discovery.reconciler.kinds import kind_of
+from pulsar_ingress_proxy.discovery.reconciler.store import World
 from pulsar_ingress_proxy.routing.discovered import Findings
 
 Manifest = dict[str, Any]
@@ -236,7 +236,7 @@ class Large:
             self.derivations += 1
             return derive(*arguments)
 
-        monkeypatch.setattr("pulsar_ingress_proxy.discovery.world.derive", counted)
+        monkeypatch.setattr("pulsar_ingress_proxy.discovery.reconciler.store.derive", counted)
         pool, *one = objects(brokers(1))
         made = [self.numbered(obj, n) for n in range(300) for obj in one]
         self.world = World(config(), OWN)

@@ -13,7 +13,7 @@ from pulsar_ingress_proxy.console import answers
 from pulsar_ingress_proxy.console.figures import SECONDS, Figures, Totals, totals
 from pulsar_ingress_proxy.console.history import History
 from pulsar_ingress_proxy.console.reachability import Reachability
-from pulsar_ingress_proxy.discovery.live import is_wanted
+from pulsar_ingress_proxy.discovery.manager import is_wanted
 from pulsar_ingress_proxy.doctor import Finding
 from pulsar_ingress_proxy.explain import explain
 from pulsar_ingress_proxy.observability import event_lines

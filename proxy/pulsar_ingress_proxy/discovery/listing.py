@@ -1,11 +1,11 @@
 """A cluster as it is at one moment: a list of each kind, for commands that do not stay."""
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.cluster import Cluster, Refused, collection, typed
+from pulsar_ingress_proxy.discovery.api_client import Cluster, Refused, collection, typed
 from pulsar_ingress_proxy.discovery.credentials import Credentials
-from pulsar_ingress_proxy.discovery.kinds import KINDS
 from pulsar_ingress_proxy.discovery.pod import own_pod
-from pulsar_ingress_proxy.discovery.world import World
+from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS
+from pulsar_ingress_proxy.discovery.reconciler.store import World
 
 
 class CannotList(Exception):

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.standpoint import Own, Standpoint
-from pulsar_ingress_proxy.discovery.world import World
+from pulsar_ingress_proxy.discovery.reconciler.scope import Own, Standpoint
+from pulsar_ingress_proxy.discovery.reconciler.store import World
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MOST_PODS = 1000

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pulsar_ingress_proxy.discovery.cluster import Cluster, Object, Refused
-from pulsar_ingress_proxy.discovery.world import Own
+from pulsar_ingress_proxy.discovery.api_client import Cluster, Object, Refused
+from pulsar_ingress_proxy.discovery.reconciler.store import Own
 
 log = logging.getLogger("proxy.discovery")
 

@@ -7,12 +7,20 @@ mean two things is told as a conflict and gives no address.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pulsar_ingress_proxy.discovery.attachment import Attachment, Surroundings
-from pulsar_ingress_proxy.discovery.members import BrokerId, Member
-from pulsar_ingress_proxy.discovery.notes import EXTERNAL_URL, Notes
-from pulsar_ingress_proxy.discovery.objects import Backend, Key, Route, Rule, Section, Service, ServicePort
-from pulsar_ingress_proxy.discovery.ports import families_of, number_of, schemes_of
-from pulsar_ingress_proxy.discovery.standpoint import Standpoint
+from pulsar_ingress_proxy.discovery.reconciler.annotations import EXTERNAL_URL, Notes
+from pulsar_ingress_proxy.discovery.reconciler.attachment import Attachment, Surroundings
+from pulsar_ingress_proxy.discovery.reconciler.brokers import BrokerId, Member
+from pulsar_ingress_proxy.discovery.reconciler.objects import (
+    Backend,
+    Key,
+    Route,
+    Rule,
+    Section,
+    Service,
+    ServicePort,
+)
+from pulsar_ingress_proxy.discovery.reconciler.ports import families_of, number_of, schemes_of
+from pulsar_ingress_proxy.discovery.reconciler.scope import Standpoint
 from pulsar_ingress_proxy.routing.discovered import Conflict, Source
 from pulsar_ingress_proxy.syntax.hosts import is_wild, meet
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, DEFAULT_PORTS, ServiceUrl

@@ -109,9 +109,9 @@ class Discovery:
 
     async def _watch(self, config: Config) -> None:
         await asyncio.to_thread(importlib.import_module, "kubernetes.aio")  # takes a second
-        from pulsar_ingress_proxy.discovery.cluster import Cluster
+        from pulsar_ingress_proxy.discovery.api_client import Cluster
         from pulsar_ingress_proxy.discovery.credentials import Credentials
-        from pulsar_ingress_proxy.discovery.watching import Watching
+        from pulsar_ingress_proxy.discovery.informers import Watching
 
         cluster = Cluster(Credentials())
         try:

@@ -2,7 +2,7 @@
 
 import re
 
-from pulsar_ingress_proxy.discovery.objects import ServicePort
+from pulsar_ingress_proxy.discovery.reconciler.objects import ServicePort
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES
 
 # The broker's defaults (webServicePort, webServicePortTls, brokerServicePort, brokerServicePortTls).

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.assembly import assemble
-from pulsar_ingress_proxy.discovery.derivation import NOTHING, Derived, derive
-from pulsar_ingress_proxy.discovery.kinds import BY_NAME, kind_of
-from pulsar_ingress_proxy.discovery.members import Member, Membership
-from pulsar_ingress_proxy.discovery.notes import NONE
-from pulsar_ingress_proxy.discovery.objects import Gateway, Key, Object, Pod, Route, Service, Slice
-from pulsar_ingress_proxy.discovery.reading import key_of, read
-from pulsar_ingress_proxy.discovery.standpoint import Own, Standpoint
+from pulsar_ingress_proxy.discovery.reconciler.annotations import NONE
+from pulsar_ingress_proxy.discovery.reconciler.brokers import Member, Membership
+from pulsar_ingress_proxy.discovery.reconciler.derivation import NOTHING, Derived, derive
+from pulsar_ingress_proxy.discovery.reconciler.kinds import BY_NAME, kind_of
+from pulsar_ingress_proxy.discovery.reconciler.merge import assemble
+from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Object, Pod, Route, Service, Slice
+from pulsar_ingress_proxy.discovery.reconciler.parsing import key_of, read
+from pulsar_ingress_proxy.discovery.reconciler.scope import Own, Standpoint
 from pulsar_ingress_proxy.routing.discovered import Conflict, Findings
 from pulsar_ingress_proxy.syntax.selectors import selects
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.attachment import Surroundings
-from pulsar_ingress_proxy.discovery.derivation import Derived
-from pulsar_ingress_proxy.discovery.doors import settle_hosts
-from pulsar_ingress_proxy.discovery.members import BrokerId, Member
-from pulsar_ingress_proxy.discovery.notes import LISTENER
-from pulsar_ingress_proxy.discovery.objects import Key, ServicePort
-from pulsar_ingress_proxy.discovery.ports import schemes_of
-from pulsar_ingress_proxy.discovery.routes import Address, known_ports
+from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER
+from pulsar_ingress_proxy.discovery.reconciler.attachment import Surroundings
+from pulsar_ingress_proxy.discovery.reconciler.brokers import BrokerId, Member
+from pulsar_ingress_proxy.discovery.reconciler.derivation import Derived
+from pulsar_ingress_proxy.discovery.reconciler.ingresses import settle_hosts
+from pulsar_ingress_proxy.discovery.reconciler.objects import Key, ServicePort
+from pulsar_ingress_proxy.discovery.reconciler.ports import schemes_of
+from pulsar_ingress_proxy.discovery.reconciler.routes import Address, known_ports
 from pulsar_ingress_proxy.routing.discovered import Conflict, Findings
 from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
 from pulsar_ingress_proxy.routing.precedence import Claim, in_order, settle

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from pulsar_ingress_proxy.discovery.attachment import Attachment
-from pulsar_ingress_proxy.discovery.notes import LISTENER, Notes
-from pulsar_ingress_proxy.discovery.objects import Gateway, Key, Route, Service
-from pulsar_ingress_proxy.discovery.standpoint import Standpoint
+from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER, Notes
+from pulsar_ingress_proxy.discovery.reconciler.attachment import Attachment
+from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service
+from pulsar_ingress_proxy.discovery.reconciler.scope import Standpoint
 from pulsar_ingress_proxy.routing.discovered import Conflict
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.syntax.hosts import ANY

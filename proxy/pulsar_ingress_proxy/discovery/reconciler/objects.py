@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from pulsar_ingress_proxy.discovery.kinds import BY_NAME
-from pulsar_ingress_proxy.discovery.notes import Notes
+from pulsar_ingress_proxy.discovery.reconciler.annotations import Notes
+from pulsar_ingress_proxy.discovery.reconciler.kinds import BY_NAME
 
 Carries = Literal["http", "tls", "tcp"]
 """What a rule sees of a connection: requests, the server name of a TLS that it does not end, or bytes."""

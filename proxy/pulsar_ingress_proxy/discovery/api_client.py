@@ -19,7 +19,7 @@ from kubernetes.aio.client import ApiClient
 from kubernetes.aio.config import ConfigException
 
 from pulsar_ingress_proxy.discovery.credentials import Credentials, NoCredentials
-from pulsar_ingress_proxy.discovery.kinds import Kind
+from pulsar_ingress_proxy.discovery.reconciler.kinds import Kind
 
 Object = dict[str, Any]
 Sought = TypeVar("Sought")

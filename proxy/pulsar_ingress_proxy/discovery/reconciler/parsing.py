@@ -8,9 +8,9 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from pulsar_ingress_proxy.discovery.kinds import GATEWAY_API, Kind
-from pulsar_ingress_proxy.discovery.notes import read_notes
-from pulsar_ingress_proxy.discovery.objects import (
+from pulsar_ingress_proxy.discovery.reconciler.annotations import read_notes
+from pulsar_ingress_proxy.discovery.reconciler.kinds import GATEWAY_API, Kind
+from pulsar_ingress_proxy.discovery.reconciler.objects import (
     Backend,
     Carries,
     Endpoint,

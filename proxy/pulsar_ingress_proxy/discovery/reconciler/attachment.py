@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from pulsar_ingress_proxy.discovery.members import Member
-from pulsar_ingress_proxy.discovery.objects import Carries, Gateway, Key, Route, Section, Service
-from pulsar_ingress_proxy.discovery.standpoint import Standpoint
+from pulsar_ingress_proxy.discovery.reconciler.brokers import Member
+from pulsar_ingress_proxy.discovery.reconciler.objects import Carries, Gateway, Key, Route, Section, Service
+from pulsar_ingress_proxy.discovery.reconciler.scope import Standpoint
 from pulsar_ingress_proxy.syntax.hosts import ANY, covers, meet
 
 

@@ -11,8 +11,8 @@ import asyncio
 import random
 from typing import Protocol
 
-from pulsar_ingress_proxy.discovery.cluster import Cluster, Event, Object, Refused, collection, typed
-from pulsar_ingress_proxy.discovery.kinds import Kind
+from pulsar_ingress_proxy.discovery.api_client import Cluster, Event, Object, Refused, collection, typed
+from pulsar_ingress_proxy.discovery.reconciler.kinds import Kind
 
 _HEALTHY = 1.0
 """Seconds that a watch must last to count as one: some middlemen end them at once, again and again."""

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.cluster import Cluster, Object, Refused
-from pulsar_ingress_proxy.discovery.kinds import KINDS, Kind
+from pulsar_ingress_proxy.discovery.api_client import Cluster, Object, Refused
+from pulsar_ingress_proxy.discovery.informer import Pauses, Recovery, Watch
 from pulsar_ingress_proxy.discovery.pod import OwnPod, own_pod
-from pulsar_ingress_proxy.discovery.watch import Pauses, Recovery, Watch
-from pulsar_ingress_proxy.discovery.world import World
+from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS, Kind
+from pulsar_ingress_proxy.discovery.reconciler.store import World
 from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import Findings
 

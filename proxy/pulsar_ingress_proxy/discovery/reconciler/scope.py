@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.kinds import BY_NAME
-from pulsar_ingress_proxy.discovery.objects import Gateway, Key, Route, Service
+from pulsar_ingress_proxy.discovery.reconciler.kinds import BY_NAME
+from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service
 from pulsar_ingress_proxy.syntax import hosts
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl, parse_service_url
 from pulsar_ingress_proxy.syntax.selectors import Selector, parse_selector, selects

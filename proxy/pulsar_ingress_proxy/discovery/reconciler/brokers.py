@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-from pulsar_ingress_proxy.discovery.objects import Key, Pod, Service, Slice
-from pulsar_ingress_proxy.discovery.ports import Ports
-from pulsar_ingress_proxy.discovery.standpoint import Standpoint
+from pulsar_ingress_proxy.discovery.reconciler.objects import Key, Pod, Service, Slice
+from pulsar_ingress_proxy.discovery.reconciler.ports import Ports
+from pulsar_ingress_proxy.discovery.reconciler.scope import Standpoint
 from pulsar_ingress_proxy.syntax.selectors import selects
 
 Name = TypeVar("Name")

@@ -3,11 +3,16 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pulsar_ingress_proxy.discovery.attachment import Surroundings, attachments
-from pulsar_ingress_proxy.discovery.doors import gateway_doors, route_doors, service_doors
-from pulsar_ingress_proxy.discovery.notes import LISTENER, Notes
-from pulsar_ingress_proxy.discovery.objects import Gateway, Key, Route, Service
-from pulsar_ingress_proxy.discovery.routes import Address, route_addresses, routed_hosts, service_addresses
+from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER, Notes
+from pulsar_ingress_proxy.discovery.reconciler.attachment import Surroundings, attachments
+from pulsar_ingress_proxy.discovery.reconciler.ingresses import gateway_doors, route_doors, service_doors
+from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service
+from pulsar_ingress_proxy.discovery.reconciler.routes import (
+    Address,
+    route_addresses,
+    routed_hosts,
+    service_addresses,
+)
 from pulsar_ingress_proxy.routing.discovered import Conflict
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 
