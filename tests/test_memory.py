@@ -11,7 +11,7 @@ import yaml
 
 from pulsar_ingress_proxy.binary import lookups
 from pulsar_ingress_proxy.binary.commands_pb2 import Lookup
-from pulsar_ingress_proxy.binary.doors import Entrance
+from pulsar_ingress_proxy.binary.endpoints import Entrance
 from pulsar_ingress_proxy.config import Config, load_mapping
 from pulsar_ingress_proxy.http import forwarding, headers
 from pulsar_ingress_proxy.memory import (

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from urllib.parse import SplitResult, urlsplit
 
-from pulsar_ingress_proxy.binary import answers, doors, lookups
+from pulsar_ingress_proxy.binary import answers, endpoints, lookups
 from pulsar_ingress_proxy.binary.commands_pb2 import Connect, Lookup, LookupResponse
 from pulsar_ingress_proxy.http.headers import (
     BadHead,
@@ -145,10 +145,10 @@ def _explain_binary(
     """A lookup on a connection to this service URL. The listener that a client names is what a header is to HTTP."""
     schemes = (parts.scheme, *(scheme for scheme in BINARY_SCHEMES if scheme != parts.scheme))  # a gateway may end TLS
     socket = _socket(snapshot, bind, schemes)
-    entrance = doors.Entrance(socket, parts.hostname if socket.scheme == "pulsar+ssl" else None)
+    entrance = endpoints.Entrance(socket, parts.hostname if socket.scheme == "pulsar+ssl" else None)
     named = next((value for name, value in headers if name.lower() == "x-pulsar-listenername"), "")
     request, verdict = lookups.judge(Lookup(advertised_listener_name=named.encode()), entrance, snapshot)
-    selection, onward = verdict.selection, doors.onward(Connect(), entrance, snapshot)
+    selection, onward = verdict.selection, endpoints.onward(Connect(), entrance, snapshot)
     return Explanation(
         ingress=selection.ingress.name if selection.ingress is not None else None,
         listener=selection.listener,
@@ -173,7 +173,7 @@ def _told(snapshot: Snapshot, location: str, selection: Selection, scheme: str) 
     way, _ = answers.judge_redirect(response, selection, scheme, snapshot, can_follow=True)
     to: str | None = location if way.refusal is None else None
     if way.broker is not None:
-        to = str(doors.dial_url(way.broker, snapshot))
+        to = str(endpoints.dial_url(way.broker, snapshot))
     elif way.action == "rewritten":
         answers.put_redirect(response, selection, snapshot)
         to = ((scheme == "pulsar+ssl" and response.url_tls) or response.url or response.url_tls).decode()

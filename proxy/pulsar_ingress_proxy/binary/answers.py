@@ -9,7 +9,7 @@ from typing import Literal
 
 from pulsar_ingress_proxy.binary.commands import CARRIERS, LOOKUP_RESPONSE, REDIRECT, TOPIC_MIGRATED, Addressed
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse, SegmentBroker
-from pulsar_ingress_proxy.binary.doors import is_through, name_through
+from pulsar_ingress_proxy.binary.endpoints import is_through, name_through
 from pulsar_ingress_proxy.routing.addresses import Broker
 from pulsar_ingress_proxy.routing.answers import settle
 from pulsar_ingress_proxy.routing.redirects import Policy, Way, way_to, way_to_nobody

@@ -4,7 +4,7 @@ from functools import lru_cache
 
 from pulsar_ingress_proxy.binary.commands import clear_originals
 from pulsar_ingress_proxy.binary.commands_pb2 import KeyValue, Lookup
-from pulsar_ingress_proxy.binary.doors import Entrance, asked
+from pulsar_ingress_proxy.binary.endpoints import Entrance, asked
 from pulsar_ingress_proxy.memory import BINARY_TOPICS
 from pulsar_ingress_proxy.routing.decisions import BROKERS, not_exposed
 from pulsar_ingress_proxy.routing.ingresses import Ingress

@@ -10,14 +10,14 @@ import logging
 from collections.abc import Coroutine
 from typing import Protocol, cast
 
-from pulsar_ingress_proxy.binary import commands, guest
-from pulsar_ingress_proxy.binary.doors import Onward, onward
-from pulsar_ingress_proxy.binary.following import Introduction
+from pulsar_ingress_proxy.binary import client, commands
+from pulsar_ingress_proxy.binary.broker_connection import Talk
+from pulsar_ingress_proxy.binary.client import Guest
+from pulsar_ingress_proxy.binary.endpoints import Onward, onward
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, Splitter
-from pulsar_ingress_proxy.binary.guest import Guest
 from pulsar_ingress_proxy.binary.lane import SHORTEST, TYPE
-from pulsar_ingress_proxy.binary.questions import Questions
-from pulsar_ingress_proxy.binary.talk import Talk
+from pulsar_ingress_proxy.binary.pending_lookups import Questions
+from pulsar_ingress_proxy.binary.redirects import Introduction
 from pulsar_ingress_proxy.http.upstream import ClosedEarly, Unreachable, UpstreamError
 from pulsar_ingress_proxy.memory import HEAD, UNSENT
 from pulsar_ingress_proxy.net.context import Rim
@@ -39,7 +39,7 @@ Pieces = list[bytes | memoryview | Frame]
 log = logging.getLogger("proxy.binary")
 
 
-class Door(guest.Door, Protocol):
+class Door(client.Door, Protocol):
     """The socket that a client came in by."""
 
     def admit(self, session: "Session") -> bool: ...

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from pulsar_ingress_proxy.binary import answers, commands, lookups
+from pulsar_ingress_proxy.binary.client import Guest
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse
-from pulsar_ingress_proxy.binary.doors import asked, dial_url, standing
-from pulsar_ingress_proxy.binary.following import CannotRepeat, ask
+from pulsar_ingress_proxy.binary.endpoints import asked, dial_url, standing
 from pulsar_ingress_proxy.binary.frames import Frame, write
-from pulsar_ingress_proxy.binary.guest import Guest
 from pulsar_ingress_proxy.binary.lane import BODY, BRIEF, URL_TLS, Alike, Run, number_of
+from pulsar_ingress_proxy.binary.redirects import CannotRepeat, ask
 from pulsar_ingress_proxy.http.upstream import ClosedEarly, TimedOut, UpstreamError
 from pulsar_ingress_proxy.memory import HEAD, REQUEST
 from pulsar_ingress_proxy.net.context import Rim

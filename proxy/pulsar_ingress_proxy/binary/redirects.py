@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from pulsar_ingress_proxy.binary.broker_connection import Talk
 from pulsar_ingress_proxy.binary.commands import AUTH_CHALLENGE, CONNECTED, LOOKUP_RESPONSE, clear_originals
 from pulsar_ingress_proxy.binary.commands_pb2 import AuthData, Command
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, write
-from pulsar_ingress_proxy.binary.talk import Talk
 from pulsar_ingress_proxy.http.upstream import BadAnswer, UpstreamError
 from pulsar_ingress_proxy.net.pool import Pool
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl

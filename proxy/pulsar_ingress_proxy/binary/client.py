@@ -3,9 +3,9 @@
 from time import time
 from typing import Protocol
 
-from pulsar_ingress_proxy.binary.doors import Entrance, standing
-from pulsar_ingress_proxy.binary.following import Introduction
+from pulsar_ingress_proxy.binary.endpoints import Entrance, standing
 from pulsar_ingress_proxy.binary.lane import Lane, Track
+from pulsar_ingress_proxy.binary.redirects import Introduction
 from pulsar_ingress_proxy.net.context import Rim
 from pulsar_ingress_proxy.observability.access_record import UNKNOWN, Record
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
