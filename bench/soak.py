@@ -30,7 +30,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.processes import START_SECONDS, CannotMeasure, Child, free_ports, started
 from bench.soak_ends import BROKERS, HOST, Tally, binary_session, brokers, described, http_session, inside, sessions
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 HTTP_CLIENTS, BINARY_CLIENTS = 24, 12
 MOST_SESSIONS = 100_000  # of each client

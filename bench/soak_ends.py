@@ -20,7 +20,7 @@ from aiohttp.web import Request, Response, StreamResponse
 from bench.binary_ends import CONNECT, CONNECTED, LOOKUP, LOOKUP_RESPONSE, Frames, connect
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connected, Lookup, LookupResponse
 from pulsar_ingress_proxy.binary.frames import write
-from pulsar_ingress_proxy.demo.brokers import (
+from pulsar_ingress_proxy.demo.cluster import (
     Answer,
     Received,
     SimulatedBroker,

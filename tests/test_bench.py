@@ -21,9 +21,9 @@ from bench.places import Place
 from bench.processes import CannotMeasure, Child, Cores, free_ports, program
 from bench.sidecar import sidecar_config
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.explain import explain
 from pulsar_ingress_proxy.routing.answers import put_on_listener
 from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.tools.explain import explain
 
 PLACE = Place(Path("/nowhere"), port=1111, broker=2222)
 

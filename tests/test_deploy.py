@@ -10,8 +10,8 @@ from deployed import CONFIGS, FILES, GATEWAYS, NEEDED, ROOT, config, documents, 
 
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS
-from pulsar_ingress_proxy.review import review
 from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.tools.config_warnings import review
 
 PAGES = ("docs/install.md", "docs/without.md", "docs/runbooks/sidecar-down.md")
 

@@ -19,8 +19,8 @@ from pulsar_ingress_proxy.observability import reference as metrics_reference
 from pulsar_ingress_proxy.observability.catalogue import PREFIX, Metric, Pipeline, Sidecar
 from pulsar_ingress_proxy.observability.event_schema import FIELDS
 from pulsar_ingress_proxy.observability.metrics import Metrics, registry
-from pulsar_ingress_proxy.review import review
 from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.tools.config_warnings import review
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -13,9 +13,9 @@ import trustme
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connected, LookupResponse
 from pulsar_ingress_proxy.binary.frames import write
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
-from pulsar_ingress_proxy.doctor import Finding, examine
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
+from pulsar_ingress_proxy.tools.doctor import Finding, examine
 
 
 def book(*lines: tuple[str, str], pool: str = "http://127.0.0.1:1") -> Snapshot:

@@ -13,10 +13,10 @@ import pytest
 import trustme
 from aiohttp import web
 
-from pulsar_ingress_proxy import probe
+from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
-from pulsar_ingress_proxy.service import Sidecar
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from pulsar_ingress_proxy.tools import probe
 
 HOST = "pulsar.example.com"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.reasoning import ORDER, steps
 from pulsar_ingress_proxy.routing.requests import Request, Target
 from pulsar_ingress_proxy.routing.selection import select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.syntax.authorities import Authority
+from pulsar_ingress_proxy.tools.reasoning import ORDER, steps
 
 LOOKUP = Target("lookup", "lookup")
 HOST = Authority("pulsar.example.com", None)

@@ -5,8 +5,8 @@ import yaml
 
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.config.model import PENDING
-from pulsar_ingress_proxy.review import review
 from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.tools.config_warnings import review
 
 GOOD = """
 brokers: {webServiceUrl: [http://pulsar-broker:8080]}

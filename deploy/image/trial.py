@@ -16,7 +16,7 @@ import aiohttp
 
 from deploy.image.base import Missing
 from deploy.image.engines import Container, Image
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 CONFIG = "/etc/pulsar-ingress-proxy/config.yaml"
 HOST = "pulsar.example.com"

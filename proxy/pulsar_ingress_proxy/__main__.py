@@ -5,7 +5,7 @@ import sys
 
 def main() -> int:
     if sys.argv[1:2] == ["probe"]:  # an exec probe, every few seconds: without all that the other commands import
-        from pulsar_ingress_proxy import probe
+        from pulsar_ingress_proxy.tools import probe
 
         return probe.main(sys.argv[2:])
     from pulsar_ingress_proxy import cli

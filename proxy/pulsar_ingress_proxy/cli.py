@@ -9,19 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from pulsar_ingress_proxy import __version__, doctor, probe, running
-from pulsar_ingress_proxy.check import Report, check
+from pulsar_ingress_proxy import __version__
+from pulsar_ingress_proxy.app.sidecar import CannotStart
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load
 from pulsar_ingress_proxy.config.model import Log, json_schema
 from pulsar_ingress_proxy.demo import show
 from pulsar_ingress_proxy.discovery import package
 from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_world
 from pulsar_ingress_proxy.discovery.reconciler.store import World
-from pulsar_ingress_proxy.explain import CannotExplain, explain
 from pulsar_ingress_proxy.observability import log
 from pulsar_ingress_proxy.routing.discovered import NOTHING
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
-from pulsar_ingress_proxy.service import CannotStart
+from pulsar_ingress_proxy.tools import doctor, probe
+from pulsar_ingress_proxy.tools.check import Report, check
+from pulsar_ingress_proxy.tools.explain import CannotExplain, explain
 
 _UNREACHABLE = _WARNED = 1
 _FAULT = 2
@@ -149,7 +150,7 @@ def _world(options: argparse.Namespace, config: Config) -> World | None:
 def _run(options: argparse.Namespace) -> int:
     log.set_up(Log())
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(running.run(Path(options.config), options.hold))
+        runner.run(runner.run(Path(options.config), options.hold))
     return 0
 
 

@@ -10,11 +10,11 @@ from typing import Any, Literal, cast
 
 from words import connect, connected
 
+from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.observability.access_record import Record
 from pulsar_ingress_proxy.observability.batches import Batch
 from pulsar_ingress_proxy.observability.event_lines import event
-from pulsar_ingress_proxy.service import Sidecar
 
 Who = Literal["client", "broker", "other"]
 LISTENERS = ("internal", "external", "partner")

@@ -12,7 +12,7 @@ import pytest
 from playbooks import Wire
 from words import connect
 
-from pulsar_ingress_proxy import running
+from pulsar_ingress_proxy.app import runner
 
 
 def unused_port() -> int:
@@ -27,7 +27,7 @@ def unused_port() -> int:
 async def test_the_reason_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, port = tmp_path / "config.yaml", unused_port()
     path.write_text(f"bindAddresses: [pulsar://127.0.0.1:{port}]\nmetrics: {{address: '127.0.0.1:{unused_port()}'}}\n")
-    holding = asyncio.create_task(running.run(path, hold=True))
+    holding = asyncio.create_task(runner.run(path, hold=True))
     while "holding" not in caplog.text:
         await asyncio.wait([holding], timeout=0.05)
     _, wire = await asyncio.get_running_loop().create_connection(Wire, "127.0.0.1", port)

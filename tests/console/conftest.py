@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from consoles import Place, serving
 
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 
 @pytest.fixture

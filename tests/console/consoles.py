@@ -12,9 +12,9 @@ import pytest
 from aiohttp import ClientResponse, ClientSession
 from yarl import URL
 
+from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.brokers import Answer, SimulatedCluster, says
-from pulsar_ingress_proxy.service import Sidecar
+from pulsar_ingress_proxy.demo.cluster import Answer, SimulatedCluster, says
 
 HOST = "pulsar.example.com"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/"

@@ -10,11 +10,11 @@ from aiohttp import ClientSession
 from consoles import HOST, LOOKUP, Place, serving
 from jsonschema import Draft202012Validator
 
+from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.console import reachability
-from pulsar_ingress_proxy.console.routes import ROUTES
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
-from pulsar_ingress_proxy.service import Sidecar
+from pulsar_ingress_proxy.console.api import ROUTES
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 
 async def everything(place: Place) -> None:

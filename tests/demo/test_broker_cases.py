@@ -8,7 +8,7 @@ from aiohttp import ClientSession, DummyCookieJar
 from broker_cases import CASES, Case, Named, Reply, played
 from yarl import URL
 
-from pulsar_ingress_proxy.demo.brokers import Listener, SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import Listener, SimulatedCluster
 from pulsar_ingress_proxy.demo.metadata import Family, LoadManager
 
 KINDS: tuple[tuple[Family, LoadManager, bool], ...] = tuple(

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientConnectionError, ClientPayloadError, ClientSession, DummyCookieJar, WSMsgType
 from yarl import URL
 
-from pulsar_ingress_proxy.demo.brokers import (
+from pulsar_ingress_proxy.demo.cluster import (
     Answer,
     Hold,
     Listener,

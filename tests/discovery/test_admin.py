@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.answers import Answer
-from pulsar_ingress_proxy.demo.brokers import Hold, SimulatedCluster, always, dies, says
+from pulsar_ingress_proxy.demo.broker_api import Answer
+from pulsar_ingress_proxy.demo.cluster import Hold, SimulatedCluster, always, dies, says
 from pulsar_ingress_proxy.discovery.admin import KIND, Asking, Rounds, Unanswered, described, read_token
 from pulsar_ingress_proxy.net.pool import Pool
 from pulsar_ingress_proxy.net.tls import BrokerTls

@@ -112,5 +112,5 @@ def test_files_and_a_cluster_are_not_looked_at_together(config: Path, capsys: py
 
 def test_the_package_is_imported_only_where_a_cluster_is_looked_at() -> None:
     imported = "any(name.startswith('kubernetes') for name in sys.modules)"
-    script = f"import sys, pulsar_ingress_proxy.cli, pulsar_ingress_proxy.service; sys.exit({imported})"
+    script = f"import sys, pulsar_ingress_proxy.cli, pulsar_ingress_proxy.app.sidecar; sys.exit({imported})"
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

@@ -15,11 +15,11 @@ import pytest
 from aiohttp import ClientSession
 from fake_api import BUILT_IN, INGRESSES, FakeApi, door, serving_api
 
+from pulsar_ingress_proxy.app.sidecar import CannotStart, Sidecar
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.discovery import manager
 from pulsar_ingress_proxy.routing.discovered import NOTHING
-from pulsar_ingress_proxy.service import CannotStart, Sidecar
 
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
 
@@ -165,7 +165,7 @@ async def test_a_cluster_that_is_not_seen_does_not_keep_the_pod_out_for_ever(
             super()._be_ready(why)
             ready.set()
 
-    monkeypatch.setattr("pulsar_ingress_proxy.service.Discovery", Sooner)
+    monkeypatch.setattr("pulsar_ingress_proxy.app.sidecar.Discovery", Sooner)
     monkeypatch.setattr(manager, "_GRACE", 0.1)
     async with running(brokers, kubernetes=WATCHED) as place:
         await ready.wait()

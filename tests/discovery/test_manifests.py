@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from scenes import DOMAIN
 
-from pulsar_ingress_proxy import doctor
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_world
 from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.tools import doctor
 
 CONFIG = """
 brokers: {webServiceUrl: [http://pulsar-broker:8080], brokerServiceUrl: [pulsar://pulsar-broker:6650]}

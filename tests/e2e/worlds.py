@@ -12,7 +12,7 @@ import yaml
 from aiohttp.abc import AbstractResolver, ResolveResult
 from processes import BIN, Process, free_port, started
 
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 DOOR = "pulsar.example.com"
 

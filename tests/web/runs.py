@@ -16,7 +16,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from raw import OK, Message, RawBroker, Wire, unused_port
 
-from pulsar_ingress_proxy import running
+from pulsar_ingress_proxy.app import runner
 
 LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 
@@ -116,7 +116,7 @@ class Looks:
     def __init__(self) -> None:
         self._count = 0
         self._looked = asyncio.Event()
-        self._read = running._text
+        self._read = runner._text
 
     async def __call__(self, path: Path) -> str | None:
         text = await self._read(path)
@@ -140,7 +140,7 @@ async def beside(place: Place, hold: bool = False) -> AsyncIterator[Said]:
     root.handlers.clear()
     root.setLevel("INFO")
     ours.addHandler(said)
-    task = asyncio.create_task(running.run(place.path, hold))
+    task = asyncio.create_task(runner.run(place.path, hold))
     try:
         await asyncio.wait([task, asyncio.ensure_future(_spoken(said))], return_when=asyncio.FIRST_COMPLETED)
         yield said

@@ -15,10 +15,10 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from prometheus_client.parser import text_string_to_metric_families
 from yarl import URL
 
+from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.demo.metadata import numbered
-from pulsar_ingress_proxy.service import Sidecar
 
 Keys = dict[str, Any]
 """Keys of the config."""

@@ -10,7 +10,7 @@ import pytest
 from aiohttp.web import Request, Response, StreamResponse
 from sidecars import EXTERNAL, HEADER, HOST, INGRESS, PARTNER, PUBLIC, Keys, book, external, named, serving
 
-from pulsar_ingress_proxy.demo.brokers import (
+from pulsar_ingress_proxy.demo.cluster import (
     Answer,
     Listener,
     Received,

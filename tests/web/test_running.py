@@ -13,7 +13,7 @@ import trustme
 from raw import RawBroker, unused_port
 from runs import Looks, Place, Telling, apart, beside
 
-from pulsar_ingress_proxy import running
+from pulsar_ingress_proxy.app import runner
 from pulsar_ingress_proxy.config import ConfigFaults
 
 FORCE = "generation {} is in force"
@@ -36,9 +36,9 @@ def place(tmp_path: Path, telling: RawBroker) -> Place:
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     """Looks follow one another closely, and are counted."""
     looks = Looks()
-    monkeypatch.setattr(running, "LOOK", 0.01)
-    monkeypatch.setattr(running, "PATIENCE", 1)
-    monkeypatch.setattr(running, "_text", looks)
+    monkeypatch.setattr(runner, "LOOK", 0.01)
+    monkeypatch.setattr(runner, "PATIENCE", 1)
+    monkeypatch.setattr(runner, "_text", looks)
     return looks
 
 
@@ -273,7 +273,7 @@ async def test_holding_on_the_sockets_that_the_file_names(place: Place, looks: L
 async def test_without_hold_a_bad_file_is_the_end(place: Place) -> None:
     place.path.write_text("workers: 0\n")
     with pytest.raises(ConfigFaults, match="workers"):
-        await running.run(place.path, hold=False)
+        await runner.run(place.path, hold=False)
 
 
 # Processes.

@@ -9,10 +9,10 @@ from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 from raw import OK, RawBroker, Start, unused_port
 
+from pulsar_ingress_proxy.app.sidecar import CannotStart, Sidecar
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.observability.catalogue import Sidecar as Catalogue
 from pulsar_ingress_proxy.routing import requests
-from pulsar_ingress_proxy.service import CannotStart, Sidecar
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/%b HTTP/1.1\r\nHost: %b\r\nX-Pulsar-ListenerName: %b\r\n\r\n"

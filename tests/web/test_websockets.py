@@ -8,7 +8,7 @@ from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
 from raw import OK, RawBroker, Served, Start, Wire
 from standstill import settled
 
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 PATH = "/ws/v2/producer/persistent/public/default/a%2Fb?token=x"
 HANDSHAKE = (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from pulsar_ingress_proxy.changes import changes
+from pulsar_ingress_proxy.console.changes import changes
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 Cause = Literal["start", "reload", "discovery"]

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.console.answers import Problem
-from pulsar_ingress_proxy.console.routes import ROUTES, Route
+from pulsar_ingress_proxy.console.api import ROUTES, Route
+from pulsar_ingress_proxy.console.models import Problem
 
 _REFERENCE = "#/components/schemas/{model}"
 

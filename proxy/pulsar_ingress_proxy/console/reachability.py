@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 
-from pulsar_ingress_proxy.doctor import Finding, examine
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.tools.doctor import Finding, examine
 
 BETWEEN = 15.0
 """Seconds between the end of one round and the start of the next."""

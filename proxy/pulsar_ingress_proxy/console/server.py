@@ -8,15 +8,15 @@ from importlib import resources
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from pulsar_ingress_proxy.console.answers import Question
+from pulsar_ingress_proxy.console.api import MOST_DECISIONS, ROUTES
 from pulsar_ingress_proxy.console.guards import Handler, add_headers, guard, problem
+from pulsar_ingress_proxy.console.models import Question
 from pulsar_ingress_proxy.console.openapi import description
-from pulsar_ingress_proxy.console.routes import MOST_DECISIONS, ROUTES
 from pulsar_ingress_proxy.console.stream import Streams
 from pulsar_ingress_proxy.console.view import Shown, View
-from pulsar_ingress_proxy.explain import CannotExplain
 from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
 from pulsar_ingress_proxy.observability.recent import SORTS, Sort
+from pulsar_ingress_proxy.tools.explain import CannotExplain
 
 CONNECTIONS = 64
 BODY_BYTES = 65536

@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.console import answers
+from pulsar_ingress_proxy.console import models
 from pulsar_ingress_proxy.console.figures import SECONDS, Figures, Totals, totals
 from pulsar_ingress_proxy.console.history import History
 from pulsar_ingress_proxy.console.reachability import Reachability
 from pulsar_ingress_proxy.discovery.manager import is_wanted
-from pulsar_ingress_proxy.doctor import Finding
-from pulsar_ingress_proxy.explain import explain
 from pulsar_ingress_proxy.observability import event_lines
 from pulsar_ingress_proxy.observability.metrics import Labels, Metrics
 from pulsar_ingress_proxy.observability.recent import Kept, Recent, Sort
-from pulsar_ingress_proxy.review import review
 from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
+from pulsar_ingress_proxy.tools.config_warnings import review
+from pulsar_ingress_proxy.tools.doctor import Finding
+from pulsar_ingress_proxy.tools.explain import explain
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class View:
     def recent(self) -> Recent:
         return self._of.recent
 
-    def status(self) -> answers.Status:
+    def status(self) -> models.Status:
         of, snapshot, now = self._of, self._of.snapshot(), time.time()
         newest = next(of.history.newest_first)
         not_ready = of.not_ready()
-        return answers.Status(
+        return models.Status(
             version=__version__,
             cluster=snapshot.config.cluster_name,
             sidecar=self._name,
@@ -84,20 +84,20 @@ class View:
             "reloaded": history.reload_problem is None,
         }
 
-    def doors(self) -> answers.Doors:
+    def doors(self) -> models.Doors:
         snapshot = self._of.snapshot()
         config = snapshot.config
         metrics = self._of.metrics
         metrics.settle()
         hits, misses = _by_door(metrics.hits.values), _by_door(metrics.misses.values)
         names = snapshot.known_listeners | config.named_listeners
-        return answers.Doors(
+        return models.Doors(
             sockets=[
-                answers.Socket(address=bind.address, scheme=bind.scheme, listener=bind.listener)
+                models.Socket(address=bind.address, scheme=bind.scheme, listener=bind.listener)
                 for bind in config.bind_addresses
             ],
             doors=[
-                answers.Door(
+                models.Door(
                     name=door.name,
                     listener=door.listener,
                     hosts=list(door.hosts),
@@ -111,7 +111,7 @@ class View:
                 for place, door in enumerate(snapshot.ingresses)
             ],
             listeners=[
-                answers.Listener(
+                models.Listener(
                     name=name,
                     internal=name == config.internal_listener_name,
                     default=name == config.lookup_listener_name,
@@ -120,35 +120,35 @@ class View:
             ],
         )
 
-    def brokers(self) -> answers.Brokers:
+    def brokers(self) -> models.Brokers:
         snapshot = self._of.snapshot()
         reached = _by_entry(self.reachability.findings, snapshot)
-        return answers.Brokers(
+        return models.Brokers(
             brokers=[_broker(entry, reached.get(entry, [])) for entry in snapshot.book.entries],
             pool=[_reach(finding) for finding in reached.get(None, [])],
             conflicts=self._conflicts(),
             check=self.check(),
         )
 
-    def check(self) -> answers.Check:
+    def check(self) -> models.Check:
         found = [finding.reachable for finding in self.reachability.findings]
         checked = self.reachability.checked
-        return answers.Check(
+        return models.Check(
             running=self.reachability.is_running,
             checked_at=_moment(checked) if checked is not None else None,
             reachable=sum(found),
             unreachable=len(found) - sum(found),
         )
 
-    def look(self) -> answers.Check:
+    def look(self) -> models.Check:
         """Begin a round of `doctor` where the last is old, and say how far it is."""
         self.reachability.look()
         return self.check()
 
-    def generations(self) -> answers.Generations:
-        return answers.Generations(
+    def generations(self) -> models.Generations:
+        return models.Generations(
             generations=[
-                answers.Generation(
+                models.Generation(
                     generation=one.number,
                     time=_moment(one.time),
                     cause=one.cause,
@@ -159,26 +159,26 @@ class View:
             ]
         )
 
-    def findings(self) -> answers.Findings:
+    def findings(self) -> models.Findings:
         snapshot = self._of.snapshot()
         config = snapshot.config
         synced = self._of.metrics.discovery_synced.values
-        return answers.Findings(
+        return models.Findings(
             discovers=[
                 *(["kubernetes"] if config.kubernetes.enabled else []),
                 *(["admin"] if config.brokers.discover == "admin" else []),
             ],
-            kinds=[answers.Kind(kind=kind, synced=value == 1) for (kind,), value in sorted(synced.items())]
+            kinds=[models.Kind(kind=kind, synced=value == 1) for (kind,), value in sorted(synced.items())]
             if is_wanted(config)
             else [],
             conflicts=self._conflicts(),
             doubts=self._doubts(snapshot),
         )
 
-    def decisions(self, wanted: Iterable[Sort], since: str, limit: int) -> answers.Decisions:
+    def decisions(self, wanted: Iterable[Sort], since: str, limit: int) -> models.Decisions:
         recent = self.recent
         kept = recent.after(recent.number(since), wanted)
-        return answers.Decisions(
+        return models.Decisions(
             decisions=[self.decision(one) for one in kept[:limit]],
             cursor=recent.cursor(recent.newest),
             more=len(kept[limit:]),
@@ -188,11 +188,11 @@ class View:
         """A decision in words: the event, and its place."""
         return {"cursor": self.recent.cursor(kept.number), **json.loads(event_lines.line(kept.record, self._origin))}
 
-    def figures(self) -> answers.Figures:
-        return answers.Figures(
+    def figures(self) -> models.Figures:
+        return models.Figures(
             seconds=SECONDS,
             figures=[
-                answers.Figure(
+                models.Figure(
                     time=_moment(one.time),
                     seconds=round(one.seconds, 3),
                     hits=one.hits,
@@ -208,7 +208,7 @@ class View:
             ],
         )
 
-    def what_if(self, question: answers.Question) -> answers.Verdict:
+    def what_if(self, question: models.Question) -> models.Verdict:
         """Raises CannotExplain. What was asked is kept nowhere, and headers are not said again: they have tokens."""
         snapshot = self._of.snapshot()
         headers = [(header.name, header.value.strip()) for header in question.headers]
@@ -216,7 +216,7 @@ class View:
             snapshot, question.url, headers, question.bind, question.location, question.method, question.trusted
         )
         location, refusal = found.location, found.refusal
-        return answers.Verdict(
+        return models.Verdict(
             generation=snapshot.generation,
             kind=found.kind,
             ingress=found.ingress,
@@ -224,10 +224,10 @@ class View:
             rule=found.rule,
             hit=found.hit,
             reason=found.reason,
-            refusal=answers.Refusal(status=refusal.status, code=refusal.code, text=refusal.text) if refusal else None,
+            refusal=models.Refusal(status=refusal.status, code=refusal.code, text=refusal.text) if refusal else None,
             upstream=found.upstream,
             route=found.route,
-            location=answers.Redirection.model_validate(
+            location=models.Redirection.model_validate(
                 {
                     "from": event_lines.redacted(location.from_),
                     "to": event_lines.redacted(location.to) if location.to is not None else None,
@@ -237,7 +237,7 @@ class View:
             )
             if location is not None
             else None,
-            steps=[answers.Step(rule=step.rule, outcome=step.outcome, text=step.text) for step in found.steps],
+            steps=[models.Step(rule=step.rule, outcome=step.outcome, text=step.text) for step in found.steps],
             shadow=snapshot.config.shadow,
         )
 
@@ -247,12 +247,12 @@ class View:
             self._reviewed = snapshot, list(review(snapshot))
         return self._reviewed[1]
 
-    def _conflicts(self) -> list[answers.Conflict]:
-        return [answers.Conflict(subject=one.subject, text=one.text) for one in self._of.snapshot().conflicts]
+    def _conflicts(self) -> list[models.Conflict]:
+        return [models.Conflict(subject=one.subject, text=one.text) for one in self._of.snapshot().conflicts]
 
 
-def _counts(now: Totals) -> answers.Counts:
-    return answers.Counts(
+def _counts(now: Totals) -> models.Counts:
+    return models.Counts(
         hits=round(now.hits),
         misses=round(now.misses),
         redirects=round(now.redirects),
@@ -280,8 +280,8 @@ def _by_entry(findings: Iterable[Finding], snapshot: Snapshot) -> dict[Entry | N
     return found
 
 
-def _broker(entry: Entry, found: list[Finding]) -> answers.Broker:
-    return answers.Broker(
+def _broker(entry: Entry, found: list[Finding]) -> models.Broker:
+    return models.Broker(
         broker=entry.broker,
         names=list(entry.names),
         template=entry.is_template,
@@ -290,10 +290,10 @@ def _broker(entry: Entry, found: list[Finding]) -> answers.Broker:
     )
 
 
-def _addresses(entry: Entry, found: list[Finding]) -> Iterator[answers.Address]:
+def _addresses(entry: Entry, found: list[Finding]) -> Iterator[models.Address]:
     for (listener, scheme), (source, by) in entry.sources.items():
         url: ServiceUrl = entry.listeners[listener][scheme]
-        yield answers.Address(
+        yield models.Address(
             listener=listener,
             url=str(url),
             source=source,
@@ -307,12 +307,12 @@ def _is_at(finding: Finding, entry: Entry, url: ServiceUrl) -> bool:
     return finding.url.startswith(f"{url.scheme}://") if entry.is_template else finding.url == str(url)
 
 
-def _reach(finding: Finding) -> answers.Reach:
-    return answers.Reach(
+def _reach(finding: Finding) -> models.Reach:
+    return models.Reach(
         broker=finding.broker,
         url=finding.url,
         reachable=finding.reachable,
-        answers=finding.answers,
+        models=finding.answers,
         problem=finding.problem,
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import aiohttp
 from yarl import URL
 
-from pulsar_ingress_proxy.demo.brokers import Answer, SimulatedCluster, says
+from pulsar_ingress_proxy.demo.cluster import Answer, SimulatedCluster, says
 
 PAUSE = 0.04
 """Seconds between requests."""

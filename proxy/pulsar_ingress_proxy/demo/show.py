@@ -21,10 +21,10 @@ import aiohttp
 import yaml
 from yarl import URL
 
+from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load
-from pulsar_ingress_proxy.demo.brokers import EXTERNAL, Listener, SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import EXTERNAL, Listener, SimulatedCluster
 from pulsar_ingress_proxy.demo.load import Load
-from pulsar_ingress_proxy.service import Sidecar
 
 DOOR = "pulsar.example.com"
 TOPICS = ("orders", "payments", "shipments", "returns")

@@ -14,7 +14,7 @@ from helm_programs import CHART, EXAMPLES, Helm, documents
 from node import node
 from releases import DOOR, TOPIC, Client, broker_address, config, config_map, in_force
 
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS
 
 pytestmark = pytest.mark.timeout(180)

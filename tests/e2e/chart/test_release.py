@@ -9,7 +9,7 @@ from helm_programs import CHART, VERSIONS, Helm
 from node import node
 from releases import BROKEN, TOPIC, Client, broker_address, config, config_map, in_force, load
 
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -16,7 +16,7 @@ from helm_programs import CHART, Helm
 from node import Node, Pod, node
 from releases import BROKEN, DOOR, TOPIC, Client, broker_address, config, config_map, in_force
 
-from pulsar_ingress_proxy.demo.brokers import Hold, SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import Hold, SimulatedCluster
 
 pytestmark = pytest.mark.timeout(180)
 

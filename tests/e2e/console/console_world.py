@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 from processes import Process, free_port, started
 from yarl import URL
 
-from pulsar_ingress_proxy.demo.brokers import Answer, SimulatedCluster, says
+from pulsar_ingress_proxy.demo.cluster import Answer, SimulatedCluster, says
 
 HOST = "pulsar.example.com"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/"

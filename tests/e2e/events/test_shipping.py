@@ -17,7 +17,7 @@ from go_modules import RCLONE, built
 from processes import BIN, Process, free_port, run, started
 from worlds import DOOR, sidecar_config
 
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 SCRIPT = Path(__file__).parents[3] / "deploy/events/ship.sh"
 KEY, SECRET = "reader", "of-events"

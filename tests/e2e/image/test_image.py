@@ -22,7 +22,7 @@ from processes import BIN
 from deploy.image import build, trial
 from deploy.image.engines import DOCKERFILE, REPOSITORY, Image, Recipe, engine
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.demo.brokers import Hold
+from pulsar_ingress_proxy.demo.cluster import Hold
 
 pytestmark = pytest.mark.timeout(900)  # a first build makes the base too
 

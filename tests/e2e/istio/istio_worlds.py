@@ -30,7 +30,7 @@ from pod_networks import Network, NodeNetwork, dial_machine
 from pod_volumes import Folder, Unknown
 from processes import BIN, started
 
-from pulsar_ingress_proxy.demo.brokers import Listener, SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import Listener, SimulatedCluster
 
 
 class Outside(AbstractResolver):

@@ -15,7 +15,7 @@ from apiclient import Object
 from processes import BIN, Process, free_port, started
 from prometheus_client.parser import text_string_to_metric_families
 
-from pulsar_ingress_proxy.demo.brokers import SimulatedBroker, SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedBroker, SimulatedCluster
 
 DOOR = "pulsar.example.com"
 LISTENER = "pulsar-ingress-proxy/listener"

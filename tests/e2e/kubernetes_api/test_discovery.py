@@ -20,7 +20,7 @@ from custom_resources import gateway_api
 from gates import DOOR, Gate, broker_name, broker_objects, gate, ingress, running_pod, tags, topic
 from processes import BIN, run
 
-from pulsar_ingress_proxy.demo.brokers import SimulatedCluster
+from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 RBAC = Path(__file__).parents[3] / "deploy/rbac.yaml"
 BUILT_IN = ("Ingress", "Service", "Pod", "EndpointSlice")

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pulsar_ingress_proxy.app.sidecar import CannotStart, prepare
 from pulsar_ingress_proxy.config import Config, locate
 from pulsar_ingress_proxy.discovery.admin import Unanswered, read_token
 from pulsar_ingress_proxy.discovery.reconciler.store import World
 from pulsar_ingress_proxy.memory import MIB
-from pulsar_ingress_proxy.review import review
 from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
-from pulsar_ingress_proxy.service import CannotStart, prepare
-from pulsar_ingress_proxy.sizing import most_memory
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
+from pulsar_ingress_proxy.tools.config_warnings import review
+from pulsar_ingress_proxy.tools.sizing import most_memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,13 +14,13 @@ from pulsar_ingress_proxy.http.headers import (
     read_request,
     split_target,
 )
-from pulsar_ingress_proxy.reasoning import Step, steps
 from pulsar_ingress_proxy.routing.decisions import dial_url
 from pulsar_ingress_proxy.routing.redirects import Redirect, Way, decide
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.routing.verdicts import Verdict, judge
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES, BindAddress
+from pulsar_ingress_proxy.tools.reasoning import Step, steps
 
 
 class CannotExplain(Exception):

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from pulsar_ingress_proxy.console import answers
+from pulsar_ingress_proxy.console import models
 from pulsar_ingress_proxy.observability.recent import SORTS
 
 MOST_DECISIONS = 500
@@ -42,22 +42,22 @@ _ONLY = Parameter(
 )
 
 ROUTES = (
-    Route("/api/status", "status", "The sidecar at a glance", answers.Status),
-    Route("/api/doors", "doors", "Sockets, ingresses and listeners", answers.Doors),
-    Route("/api/brokers", "brokers", "The address book, with the source of every address", answers.Brokers),
+    Route("/api/status", "status", "The sidecar at a glance", models.Status),
+    Route("/api/doors", "doors", "Sockets, ingresses and listeners", models.Doors),
+    Route("/api/brokers", "brokers", "The address book, with the source of every address", models.Brokers),
     Route(
         "/api/reachability",
         "reachability",
         "How far `doctor` is with the book's addresses; begins a round where the last is older than 15 seconds",
-        answers.Check,
+        models.Check,
     ),
-    Route("/api/generations", "generations", "What changed with each generation", answers.Generations),
-    Route("/api/findings", "findings", "Conflicts found by discovery, and doubts about the config", answers.Findings),
+    Route("/api/generations", "generations", "What changed with each generation", models.Generations),
+    Route("/api/findings", "findings", "Conflicts found by discovery, and doubts about the config", models.Findings),
     Route(
         "/api/decisions",
         "decisions",
         "Recent decisions, the newest first",
-        answers.Decisions,
+        models.Decisions,
         parameters=(
             _ONLY,
             Parameter("since", {"type": "string"}, "a cursor: only what came after it"),
@@ -76,14 +76,14 @@ ROUTES = (
         content_type="text/event-stream",
         problems=(400, 503),
     ),
-    Route("/api/figures", "figures", "Hits, misses and latency of the last half hour", answers.Figures),
+    Route("/api/figures", "figures", "Hits, misses and latency of the last half hour", models.Figures),
     Route(
         "/api/what-if",
         "what_if",
         "What would become of a request: the decision, rule by rule. Nothing is sent, nothing is kept",
-        answers.Verdict,
+        models.Verdict,
         method="POST",
-        question=answers.Question,
+        question=models.Question,
         problems=(400, 408, 413, 415),
     ),
     Route("/api/openapi.json", "openapi", "This description", None),

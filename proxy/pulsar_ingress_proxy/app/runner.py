@@ -20,6 +20,7 @@ from typing import Any
 from aiohttp import web
 from pydantic import ValidationError
 
+from pulsar_ingress_proxy.app.sidecar import CannotStart, Sidecar, bound, prepare
 from pulsar_ingress_proxy.binary.server import ClosedDoor
 from pulsar_ingress_proxy.config import Config, ConfigFaults, glean, gleaned_status_address, load
 from pulsar_ingress_proxy.config import model as keys
@@ -28,11 +29,10 @@ from pulsar_ingress_proxy.net.status import StatusServer
 from pulsar_ingress_proxy.net.tls import CannotLoad, ServerTls
 from pulsar_ingress_proxy.observability import log as logs
 from pulsar_ingress_proxy.observability.metrics import Metrics
-from pulsar_ingress_proxy.review import review
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
-from pulsar_ingress_proxy.service import CannotStart, Sidecar, bound, prepare
 from pulsar_ingress_proxy.syntax.authorities import parse_authority
 from pulsar_ingress_proxy.syntax.listeners import TLS_SCHEMES, WEB_SCHEMES, BindAddress, parse_bind_addresses
+from pulsar_ingress_proxy.tools.config_warnings import review
 
 LOOK = 1.0
 """Seconds between looks at the config and the certificates."""

@@ -7,7 +7,7 @@ from pydantic.alias_generators import to_camel
 
 from pulsar_ingress_proxy.console.history import Cause
 from pulsar_ingress_proxy.observability import event_schema
-from pulsar_ingress_proxy.reasoning import Outcome
+from pulsar_ingress_proxy.tools.reasoning import Outcome
 
 Source = Literal["config", "annotation", "derived", "admin"]
 
