@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pulsar_ingress_proxy import __version__
+from pulsar_ingress_proxy.app import runner
 from pulsar_ingress_proxy.app.sidecar import CannotStart
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load
 from pulsar_ingress_proxy.config.model import Log, json_schema
@@ -149,8 +150,8 @@ def _world(options: argparse.Namespace, config: Config) -> World | None:
 
 def _run(options: argparse.Namespace) -> int:
     log.set_up(Log())
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(runner.run(Path(options.config), options.hold))
+    with asyncio.Runner(loop_factory=_loop_factory()) as loop_runner:
+        loop_runner.run(runner.run(Path(options.config), options.hold))
     return 0
 
 

@@ -48,12 +48,8 @@ class Alike:
     ) -> None:
         self.said, self.tail = said, tail
         """What follows topic and id as the client sends it, and on the way to the broker."""
-        self.decision, self.request, self.verdict, self.snapshot = (
-            event_lines.decision(record),
-            request,
-            verdict,
-            snapshot,
-        )
+        self.decision = event_lines.decision(record)
+        self.request, self.verdict, self.snapshot = request, verdict, snapshot
         self.named = verdict.selection.client_named
         self.answers: dict[bytes, Answer] = {}
         """By all that comes before the id."""

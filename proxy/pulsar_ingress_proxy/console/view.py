@@ -312,7 +312,7 @@ def _reach(finding: Finding) -> models.Reach:
         broker=finding.broker,
         url=finding.url,
         reachable=finding.reachable,
-        models=finding.answers,
+        answers=finding.answers,
         problem=finding.problem,
     )
 

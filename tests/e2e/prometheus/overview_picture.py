@@ -25,7 +25,7 @@ from processes import BIN, free_port, started  # noqa: E402
 from prometheus_server import scraping  # noqa: E402
 
 from dashboards.picture import draw  # noqa: E402
-from pulsar_ingress_proxy.demo.cluster import (
+from pulsar_ingress_proxy.demo.cluster import (  # noqa: E402
     EXTERNAL,
     Answer,
     Listener,

@@ -248,7 +248,7 @@ def test_a_budget_gives_what_is_left_and_takes_it_back() -> None:
     assert budget.used == 0
 
 
-CHART = Path(__file__).parent.parent / "helm" / "pulsar-ingress-proxy"
+CHART = Path(__file__).parents[2] / "helm" / "pulsar-ingress-proxy"
 
 
 def test_the_charts_memory_limit_holds_what_clients_can_make_the_sidecar_hold() -> None:
