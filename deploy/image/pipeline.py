@@ -22,7 +22,7 @@ from deploy.image.build import OUT, arguments, secrets, sizes
 from deploy.image.engines import REPOSITORY, Container, Engine, Image, Recipe, engine
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.config.model import Events
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.event_log import EventLog
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.requests import Request, Target
@@ -144,7 +144,7 @@ def write_events(folder: Path, count: int) -> None:
     log.start()
     for number in range(count):
         log.add(
-            Record(
+            AccessRecord(
                 id=f"{number:032x}",
                 time=1_800_000_000.0 + number,
                 generation=1,

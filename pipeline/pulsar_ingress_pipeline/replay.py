@@ -14,10 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pulsar_ingress_pipeline import batches, reading
 from pulsar_ingress_pipeline.storage import SPARK_FAULTS
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.routing.redirects import decide
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.decisions import decide
+from pulsar_ingress_proxy.routing.redirects import decide_redirect
 from pulsar_ingress_proxy.routing.requests import Request, Target
-from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
-from pulsar_ingress_proxy.routing.verdicts import judge
+from pulsar_ingress_proxy.routing.snapshot import build
 from pulsar_ingress_proxy.syntax.authorities import parse_authority
 
 _TARGETS = {"lookup": Target("lookup", "lookup"), "admin": Target("admin", "admin"), "other": Target("other", "other")}
@@ -95,29 +96,29 @@ class _Deciding:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._snapshot: Snapshot | None = None
+        self._decisions: DecisionCache | None = None
 
     def __call__(self, row: Row) -> tuple[str, str, bool] | None:
-        if self._snapshot is None:
-            self._snapshot = build(self._config)
+        if self._decisions is None:
+            self._decisions = DecisionCache(build(self._config))
             self._binds = {bind.address: bind.listener for bind in self._config.bind_addresses}
-        return _change(row, _request(row, self._binds), self._snapshot)
+        return _change(row, _request(row, self._binds), self._decisions)
 
 
-def _change(row: Row, request: Request, snapshot: Snapshot) -> tuple[str, str, bool] | None:
+def _change(row: Row, request: Request, decisions: DecisionCache) -> tuple[str, str, bool] | None:
     """Before, after, and whether a hit is lost; None: nothing changes."""
-    verdict = judge(request, snapshot)
-    selection = verdict.selection
+    decision = decide(request, decisions.snapshot)
+    selection = decision.selection
     if row.kind == "lookup":
         is_hit = row.listener is not None and (row.hit or row.miss_reason in _BY_BROKERS)
         before = f"hit on {row.listener}" if is_hit else f"miss ({row.miss_reason})"
-        reason = verdict.miss_reason
+        reason = decision.miss_reason
         after = f"hit on {selection.listener}" if reason is None else f"miss ({reason})"
         loses_hit = is_hit and reason is not None
     else:
         before, after, loses_hit = f"on {row.listener or 'none'}", f"on {selection.listener or 'none'}", False
     if row.location is not None and row.redirect_action is not None and before == after:
-        redirect = decide(row.location, request, selection, snapshot)
+        redirect = decide_redirect(row.location, request, selection, decisions)
         before, after = f"{before}, redirect {row.redirect_action}", f"{after}, redirect {redirect.action}"
     if before == after:
         return None

@@ -17,11 +17,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pulsar_ingress_pipeline.storage import Storage, literal
 from pulsar_ingress_pipeline.unseen import Unseen
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load_mapping
-from pulsar_ingress_proxy.routing.redirects import decide, way_to
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.decisions import decide
+from pulsar_ingress_proxy.routing.redirects import decide_redirect, redirect_to
 from pulsar_ingress_proxy.routing.requests import Request, Target
 from pulsar_ingress_proxy.routing.selection import select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
-from pulsar_ingress_proxy.routing.verdicts import judge
 from pulsar_ingress_proxy.syntax.authorities import parse_authority
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES
 
@@ -132,8 +133,8 @@ def _by_name(hosts: Iterable[Seen]) -> list[tuple[str, Seen]]:
 
 
 def _is_served(host: str, snapshot: Snapshot) -> bool:
-    verdict = judge(Request(_LOOKUP, parse_authority(host)), snapshot)
-    return verdict.miss_reason is None and verdict.selection.hit
+    decision = decide(Request(_LOOKUP, parse_authority(host)), snapshot)
+    return decision.miss_reason is None and decision.selection.hit
 
 
 def _free_name(host: str, config: Config) -> str:
@@ -182,10 +183,11 @@ def _is_mapped(seen: Seen, snapshot: Snapshot) -> bool:
     authority = parse_authority(seen.what)
     if selection.listener != seen.listener or authority is None or authority.port is None:
         return False
+    decisions = DecisionCache(snapshot)
     if _is_binary(authority.port, snapshot):
-        way = way_to(authority, authority.port, selection.listener or "", "pulsar", "rewrite", True, snapshot)
+        way = redirect_to(authority, authority.port, selection.listener or "", "pulsar", "rewrite", True, decisions)
         return not way.unmapped
-    return not decide(f"http://{seen.what}/", request, selection, snapshot).unmapped
+    return not decide_redirect(f"http://{seen.what}/", request, selection, decisions).unmapped
 
 
 def _is_binary(port: int, snapshot: Snapshot) -> bool:

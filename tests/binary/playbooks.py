@@ -12,7 +12,7 @@ from words import connect, connected
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.batches import Batch
 from pulsar_ingress_proxy.observability.event_lines import event
 
@@ -184,12 +184,12 @@ class Stage:
         self.sidecar = sidecar
         self.brokers = {"broker": broker, "other": other}
         self.wires: dict[Who, Wire] = {}
-        self.records: list[Record | Batch] = []
+        self.records: list[AccessRecord | Batch] = []
         self._all: list[Wire] = []
 
     @property
     def port(self) -> int:
-        return self.sidecar.binary_doors[0].port
+        return self.sidecar.binary_servers[0].port
 
     @property
     def client(self) -> Wire:
@@ -202,7 +202,7 @@ class Stage:
     async def connect(self, tls: SSLContext | None = None, server_name: str | None = None, door: int = 0) -> Wire:
         """Another client; it is the one that speaks from now on."""
         _, wire = await asyncio.get_running_loop().create_connection(
-            Wire, "127.0.0.1", self.sidecar.binary_doors[door].port, ssl=tls, server_hostname=server_name
+            Wire, "127.0.0.1", self.sidecar.binary_servers[door].port, ssl=tls, server_hostname=server_name
         )
         self._all.append(wire)
         self.wires = {"client": wire}
@@ -247,13 +247,13 @@ class Stage:
     @property
     def events(self) -> list[dict[str, Any]]:
         """What the event log would have been given."""
-        return [event(record, "pulsar", "sidecar") for record in self.records if isinstance(record, Record)]
+        return [event(record, "pulsar", "sidecar") for record in self.records if isinstance(record, AccessRecord)]
 
     async def stop(self) -> None:
         for wire in self._all:
             wire.abort()
         await self.sidecar.stop()
-        assert not self.sidecar._rim.buffers.used, "what sessions held was not given back"
+        assert not self.sidecar._context.buffers.used, "what sessions held was not given back"
 
 
 Start = Callable[..., Awaitable[Stage]]
@@ -275,14 +275,14 @@ async def staged(broker: ScriptedBroker, other: ScriptedBroker, **keys: Any) -> 
     sidecar = Sidecar(load_mapping(config))
     await sidecar.start()
     stage = Stage(sidecar, broker, other)
-    rim = sidecar._rim
-    tell = rim.tell
+    recorder = sidecar._context.recorder
+    write = recorder.record
 
-    def overhear(record: Record) -> None:
+    def overhear(record: AccessRecord) -> None:
         stage.records.append(record)
-        tell(record)
+        write(record)
 
-    rim.tell = overhear  # type: ignore[method-assign]
+    recorder.record = overhear  # type: ignore[method-assign]
     try:
         yield stage
     finally:

@@ -16,7 +16,7 @@ EXCESS = "overloaded: more is under way than limits.inFlight and limits.bufferBy
 
 
 def used(stage: Stage) -> int:
-    return stage.sidecar._rim.buffers.used
+    return stage.sidecar._context.buffers.used
 
 
 async def test_long_lookups_that_wait_for_their_answers(start: Start) -> None:
@@ -80,7 +80,7 @@ async def test_a_client_that_does_not_read_is_cut_off_where_others_need_the_memo
     await stage.play(*HELLO)
     stage.client.transport.pause_reading()
     others = 64 * KIB - used(stage)
-    assert stage.sidecar._rim.buffers.take(others)
+    assert stage.sidecar._context.buffers.take(others)
     stage.broker.say(20 * send(b"x" * 1_000_000))
     await stage.broker.end()
-    stage.sidecar._rim.buffers.give_back(others)
+    stage.sidecar._context.buffers.give_back(others)

@@ -31,7 +31,7 @@ from pulsar_ingress_proxy.binary import lane
 from pulsar_ingress_proxy.binary.commands_pb2 import Command
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame
 from pulsar_ingress_proxy.binary.lane import cut_answer, join_lookup, number_of, split_lookup
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.batches import Batch
 from pulsar_ingress_proxy.observability.event_lines import line, origin
 
@@ -43,26 +43,26 @@ async def stage(start: Start) -> Stage:
     return await start(ingresses=[{"name": "public", "listener": "external", "lookupProperties": {"rack": "a"}}])
 
 
-def overheard(stage: Stage) -> list[Record | Batch]:
+def overheard(stage: Stage) -> list[AccessRecord | Batch]:
     """What is recorded from now on, by either way."""
-    rim, records = stage.sidecar._rim, stage.records
-    finish, count = rim.finish_soon, rim.metrics.count_batch
+    recorder, records = stage.sidecar._context.recorder, stage.records
+    record_soon, count = recorder.record_soon, recorder.metrics.count_batch
 
     def overhear(*lookup: Any) -> None:
-        finish(*lookup)
-        rim.settle()
+        record_soon(*lookup)
+        recorder.flush()
 
     def overhear_batch(batch: Batch) -> None:
         assert len(batch) == 1
         records.append(batch)
         count(batch)
 
-    rim.finish_soon = overhear  # type: ignore[assignment, method-assign]
-    rim.metrics.count_batch = overhear_batch  # type: ignore[method-assign]
+    recorder.record_soon = overhear  # type: ignore[assignment, method-assign]
+    recorder.metrics.count_batch = overhear_batch  # type: ignore[method-assign]
     return records
 
 
-def told(record: Record | Batch) -> dict[str, Any]:
+def told(record: AccessRecord | Batch) -> dict[str, Any]:
     """An event, without what differs each time."""
     event = json.loads(line(record, ORIGIN))
     for key in ("id", "time", "durationMs", "upstreamMs"):
@@ -87,7 +87,7 @@ async def test_the_next_ones_are_treated_as_the_first(stage: Stage, broker: Scri
     for number in (1, 2, 127, 128, 300, 2**32, 2**33, 2**63):
         await ask(stage, broker, number, topic=topic)
     # An answer is learned by its size: 128 and 2**32 are the first ids of theirs. The last is unusually long.
-    assert [type(record) is Record for record in records] == [True, False, False, True, False, True, False, True]
+    assert [type(record) is AccessRecord for record in records] == [True, False, False, True, False, True, False, True]
     first, *others = (told(record) for record in records[:3])
     assert others == [first, first]
     assert stage.number("listener_hits_total", ingress="public", listener="external", rule="bind") == 8
@@ -126,7 +126,7 @@ async def test_another_answer_goes_the_long_way(stage: Stage, broker: ScriptedBr
     await ask(stage, broker, 1)
     tagged = lookup(2, "external", properties=[("rack", "a")])
     await stage.play(CLIENT.says(lookup(2, "")), BROKER.hears(tagged), BROKER.says(answer), CLIENT.hears(answer))
-    assert isinstance(records[1], Record)
+    assert isinstance(records[1], AccessRecord)
     assert told(records[1])["topic"] == TOPIC
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
@@ -264,7 +264,7 @@ async def test_answers_with_two_urls_go_the_short_way(stage: Stage, broker: Scri
             BROKER.says(found(number, broker.inner(), broker.inner())),
             CLIENT.hears(found(number, broker.outer(), broker.outer("pulsar+ssl"))),
         )
-    assert [type(record) for record in records] == [Record, Batch]
+    assert [type(record) for record in records] == [AccessRecord, Batch]
 
 
 async def test_the_same_topic_in_two_forms_of_one_size(stage: Stage, broker: ScriptedBroker) -> None:
@@ -272,7 +272,7 @@ async def test_the_same_topic_in_two_forms_of_one_size(stage: Stage, broker: Scr
     await stage.play(*HELLO)
     for number, authoritative in enumerate((False, True, False, True, True), 1):
         await ask(stage, broker, number, authoritative=authoritative)
-    assert [type(record) is Record for record in records] == [True, True, False, False, False]
+    assert [type(record) is AccessRecord for record in records] == [True, True, False, False, False]
 
 
 async def test_an_id_in_more_bytes_than_it_needs_goes_the_long_way(stage: Stage, broker: ScriptedBroker) -> None:
@@ -314,7 +314,7 @@ async def test_more_than_can_be_remembered(
         assert (asked.topic.decode(), asked.request_id, asked.advertised_listener_name) == (topic, number, b"external")
         stage.broker.say(found(number, broker.inner()))
         assert await stage.client.hear() == found(number, broker.outer(), broker.outer("pulsar+ssl"))
-    kept = stage.sidecar.binary_doors[0].lane
+    kept = stage.sidecar.binary_servers[0].lane
     assert len(kept._tracks) <= 3
     if limit == "FAST_PATH":
         alike = [alike for track in kept._tracks.values() for alike in track.alike.values()]
@@ -333,7 +333,7 @@ async def test_all_are_in_the_event_log_when_it_ends(start: Start, broker: Scrip
         await stage.broker.hear()
         stage.broker.say(found(number, broker.inner()))
         await stage.client.hear()
-    recent = stage.sidecar._rim._recent
+    recent = stage.sidecar._context.recorder._recent
     assert recent is not None
     assert [kept.number for kept in recent.after(0)] == list(range(300, 0, -1))
     await stage.sidecar.stop()

@@ -19,7 +19,7 @@ from words import (
     pong,
 )
 
-from pulsar_ingress_proxy.discovery.zone import in_zone
+from pulsar_ingress_proxy.routing.snapshot import in_zone
 
 
 async def test_a_lookup_is_tagged_and_its_answer_put_on_the_listener(start: Start, broker: ScriptedBroker) -> None:
@@ -221,7 +221,7 @@ async def test_lookup_properties(
 async def test_the_gateways_zone_is_a_property(start: Start, own: dict[str, str], expected: str) -> None:
     door = {"name": "public", "listener": "external", "lookupProperties": own}
     stage = await start(ingresses=[door], kubernetes={"zoneProperty": "rack"})
-    stage.sidecar._rim.install(in_zone(stage.sidecar.snapshot, "eu-1a"))  # as discovery finds it
+    stage.sidecar._context.install(in_zone(stage.sidecar.snapshot, "eu-1a"))  # as discovery finds it
     await stage.play(
         *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external", properties=[("rack", expected)]))
     )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from words import LOOKUP, PING, SEND, SUBSCRIBE, command, framed, lookup, message, number, ping, send
 
-from pulsar_ingress_proxy.binary.frames import MESSAGE_LIMIT, PADDING, BadFrame, Frame, Splitter, Table, wanted
+from pulsar_ingress_proxy.binary.frames import MESSAGE_LIMIT, PADDING, BadFrame, Frame, FrameDecoder, Table, wanted
 
 TABLE = wanted(take=(LOOKUP,), note=(SUBSCRIBE,))
 MOST = 1 << 16
@@ -29,8 +29,8 @@ frames = st.one_of(
 )
 
 
-def splitter(*, is_strict: bool = True, most: int = MOST, table: Table = TABLE) -> Splitter:
-    return Splitter(table, most, is_strict)
+def decoder(*, is_strict: bool = True, most: int = MOST, table: Table = TABLE) -> FrameDecoder:
+    return FrameDecoder(table, most, is_strict)
 
 
 def pieces_of(stream: bytes, cuts: list[int]) -> list[bytes]:
@@ -47,11 +47,11 @@ def kind_of(frame: bytes) -> int:
     return kind
 
 
-def fed(splitter: Splitter, pieces: list[bytes]) -> tuple[bytes, list[Frame]]:
+def fed(decoder: FrameDecoder, pieces: list[bytes]) -> tuple[bytes, list[Frame]]:
     """All that was given back, put together, and the frames that were taken out of it."""
     stream, taken = b"", []
     for piece in pieces:
-        given_back = splitter.feed(piece)
+        given_back = decoder.feed(piece)
         for part in [piece] if given_back is None else given_back:
             if isinstance(part, Frame):
                 taken.append(part)
@@ -62,7 +62,7 @@ def fed(splitter: Splitter, pieces: list[bytes]) -> tuple[bytes, list[Frame]]:
 @given(st.lists(frames, max_size=8), st.lists(st.integers(0, 1 << 16), max_size=12), st.booleans())
 def test_frames_are_found_at_any_split(sent: list[bytes], cuts: list[int], is_strict: bool) -> None:
     stream = b"".join(sent)
-    found = splitter(is_strict=is_strict)
+    found = decoder(is_strict=is_strict)
     back, taken = fed(found, pieces_of(stream, cuts))
     assert back == stream
     assert [frame.raw for frame in taken] == [frame for frame in sent if kind_of(frame) == LOOKUP]
@@ -73,7 +73,7 @@ def test_frames_are_found_at_any_split(sent: list[bytes], cuts: list[int], is_st
 @given(st.lists(frames, max_size=4), st.lists(st.integers(0, 1 << 16), max_size=6))
 def test_what_is_left_of_a_frame_is_known(sent: list[bytes], cuts: list[int]) -> None:
     """So that nothing is ever put into the midst of one."""
-    found, stream, given_back = splitter(is_strict=False), b"".join(sent), 0
+    found, stream, given_back = decoder(is_strict=False), b"".join(sent), 0
     ends = [0]
     for frame in sent:
         ends.append(ends[-1] + len(frame))
@@ -88,7 +88,7 @@ def test_what_is_left_of_a_frame_is_known(sent: list[bytes], cuts: list[int]) ->
 @given(st.binary(max_size=200), st.lists(st.integers(0, 300), max_size=5), st.booleans())
 def test_any_bytes_are_frames_or_a_fault(stream: bytes, cuts: list[int], is_strict: bool) -> None:
     try:
-        back, _ = fed(splitter(is_strict=is_strict), pieces_of(stream, cuts))
+        back, _ = fed(decoder(is_strict=is_strict), pieces_of(stream, cuts))
     except BadFrame:
         return
     assert stream.startswith(back)
@@ -96,7 +96,7 @@ def test_any_bytes_are_frames_or_a_fault(stream: bytes, cuts: list[int], is_stri
 
 def test_a_stream_byte_by_byte() -> None:
     stream = send(b"x" * 100) + lookup(1) + ping() + lookup(2, "external")
-    back, taken = fed(splitter(), [bytes([byte]) for byte in stream])
+    back, taken = fed(decoder(), [bytes([byte]) for byte in stream])
     assert back == stream
     assert [frame.raw for frame in taken] == [lookup(1), lookup(2, "external")]
 
@@ -105,20 +105,20 @@ def test_large_messages_are_given_back_as_they_came() -> None:
     """The very objects that were read, not copies."""
     data = send(random.randbytes(200_000))
     pieces = [data[:65536], data[65536:131072], data[131072:]]
-    found = splitter()
+    found = decoder()
     assert [found.feed(piece) for piece in pieces] == [None, None, None]
 
 
 def test_a_type_is_believed_where_nothing_can_follow_it() -> None:
     """Of two types the last counts, so that a lookup could be hidden in what looks like a message."""
     hidden = framed(message(f1=SEND, f6=message(f1=1, f2=2)) + lookup(1)[8:])
-    _, taken = fed(splitter(), [hidden])
+    _, taken = fed(decoder(), [hidden])
     assert [(frame.type, frame.is_plain) for frame in taken] == [(LOOKUP, False)]
 
 
 def test_a_type_in_more_bytes_than_it_needs() -> None:
     hidden = framed(b"\x08\x97\x00" + message(f23=message(f1="t", f2=1)))
-    _, taken = fed(splitter(), [hidden])
+    _, taken = fed(decoder(), [hidden])
     assert [frame.type for frame in taken] == [LOOKUP]
 
 
@@ -141,30 +141,30 @@ LIES = {
 @pytest.mark.parametrize("stream", LIES.values(), ids=LIES)
 def test_frames_that_lie(stream: bytes) -> None:
     with pytest.raises(BadFrame):
-        fed(splitter(), [stream])
+        fed(decoder(), [stream])
 
 
 def test_a_command_that_is_read_has_a_limit() -> None:
     with pytest.raises(BadFrame, match=r"a command of type 23 has \d+ bytes; limits.commandBytes allows 100"):
-        fed(splitter(most=100), [lookup(1, topic="x" * 200)[:40]])
+        fed(decoder(most=100), [lookup(1, topic="x" * 200)[:40]])
     large = command(PING, b"x" * 500) + send(b"x" * 500)
-    assert fed(splitter(most=100), [large])[0] == large
+    assert fed(decoder(most=100), [large])[0] == large
 
 
 def test_a_command_that_does_not_begin_with_its_type_has_the_same() -> None:
     odd = framed(message(f99="x" * 200, f1=PING))
-    assert fed(splitter(), [odd])[0] == odd
+    assert fed(decoder(), [odd])[0] == odd
     with pytest.raises(BadFrame, match="that does not begin with its type"):
-        fed(splitter(most=100), [odd])
+        fed(decoder(most=100), [odd])
 
 
 def test_messages_have_the_limit_that_the_broker_names() -> None:
-    found = splitter()
+    found = decoder()
     fed(found, [send(bytes(MESSAGE_LIMIT))])
     over = send(bytes(MESSAGE_LIMIT + PADDING))
     with pytest.raises(BadFrame, match=r"says that it has \d+ bytes; 5253120 are allowed"):
         found.feed(over[:30])
-    found = splitter()
+    found = decoder()
     found.allow_messages(2 * MESSAGE_LIMIT)
     assert fed(found, [over])[0] == over
 

@@ -55,7 +55,7 @@ class Place:
 
     async def ask(self, path: str, host: str = HOST, **headers: str) -> int:
         """One request through the door, as a gateway sends it."""
-        url = URL(f"http://127.0.0.1:{self.sidecar.doors[0].port}{path}", encoded=True)
+        url = URL(f"http://127.0.0.1:{self.sidecar.http_servers[0].port}{path}", encoded=True)
         fields = {"Host": host, "X-Forwarded-Proto": "https", **headers}
         async with self.session.get(url, headers=fields, allow_redirects=False) as answer:
             await answer.read()

@@ -406,7 +406,7 @@ class TestWhatIf:
 async def test_without_an_address_there_is_no_console_and_nothing_is_kept() -> None:
     async with SimulatedCluster(brokers=2) as cluster, serving(cluster, console={"address": None}) as place:
         assert place.sidecar.console_port is None
-        assert place.sidecar._rim._recent is None
+        assert place.sidecar._context.recorder._recent is None
         await place.hit()
 
 

@@ -15,7 +15,7 @@ from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.demo.broker_api import Answer
 from pulsar_ingress_proxy.demo.cluster import Hold, SimulatedCluster, always, dies, says
 from pulsar_ingress_proxy.discovery.admin import KIND, Asking, Rounds, Unanswered, described, read_token
-from pulsar_ingress_proxy.net.pool import Pool
+from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.net.tls import BrokerTls
 from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import NOTHING, Findings
@@ -26,7 +26,7 @@ from pulsar_ingress_proxy.syntax.listeners import ServiceUrl, parse_service_url
 class Round:
     """Rounds that a test makes, and what came of them."""
 
-    def __init__(self, cluster: SimulatedCluster, pool: Pool, told: Findings, **keys: Any) -> None:
+    def __init__(self, cluster: SimulatedCluster, pool: BrokerPool, told: Findings, **keys: Any) -> None:
         config = load_mapping({"brokers": {"webServiceUrl": [cluster.brokers[0].web], "discover": "admin", **keys}})
         self._places = {
             broker.name: ServiceUrl("http", "127.0.0.1", broker.web.rpartition(":")[2]) for broker in cluster.brokers
@@ -55,11 +55,7 @@ class Round:
 @asynccontextmanager
 async def rounds(cluster: SimulatedCluster, told: Findings = NOTHING, **keys: Any) -> AsyncIterator[Round]:
     config = load_mapping({"brokers": {"webServiceUrl": [cluster.brokers[0].web]}})
-    pool = Pool(5, 25, BrokerTls(config))
-    try:
-        yield Round(cluster, pool, told, **keys)
-    finally:
-        pool.close()
+    yield Round(cluster, BrokerPool(5, BrokerTls(config)), told, **keys)
 
 
 async def test_brokers_say_which_listeners_they_have() -> None:
@@ -106,11 +102,10 @@ async def test_the_token_is_read_anew_for_every_round(tmp_path: Path) -> None:
 
 async def test_no_token_is_sent_in_clear_where_the_pool_has_tls() -> None:
     config = load_mapping({"brokers": {"webServiceUrl": ["https://pulsar-broker:8443"]}})
-    pool = Pool(5, 25, BrokerTls(config))
+    pool = BrokerPool(5, BrokerTls(config))
     asking = Asking(config, pool, lambda name: parse_service_url(f"http://{name}"))
     with pytest.raises(Unanswered, match="no token is sent there"):
         await asking.broker(Authority("broker-0", 8080), "secret")
-    pool.close()
 
 
 async def test_without_a_token_none_is_sent() -> None:

@@ -69,13 +69,13 @@ class Place:
 
     async def start(self) -> None:
         await self.sidecar.start()
-        install = self.sidecar._rim.install
+        install = self.sidecar._context.install
 
         def installed(snapshot: Any) -> None:
             install(snapshot)
             self._installed.set()
 
-        self.sidecar._rim.install = installed  # type: ignore[method-assign]
+        self.sidecar._context.install = installed  # type: ignore[method-assign]
 
     async def reload(self, **keys: Any) -> None:
         await self.sidecar.reload(load_mapping({**self._keys, **keys}))
@@ -95,7 +95,7 @@ class Place:
             await self._installed.wait()
 
     async def ask(self, host: str) -> tuple[int, Any]:
-        url = f"http://127.0.0.1:{self.sidecar.doors[0].port}{LOOKUP}"
+        url = f"http://127.0.0.1:{self.sidecar.http_servers[0].port}{LOOKUP}"
         async with (
             ClientSession() as session,
             session.get(url, headers={"Host": host}, allow_redirects=False) as answer,
@@ -160,7 +160,7 @@ async def test_a_cluster_that_is_not_seen_does_not_keep_the_pod_out_for_ever(
 ) -> None:
     ready = asyncio.Event()
 
-    class Sooner(manager.Discovery):
+    class Sooner(manager.DiscoveryManager):
         def _be_ready(self, why: str = "") -> None:
             super()._be_ready(why)
             ready.set()

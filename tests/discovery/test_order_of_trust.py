@@ -3,10 +3,11 @@
 import pytest
 from scenes import DOMAIN, brokers, config, scene
 
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.discovered import Conflict, Findings, FoundBroker, Source
 from pulsar_ingress_proxy.routing.ingresses import Ingress
-from pulsar_ingress_proxy.routing.precedence import Claim, merge, settle
-from pulsar_ingress_proxy.routing.redirects import decide
+from pulsar_ingress_proxy.routing.precedence import Claim, merge, resolve_claims
+from pulsar_ingress_proxy.routing.redirects import decide_redirect
 from pulsar_ingress_proxy.routing.requests import Request, read_target
 from pulsar_ingress_proxy.routing.selection import select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
@@ -19,7 +20,7 @@ def claim(url: str, source: Source = "derived", by: str = "x", listener: str = "
 
 
 def found(*claims: Claim, names: tuple[str, ...] = ("b0", "10.0.0.1")) -> FoundBroker:
-    return settle(names, claims)[0]
+    return resolve_claims(names, claims)[0]
 
 
 @pytest.mark.parametrize(
@@ -70,22 +71,22 @@ def found(*claims: Claim, names: tuple[str, ...] = ("b0", "10.0.0.1")) -> FoundB
     ],
 )
 def test_who_is_believed(claims: list[Claim], urls: dict[str, str], conflicts: int) -> None:
-    broker, told = settle(("b0",), claims)
+    broker, told = resolve_claims(("b0",), claims)
     assert {scheme: str(url) for scheme, url in broker.listeners.get("external", {}).items()} == urls
     assert len(told) == conflicts
-    again, _ = settle(("b0",), reversed(claims))
+    again, _ = resolve_claims(("b0",), reversed(claims))
     assert again == broker
 
 
 def test_a_conflict_names_both_and_who_says_so() -> None:
-    _, (told,) = settle(("b0",), [claim("https://a", "config", "line 1"), claim("https://b", by="ingress/p/i")])
+    _, (told,) = resolve_claims(("b0",), [claim("https://a", "config", "line 1"), claim("https://b", by="ingress/p/i")])
     said = "is at https://a (config, line 1) on listener 'external', not at https://b (derived, ingress/p/i)"
     assert told == Conflict("b0", said)
 
 
 def test_a_brokers_own_name_in_another_form_is_no_contradiction() -> None:
     claims = [claim("http://b0:8080", "config"), claim("http://10.0.0.1:8080"), claim("http://10.0.0.1:8081", "admin")]
-    broker, (told,) = settle(("b0", "10.0.0.1"), claims)
+    broker, (told,) = resolve_claims(("b0", "10.0.0.1"), claims)
     assert str(broker.listeners["external"]["http"]) == "http://b0:8080"
     assert told.text.endswith("not at http://10.0.0.1:8081 (admin, x)")
 
@@ -149,7 +150,8 @@ def test_a_redirect_to_a_broker_by_any_of_its_names_is_rewritten_with_no_line_of
     )
     selection = select(request, picture)
     assert selection.listener == "external"
-    redirect = decide(f"http://{name}:8080/lookup/v2/topic/x", request, selection, picture)
+    location = f"http://{name}:8080/lookup/v2/topic/x"
+    redirect = decide_redirect(location, request, selection, DecisionCache(picture))
     assert (redirect.action, redirect.location) == (
         "rewritten",
         "https://b0.example.com/lookup/v2/topic/x?listenerName=external",

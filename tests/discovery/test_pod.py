@@ -10,8 +10,7 @@ from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.discovery.api_client import Cluster, Refused
 from pulsar_ingress_proxy.discovery.credentials import Credentials
 from pulsar_ingress_proxy.discovery.pod import own_pod
-from pulsar_ingress_proxy.discovery.zone import in_zone
-from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.routing.snapshot import build, in_zone
 
 POD = "/api/v1/namespaces/pulsar/pods/gateway-0"
 NODE = "/api/v1/nodes/node-7"

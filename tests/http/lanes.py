@@ -14,7 +14,7 @@ from raw import OK, Head, RawBroker, Served, Wire, serving
 
 from pulsar_ingress_proxy.http.client import ClientConnection
 from pulsar_ingress_proxy.http.lane import Lane, Run
-from pulsar_ingress_proxy.observability.access_record import Brief, Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
 from pulsar_ingress_proxy.observability.event_lines import line, origin
 
 TIMES = 5
@@ -168,7 +168,7 @@ class Seen:
 class Recorded(list[dict[str, Any]]):
     """Events, in the place of the log."""
 
-    def add(self, record: Record | Brief) -> None:
+    def add(self, record: AccessRecord | BriefRecord) -> None:
         self.append(json.loads(line(record, origin("pulsar", "sidecar"))))
 
 
@@ -249,8 +249,8 @@ async def twins(**settings: Any) -> AsyncIterator[Twins]:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(asyncio.get_running_loop(), "getaddrinfo", _resolve)
                 for side in sides:
-                    patch.setattr(side.served.sidecar._rim, "_events", side.events)
-                for door in without.sidecar.doors:
+                    patch.setattr(side.served.sidecar._context, "_events", side.events)
+                for door in without.sidecar.http_servers:
                     patch.setattr(door, "begin_alike", lambda client, data: None)
                 yield Twins(sides, watch(patch))
 

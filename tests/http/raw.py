@@ -241,7 +241,7 @@ class Served:
 
     def __init__(self, sidecar: Sidecar) -> None:
         self.sidecar = sidecar
-        self.port = sidecar.doors[0].port
+        self.port = sidecar.http_servers[0].port
         self.url = f"http://127.0.0.1:{self.port}"
         self.metrics_url = f"http://127.0.0.1:{sidecar.metrics_port}"
         self._wires: list[Wire] = []
@@ -286,7 +286,7 @@ class Served:
         for wire in self._wires:
             wire.transport.abort()
         await self.sidecar.stop()
-        assert not self.sidecar._rim.buffers.used, "what connections held was not given back"
+        assert not self.sidecar._context.buffers.used, "what connections held was not given back"
 
 
 Start = Callable[..., Awaitable[Served]]

@@ -134,7 +134,7 @@ class Client:
         door: int = 0,
     ) -> Reply:
         """One request to one of the sidecar's sockets; nothing is followed."""
-        at = self.sidecar.doors[door]
+        at = self.sidecar.http_servers[door]
         url = URL(f"http://{at.bind.host}:{at.port}{target}", encoded=True)
         fields = CIMultiDict([("Host", host), *headers])
         async with self._session.request(method, url, headers=fields, data=body, allow_redirects=False) as response:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from raw import OK, Message, RawBroker, Start, unused_port
 
-from pulsar_ingress_proxy.http.upstream import HEAD_LIMIT, BadAnswer, UpstreamConnection
+from pulsar_ingress_proxy.http.upstream import HEAD_LIMIT, UpstreamConnection
+from pulsar_ingress_proxy.net.errors import BadAnswer
 from pulsar_ingress_proxy.syntax.listeners import parse_service_url
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"

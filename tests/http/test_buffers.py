@@ -17,7 +17,7 @@ LIMITS = {"bufferBytes": BUDGET}
 
 
 def used(served: Served) -> int:
-    return served.sidecar._rim.buffers.used
+    return served.sidecar._context.buffers.used
 
 
 async def overloaded(wire: Wire) -> bool:
@@ -125,8 +125,8 @@ async def test_a_client_that_does_not_read_is_cut_off_where_others_need_the_memo
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 20000000\r\n\r\n")
     await client.head()
     client.stall()
-    buffers = served.sidecar._rim.buffers
-    others = served.sidecar._rim.rules.config.limits.buffer_bytes - buffers.used
+    buffers = served.sidecar._context.buffers
+    others = served.sidecar._context.decisions.config.limits.buffer_bytes - buffers.used
     assert buffers.take(others)
     wire.send(b"x" * 20_000_000)  # more than the system takes
     await wire.end()

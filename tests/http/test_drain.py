@@ -117,11 +117,11 @@ async def test_sockets_that_a_reload_has_closed_drain_with_the_rest(start: Start
     served = await start(broker.url, drainSeconds=0.2)
     first = await served.client(GET)
     await (await broker.accept()).head()
-    door = served.sidecar.doors[0]
+    door = served.sidecar.http_servers[0]
     config = served.sidecar.snapshot.config
     bind = config.bind_addresses[0]
     await served.sidecar.reload(config.model_copy(update={"bind_addresses": (type(bind)(None, "http", "[::1]", 0),)}))
-    assert door not in served.sidecar.doors
+    assert door not in served.sidecar.http_servers
     await served.sidecar.stop()
     await first.end()
     assert served.number("connections") == 0

@@ -34,7 +34,7 @@ async def test_a_fault_inside_an_answer_breaks_it_off(
 ) -> None:
     """A second answer inside the first would be the worst of all."""
     served = await start(broker.url)
-    monkeypatch.setattr(request_cycle.Exchange, "_dismiss", lambda self, connection: 1 / 0)
+    monkeypatch.setattr(request_cycle.RequestCycle, "_dismiss", lambda self, connection: 1 / 0)
     client = await served.client(GET)
     wire = await broker.accept()
     await wire.head()
@@ -172,9 +172,9 @@ async def test_a_client_that_leaves_just_as_the_broker_begins_to_answer(start: S
     assert (await client.message()).status == 200
     client.send(GET)
     await wire.head()
-    (connection,) = served.sidecar.doors[0]._inside
+    (connection,) = served.sidecar.http_servers[0]._clients
     ongoing = connection._ongoing
-    assert isinstance(ongoing, request_cycle.Exchange)
+    assert isinstance(ongoing, request_cycle.RequestCycle)
     upstream = ongoing._connection
     assert upstream is not None
     connection.break_off(gently=False)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from raw import OK, Head, RawBroker, Served, Start
 
-from pulsar_ingress_proxy.http.headers import forwarded_client
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.event_lines import line, origin
+from pulsar_ingress_proxy.syntax.authorities import forwarded_client
 
 
 def get(*fields: bytes, target: bytes = b"/admin/v2/clusters", host: bytes = b"pulsar.example.com") -> bytes:
@@ -196,7 +196,7 @@ CLASSES: dict[str, tuple[list[str], tuple[bytes, ...], str]] = {
 }
 
 
-def class_of(record: Record) -> str:
+def class_of(record: AccessRecord) -> str:
     return str(json.loads(line(record, origin("pulsar", "sidecar")))["clientClass"])
 
 
@@ -206,7 +206,7 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Callable[[Served], list[str]]:
 
     def watch(served: Served) -> list[str]:
         found: list[str] = []
-        monkeypatch.setattr(served.sidecar._rim, "tell", lambda record: found.append(class_of(record)))
+        monkeypatch.setattr(served.sidecar._context, "tell", lambda record: found.append(class_of(record)))
         return found
 
     return watch
@@ -249,12 +249,12 @@ async def test_events_of_refused_requests_class_the_client_too(
 async def test_what_is_remembered_of_forwarded_clients_has_an_end(start: Start, broker: RawBroker) -> None:
     """In number and in bytes."""
     served = await start(broker.url)
-    rules = served.sidecar._rim.rules
+    decisions = served.sidecar._context.decisions
     for number in range(5000):
         address = str(ipaddress.IPv4Address(number + (8 << 24)))
-        assert rules.forwarded_client(address.encode()) == address
-        assert rules.forwarded_client(b"x" * 250 + b", %b" % address.encode()) == address
-    remembered = rules._forwarded.cache_info()
+        assert decisions.forwarded_client(address.encode()) == address
+        assert decisions.forwarded_client(b"x" * 250 + b", %b" % address.encode()) == address
+    remembered = decisions._forwarded.cache_info()
     assert remembered.currsize == remembered.maxsize == 1024
     assert remembered.hits == 0
     assert remembered.misses == 5000

@@ -62,12 +62,12 @@ async def known(served: Served, broker: RawBroker, data: bytes | None = None, an
 
 
 def lane_of(served: Served) -> Lane:
-    return served.sidecar.doors[0]._lane
+    return served.sidecar.http_servers[0]._lane
 
 
 def recorded(served: Served, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     events = Recorded()
-    monkeypatch.setattr(served.sidecar._rim, "_events", events)
+    monkeypatch.setattr(served.sidecar._context, "_events", events)
     return events
 
 
@@ -103,7 +103,9 @@ async def test_lookups_like_those_before(
         assert b"".join((await asking.message()).head.all(b"location")) == expected(topic)
         assert (taken.begun, taken.known) == (before[0] + 1, before[1] + 1)
     assert len(broker.wires) == 1
-    assert not served.sidecar._rim.pool._asked
+    pool = served.sidecar._pool
+    assert pool is not None
+    assert not pool._asked
     assert served.number("requests_total") == served.number("listener_hits_total") == TIMES + 5
 
 
@@ -169,7 +171,7 @@ async def test_clients_behind_a_trusted_proxy_are_told_apart(
 async def test_doors_are_told_apart(start: Start, broker: RawBroker, taken: Taken) -> None:
     served = await start(broker.url, bindAddresses=["one:http://127.0.0.1:0", f"two:http://127.0.0.1:{unused_port()}"])
     client, wire = await known(served, broker)
-    other = await served.client(port=served.sidecar.doors[1].port)
+    other = await served.client(port=served.sidecar.http_servers[1].port)
     await turns()
     for _ in range(TIMES):
         for asking, name in ((client, b"one"), (other, b"two")):
@@ -217,7 +219,7 @@ async def test_what_began_before_aiohttp_waited_for_it(start: Start, broker: Raw
     _, wire = await known(served, broker)
     client = await served.client()
     await turns()
-    (connection,) = [each for each in served.sidecar.doors[0]._inside if not each._request_count]
+    (connection,) = [each for each in served.sidecar.http_servers[0]._clients if not each._request_count]
     waiter, connection._waiter = connection._waiter, None
     connection.data_received(lookup(b"y") + b"GET /admin HTTP/1.1\r\nX-A: ")
     connection._waiter = waiter
@@ -310,7 +312,7 @@ async def test_a_broker_that_failed_is_asked_last_by_its_kept_connections_too(st
         for place in range(3 * TIMES):
             if place == 2 * TIMES:
                 assert taken.known
-                served.sidecar._rim.pool.failed(parse_service_url(one.url))
+                served.sidecar._context.brokers.failed(parse_service_url(one.url))
             client.send(lookup())
             assert (await client.message()).status == 200
         assert (len(one.asked), len(two.asked)) == (TIMES, 2 * TIMES)
@@ -412,7 +414,7 @@ async def test_a_client_that_leaves_just_as_the_broker_answers(start: Start, bro
     client, wire = await known(served, broker)
     client.send(lookup())
     await wire.head()
-    (connection,) = served.sidecar.doors[0]._inside
+    (connection,) = served.sidecar.http_servers[0]._clients
     run = connection._ongoing
     assert isinstance(run, Run)
     connection.break_off(gently=False)
@@ -471,7 +473,9 @@ async def test_a_fault_of_our_own_is_said_and_counted_once(
     async with asyncio.timeout(5):
         assert (await client.message()).status == 500
     assert "ZeroDivisionError" in caplog.text
-    assert not served.sidecar._rim.pool._asked
+    pool = served.sidecar._pool
+    assert pool is not None
+    assert not pool._asked
     assert served.number("requests_total", code="500") == 1
     assert served.number("in_flight_requests") == 0
     caplog.clear()
@@ -565,7 +569,7 @@ async def test_a_reload_counts_at_once(
             await client.message()
             assert (events[-1]["generation"], events[-1]["listener"]) == (generation, listener.decode())
         assert taken.begun > before + 1
-        assert {asker.rules for asker in lane_of(served)._askers.values()} == {served.sidecar._rim.rules}
+        assert {asker.decisions for asker in lane_of(served)._askers.values()} == {served.sidecar._context.decisions}
 
 
 async def test_a_proxy_that_is_trusted_no_more_tells_nothing(
@@ -634,7 +638,7 @@ async def test_memories_end(start: Start, taken: Taken, small: int) -> None:
             for _ in range(TIMES):
                 await ask(lookup(b"%d" % number))
                 await ask(lookup(b"x", b"User-Agent: %d" % number))
-            outcomes = served.sidecar._rim.rules.outcomes
+            outcomes = served.sidecar._context.decisions.outcomes
             assert len(memory._askers) + len(memory._paths) + len(outcomes) <= small
             assert len(memory._seen) <= small
         assert taken.known
@@ -651,7 +655,7 @@ async def test_memories_end_whatever_the_host(start: Start, taken: Taken, small:
                 for _ in range(TIMES):
                     await ask(lookup(host=b"h%d" % host))
         assert taken.known
-        assert len(served.sidecar._rim.rules.outcomes) <= small
+        assert len(served.sidecar._context.decisions.outcomes) <= small
 
 
 async def test_what_is_long_is_not_remembered(start: Start, taken: Taken) -> None:
@@ -667,7 +671,7 @@ async def test_what_is_long_is_not_remembered(start: Start, taken: Taken) -> Non
             await ask(lookup())
         assert taken.begun
         assert not taken.known
-        assert not served.sidecar._rim.rules.outcomes
+        assert not served.sidecar._context.decisions.outcomes
 
 
 # Many at once.

@@ -330,7 +330,7 @@ async def test_replay_total_bytes(start: Start, broker: RawBroker, other: RawBro
 
 async def blocked(served: Served) -> None:
     """Wait until a client has more to read than it takes, and all that goes on regardless has gone on."""
-    await until(lambda: any(client.writing_paused for client in served.sidecar.doors[0].connections))
+    await until(lambda: any(client.writing_paused for client in served.sidecar.http_servers[0].connections))
     await settled(lambda: int(served.number("requests_total")))
 
 

@@ -355,7 +355,7 @@ class TestClientsThatName:
     ) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster, serving(cluster, **both(cluster)) as client:
             cluster.own(TOPIC, 1)
-            reader, writer = await asyncio.open_connection("127.0.0.1", client.sidecar.doors[0].port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.sidecar.http_servers[0].port)
             fields = f"{HEADER}: {names[0]}\r\n{HEADER.upper()}: {names[1]}\r\n"
             writer.write(f"GET {LOOKUP} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n{fields}\r\n".encode())
             assert (await reader.read()).split(b" ")[1] == status

@@ -442,7 +442,7 @@ class TestFollowing:
     async def test_the_client_gets_a_single_answer(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, redirects=FOLLOW) as client:
             load(cluster, 0, 1)
-            reader, writer = await asyncio.open_connection("127.0.0.1", client.sidecar.doors[0].port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.sidecar.http_servers[0].port)
             head = f"PUT {ADMIN}/subscription/s HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\nContent-Length: 4\r\n"
             writer.write(f"{head}\r\nbody".encode())
             answer = await reader.read()
@@ -990,7 +990,7 @@ class TestExposure:
 
     async def test_nor_by_the_absolute_form(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, **LOOKUPS_ONLY) as client:
-            reader, writer = await asyncio.open_connection("127.0.0.1", client.sidecar.doors[0].port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", client.sidecar.http_servers[0].port)
             target = f"http://{HOST}/admin/v2/brokers"
             writer.write(f"GET {target} HTTP/1.1\r\nHost: {ELSEWHERE}\r\nConnection: close\r\n\r\n".encode())
             answer = await reader.read()

@@ -85,7 +85,7 @@ async def test_a_socket_that_cannot_be_bound_fails_the_reload_whole(
         leaf.private_key_pem.write_to_path(tls[name]["key"])
         leaf.cert_chain_pems[0].write_to_path(tls[name]["certificate"])
     served = await start(broker.url, bindAddresses=[f"one:http://127.0.0.1:{a}", "https://127.0.0.1:0"], tls=tls["old"])
-    port = served.sidecar.doors[1].port
+    port = served.sidecar.http_servers[1].port
     taken = f"three:http://127.0.0.1:{broker.port}"
     with pytest.raises(CannotStart, match=f"bindAddresses {taken}: cannot be bound"):
         await served.sidecar.reload(
@@ -105,7 +105,7 @@ def trusting(ca: trustme.CA) -> ssl.SSLContext:
 
 
 async def test_a_request_keeps_the_snapshot_it_began_with(start: Start, broker: RawBroker) -> None:
-    """Rules, addresses and timeouts; the next one on the same connection has the new ones."""
+    """DecisionCache, addresses and timeouts; the next one on the same connection has the new ones."""
 
     def book(domain: str) -> dict[str, Any]:
         listeners = f"internal:http://10.0.0.1:8080,external:https://b.{domain}"

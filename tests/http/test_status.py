@@ -194,8 +194,8 @@ async def test_stopping_does_not_wait_for_ever(start: Start, broker: RawBroker, 
 async def test_long_names_and_paths_are_not_remembered(start: Start, broker: RawBroker) -> None:
     """Whoever sends a thousand different ones of 30 kB must not own 30 MB of what decisions are remembered by."""
     served = await start(broker.url)
-    rules = served.sidecar._rim.rules
-    remembered = len(rules._known), requests._remembered_target.cache_info().currsize
+    decisions = served.sidecar._context.decisions
+    remembered = len(decisions._requests), requests._remembered_target.cache_info().currsize
     for field in (b"X-Forwarded-Host: ", b"X-Forwarded-Proto: ", b"X-Pulsar-ListenerName: "):
         long = field + b"x" * 30_000
         client = await served.client(b"GET /%b HTTP/1.1\r\nHost: pulsar\r\n%b\r\n\r\n" % (b"y" * 2_000, long))
@@ -204,4 +204,4 @@ async def test_long_names_and_paths_are_not_remembered(start: Start, broker: Raw
             await wire.head()
             wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
         await client.message()
-    assert (len(rules._known), requests._remembered_target.cache_info().currsize) == remembered
+    assert (len(decisions._requests), requests._remembered_target.cache_info().currsize) == remembered

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pulsar_ingress_proxy.config.model import Events
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.event_log import EventLog
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.requests import Request, Target
@@ -23,7 +23,7 @@ SECONDS = 10.0
 """More than anything here takes; a test that needs it all has failed."""
 
 
-def lookup(number: int = 0, **changes: Any) -> Record:
+def lookup(number: int = 0, **changes: Any) -> AccessRecord:
     """A lookup that came through the public door and was answered."""
     values: dict[str, Any] = {
         "id": f"{number:032x}",
@@ -43,7 +43,7 @@ def lookup(number: int = 0, **changes: Any) -> Record:
         "upstream_duration": 0.00098765,
         "response_bytes": 254,
     }
-    return Record(**(values | changes))
+    return AccessRecord(**(values | changes))
 
 
 class Clock:

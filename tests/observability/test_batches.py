@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from recorded import Counted, events, finished, lines, lookup, numbers
 
 from pulsar_ingress_proxy.observability import event_files
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.batches import Batch, Outcome
 from pulsar_ingress_proxy.observability.catalogue import REQUESTS, Sidecar
 from pulsar_ingress_proxy.observability.event_lines import (
     asked_words,
     batch_lines,
     client,
-    decision,
+    decision_words,
     line,
     names,
     origin,
@@ -30,12 +30,12 @@ ORIGIN = origin("pulsar", "gateway-7f9c-abcde")
 MISS: dict[str, Any] = {"miss_reason": "no-rule"}
 
 
-def batch_of(records: list[Record], metrics: Metrics | None = None, since: float = 0.0) -> Batch:
+def batch_of(records: list[AccessRecord], metrics: Metrics | None = None, since: float = 0.0) -> Batch:
     """The same, but for the times at which they began: those are theirs after `since`."""
     batch = Batch()
     batch.ids, batch.first, batch.since = "0" * 8, 1, since
     for record in records:
-        batch.asked.append(asked_words(decision(record), names(record.target), record.request_bytes))
+        batch.asked.append(asked_words(decision_words(record), names(record.target), record.request_bytes))
         batch.outcomes.append(Outcome(record, outcome_words(record), metrics or Metrics("pulsar")))
         batch.clients.append(client(record))
         batch.started.append(record.time - since)
@@ -43,7 +43,7 @@ def batch_of(records: list[Record], metrics: Metrics | None = None, since: float
     return batch
 
 
-def binary(number: int = 0, **changes: Any) -> Record:
+def binary(number: int = 0, **changes: Any) -> AccessRecord:
     values: dict[str, Any] = {"protocol": "binary", "id": f"{'0' * 8}-{number}", "upstream_duration": 0.0012345678}
     return lookup(**(values | changes))
 
@@ -125,7 +125,7 @@ def test_batches_stand_among_others_in_order() -> None:
 def test_whoever_looks_sees_what_has_ended() -> None:
     """By either look, so that nobody is told of a decision twice."""
     recent, waiting = Recent(), [batch_of([binary(broker="a")]), batch_of([binary(broker="b")])]
-    recent.settle = lambda: recent.add_batch(waiting.pop()) if waiting else None
+    recent.before_read = lambda: recent.add_batch(waiting.pop()) if waiting else None
     assert recent.newest == 1
     assert kept(recent) == [(2, "a"), (1, "b")]
 

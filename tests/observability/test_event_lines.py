@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded import HOST, LOOKUP, PUBLIC, lookup
 
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.event_lines import event, line, origin
 from pulsar_ingress_proxy.observability.event_schema import FIELDS, NAMES
 from pulsar_ingress_proxy.routing.requests import Request, Target
@@ -20,7 +20,7 @@ ADMIN = Target("admin", "admin", "acme", "orders")
 REFUSAL = Refusal(403, "not-allowed", "no")
 
 
-def of(record: Record) -> dict[str, Any]:
+def of(record: AccessRecord) -> dict[str, Any]:
     return event(record, "pulsar", "gateway-0")
 
 
@@ -67,7 +67,7 @@ def test_a_lookup_that_was_answered() -> None:
 
 
 def test_a_request_whose_head_was_refused_says_what_is_known() -> None:
-    found = of(Record(id="1", time=0.5, generation=1, bind="0.0.0.0:8080", peer="127.0.0.1", status=400))
+    found = of(AccessRecord(id="1", time=0.5, generation=1, bind="0.0.0.0:8080", peer="127.0.0.1", status=400))
     said = {name: value for name, value in found.items() if value is not None}
     assert said == {
         "schema": 1,
@@ -238,10 +238,10 @@ selections = st.builds(
 
 
 @st.composite
-def records(draw: st.DrawFn) -> Record:
+def records(draw: st.DrawFn) -> AccessRecord:
     target = draw(targets)
     redirects = draw(st.lists(st.sampled_from(["rewritten", "followed", "passed", "kept", "refused"]), max_size=4))
-    return Record(
+    return AccessRecord(
         id=draw(text),
         time=draw(st.floats(min_value=0, max_value=4e9)),
         generation=draw(count),
@@ -270,7 +270,9 @@ TYPES: dict[str, type] = {"string": str, "integer": int, "number": float, "boole
 
 
 @given(records(), text, text)
-def test_every_event_has_the_fields_of_the_schema_and_their_types(record: Record, cluster: str, sidecar: str) -> None:
+def test_every_event_has_the_fields_of_the_schema_and_their_types(
+    record: AccessRecord, cluster: str, sidecar: str
+) -> None:
     found = event(record, cluster, sidecar)
     assert tuple(found) == NAMES
     for field in FIELDS:
@@ -279,7 +281,7 @@ def test_every_event_has_the_fields_of_the_schema_and_their_types(record: Record
 
 
 @given(records(), text, text)
-def test_any_text_comes_back_as_it_was(record: Record, cluster: str, sidecar: str) -> None:
+def test_any_text_comes_back_as_it_was(record: AccessRecord, cluster: str, sidecar: str) -> None:
     found = event(record, cluster, sidecar)
     target, selection, request = record.target, record.selection, record.request
     assert (found["id"], found["cluster"], found["sidecar"]) == (record.id, cluster, sidecar)
@@ -296,7 +298,7 @@ def test_any_text_comes_back_as_it_was(record: Record, cluster: str, sidecar: st
 
 
 @given(records(), text)
-def test_a_line_is_one_line_for_every_reader(record: Record, sidecar: str) -> None:
+def test_a_line_is_one_line_for_every_reader(record: AccessRecord, sidecar: str) -> None:
     written = line(record, origin("pulsar", sidecar))
     assert written.splitlines() == [written[:-1]]
     assert re.fullmatch(r"\{[ -~\x7f]+\}\n", written)

@@ -14,11 +14,12 @@ from pulsar_ingress_pipeline.suggest import Evidence, Seen, as_yaml, read, sugge
 from pulsar_ingress_pipeline.unseen import Unseen, unseen
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.routing.redirects import decide
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.decisions import decide
+from pulsar_ingress_proxy.routing.redirects import decide_redirect
 from pulsar_ingress_proxy.routing.requests import Request, Target
 from pulsar_ingress_proxy.routing.selection import select
 from pulsar_ingress_proxy.routing.snapshot import build
-from pulsar_ingress_proxy.routing.verdicts import judge
 from pulsar_ingress_proxy.syntax.authorities import parse_authority
 
 LOOKUP = Target("lookup", "lookup")
@@ -79,12 +80,13 @@ def test_the_loop_closes(spark: SparkSession, tmp_path: Path, capsys: pytest.Cap
     assert main(["check", "--config", str(config)]) == 0
     assert "new.example.com -> external" in capsys.readouterr().out
     snapshot = build(load_mapping(mended))
-    verdict = judge(Request(LOOKUP, parse_authority("new.example.com:8443")), snapshot)
-    assert (verdict.miss_reason, verdict.selection.listener) == (None, "external")
-    assert verdict.selection.ingress is not None
-    assert verdict.selection.ingress.expose == frozenset({"lookup", "client"})
+    decision = decide(Request(LOOKUP, parse_authority("new.example.com:8443")), snapshot)
+    assert (decision.miss_reason, decision.selection.listener) == (None, "external")
+    assert decision.selection.ingress is not None
+    assert decision.selection.ingress.expose == frozenset({"lookup", "client"})
     request = Request(LOOKUP, parse_authority("pulsar.example.com"), scheme="https")
-    found = decide(redirect["redirectFrom"], request, select(request, snapshot), snapshot)
+    decisions = DecisionCache(snapshot)
+    found = decide_redirect(redirect["redirectFrom"], request, select(request, snapshot), decisions)
     assert (found.action, found.location) == (
         "rewritten",
         "https://b2.example.com/lookup/v2/topic/x?listenerName=external",

@@ -45,7 +45,7 @@ def put(body: dict[str, Any], listener: str, snapshot: Snapshot) -> dict[str, An
 def marks(body: dict[str, Any], listener: str, snapshot: Snapshot) -> tuple[bool, bool]:
     """Whether an address was off the listener, and whether one still is."""
     answer = put_on_listener(json.dumps(body).encode(), listener, snapshot)
-    return answer.was_foreign, answer.is_foreign
+    return answer.had_leak, answer.has_leak
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_answer_that_is_on_the_listener_stays_byte_for_byte() -> None:
     body = json.dumps({**PARTNER, "brokerUrl": "PULSAR://broker-1.PARTNER.example", "x": "é"}, indent=2).encode()
     answer = put_on_listener(body, "partner", picture())
     assert answer.body == body
-    assert (answer.was_foreign, answer.is_foreign) == (False, False)
+    assert (answer.had_leak, answer.has_leak) == (False, False)
 
 
 WEBLESS = """
@@ -202,7 +202,7 @@ def test_without_a_book_nothing_is_changed_and_what_is_plainly_inside_is_still_a
     body = json.dumps(INTERNAL, indent=1).encode()
     answer = put_on_listener(body, "external", snapshot)
     assert answer.body == body
-    assert answer.is_foreign
+    assert answer.has_leak
     assert marks({"brokerUrl": "pulsar://broker-1.pulsar.example.com:6650"}, "external", snapshot) == (False, False)
 
 
@@ -285,7 +285,7 @@ def test_whose_answer_it_is(sent: dict[str, Any], broker: str | None) -> None:
 def test_what_is_no_lookup_answer_stays_as_it_is(body: bytes) -> None:
     answer = put_on_listener(body, "external", picture())
     assert answer.body == body
-    assert (answer.broker, answer.was_foreign, answer.is_foreign) == (None, False, False)
+    assert (answer.broker, answer.had_leak, answer.has_leak) == (None, False, False)
 
 
 def test_pip_338_case_1_without_a_listener_the_answer_is_on_the_lookup_listener() -> None:
@@ -365,7 +365,7 @@ def test_an_answer_put_on_a_listener_stays_there_and_keeps_what_is_not_ours(
     once = put_on_listener(json.dumps(body).encode(), listener, CLUSTER)
     twice = put_on_listener(once.body, listener, CLUSTER)
     assert twice.body == once.body
-    assert twice.was_foreign == once.is_foreign
+    assert twice.had_leak == once.has_leak
     answer = json.loads(once.body)
     assert {key: answer.get(key) for key in body if key not in URL_KEYS} == {
         key: value for key, value in body.items() if key not in URL_KEYS

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import INSIDE, LOOKUP, STATS, asks, picture
 
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import dial_url, not_exposed, route
-from pulsar_ingress_proxy.routing.redirects import decide
+from pulsar_ingress_proxy.routing.redirects import decide_redirect
 from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
@@ -233,7 +234,7 @@ def test_a_rewritten_redirect_reaches_the_broker_it_names_through_two_hops(
     asked = asks(f"{host}{path}?{query}")
     for broker, authoritative in ((leader, "false"), (owner, "true")):
         location = f"{inside(broker)}{path}?authoritative={authoritative}"
-        redirect = decide(location, asked, select(asked, snapshot), snapshot)
+        redirect = decide_redirect(location, asked, select(asked, snapshot), DecisionCache(snapshot))
         assert redirect.action == "rewritten"
         assert redirect.location is not None
         asked = asks(redirect.location)

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import INSIDE, LOOKUP, STATS, asks, picture
 
-from pulsar_ingress_proxy.routing.redirects import Redirect, decide
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.redirects import Redirect, decide_redirect
 from pulsar_ingress_proxy.routing.requests import Request, listener_names
 from pulsar_ingress_proxy.routing.selection import select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
@@ -21,7 +22,7 @@ E1 = "https://broker-1.pulsar.example.com"
 
 
 def redirected(location: str, asked: Request, snapshot: Snapshot, can_follow: bool = True) -> Redirect:
-    return decide(location, asked, select(asked, snapshot), snapshot, can_follow)
+    return decide_redirect(location, asked, select(asked, snapshot), DecisionCache(snapshot), can_follow)
 
 
 def refused(redirect: Redirect) -> tuple[int, str]:

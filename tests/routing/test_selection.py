@@ -277,7 +277,7 @@ def test_our_own_choice_that_no_broker_says_it_has_is_caught(
     asked: Request, changes: str, expected: tuple[object, str]
 ) -> None:
     """The address book may lack a listener that brokers have; what they say themselves is all that there is."""
-    selection = select(asked, replace(picture(changes), told_listeners=TOLD))
+    selection = select(asked, replace(picture(changes), reported_listeners=TOLD))
     assert (refused(selection) if selection.refusal else outcome(selection)) == expected
     if selection.refusal is not None:
         assert selection.refusal.text == "no broker has a listener 'external'; they have partner"

@@ -11,9 +11,10 @@ import yaml
 
 from pulsar_ingress_proxy.binary import lookups
 from pulsar_ingress_proxy.binary.commands_pb2 import Lookup
-from pulsar_ingress_proxy.binary.endpoints import Entrance
+from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint
 from pulsar_ingress_proxy.config import Config, load_mapping
 from pulsar_ingress_proxy.http import forwarding, headers
+from pulsar_ingress_proxy.http.request_cycle import read_and_decide
 from pulsar_ingress_proxy.memory import (
     ADDRESSES,
     AUTHORITIES,
@@ -33,9 +34,9 @@ from pulsar_ingress_proxy.memory import (
     Budget,
     CacheBound,
 )
-from pulsar_ingress_proxy.net.context import Rules
 from pulsar_ingress_proxy.observability import event_lines
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.requests import Request, Target, read_target
 from pulsar_ingress_proxy.routing.selection import Selection
 from pulsar_ingress_proxy.routing.snapshot import build
@@ -80,25 +81,26 @@ def host(number: int) -> str:
     return ".".join([padded(number, 63), *["x" * 63] * 2, "example.com"])
 
 
-def fill_rules() -> Callable[[int, int], object]:
+def fill_decisions() -> Callable[[int, int], object]:
     """Decisions of one snapshot for both protocols, addresses and answers."""
-    rules = Rules(build(config()))
+    decisions = DecisionCache(build(config()))
 
     def fill(number: int, extra: int) -> object:
         broker = f"broker-{number}.external.example"  # which a template covers, so that one is made
         head = headers.RequestHead(special={b"host": broker.encode(), b"x-forwarded-host": host(number).encode()})
         head.listener_names = (b"x" * extra,) if extra else ()
-        return rules.read("GET", "/lookup/v2/topic/persistent/t/n/x", head, HTTP, True)
+        return read_and_decide(decisions, "GET", "/lookup/v2/topic/persistent/t/n/x", head, HTTP, True)
 
     return fill
 
 
 def fill_binary_decisions() -> Callable[[int, int], object]:
-    snapshot = build(config())
+    decisions = DecisionCache(build(config()))
 
     def fill(number: int, extra: int) -> object:
         name = padded(number, DECISIONS.longest - len("lookup") + extra).encode()
-        return lookups.judge(Lookup(topic=b"t", advertised_listener_name=name), Entrance(BINARY, None), snapshot)
+        lookup = Lookup(topic=b"t", advertised_listener_name=name)
+        return lookups.decide(lookup, ClientEndpoint(BINARY, None), decisions)
 
     return fill
 
@@ -114,20 +116,20 @@ def fill_addresses() -> Callable[[int, int], object]:
 
 
 def fill_answers() -> Callable[[int, int], object]:
-    rules = Rules(build(config()))
+    decisions = DecisionCache(build(config()))
 
     def fill(number: int, extra: int) -> object:
         url = f"pulsar://broker-{number % 5}.internal.example:6650"
         body = json.dumps({"brokerUrl": url, "nativeUrl": url, "number": number, "x": ""})
         body = body.replace('"x": ""', f'"x": "{"x" * (LOOKUP_ANSWERS.longest - len("external") - len(body) + extra)}"')
-        return rules.on_listener(body.encode(), "external")
+        return decisions.on_listener(body.encode(), "external")
 
     return fill
 
 
 def fill_forwarded() -> Callable[[int, int], object]:
-    rules = Rules(build(config()))
-    return lambda number, extra: rules.forwarded_client(padded(number, FORWARDED_CLIENTS.longest + extra).encode())
+    decisions = DecisionCache(build(config()))
+    return lambda number, extra: decisions.forwarded_client(padded(number, FORWARDED_CLIENTS.longest + extra).encode())
 
 
 def fill_event_decisions() -> Callable[[int, int], object]:
@@ -136,7 +138,7 @@ def fill_event_decisions() -> Callable[[int, int], object]:
         selection = Selection(None, named, "header", client_named=named, client_named_by="header")
         authority = Authority(host(number), 80)
         request = Request(Target("lookup", "lookup"), authority, authority)
-        return event_lines.decision(Record(request=request, selection=selection))
+        return event_lines.decision_words(AccessRecord(request=request, selection=selection))
 
     return fill
 
@@ -155,7 +157,7 @@ FILLS: dict[str, tuple[CacheBound, Callable[[], Fill]]] = {
     ),
     "authorities": (AUTHORITIES, lambda: lambda number, extra: parse_authority(padded(number, 261 + extra))),
     "addresses": (ADDRESSES, fill_addresses),
-    "decisions": (DECISIONS, fill_rules),
+    "decisions": (DECISIONS, fill_decisions),
     "decisions of the binary protocol": (DECISIONS, fill_binary_decisions),
     "lookup answers": (LOOKUP_ANSWERS, fill_answers),
     "forwarded clients": (FORWARDED_CLIENTS, fill_forwarded),
@@ -177,7 +179,7 @@ FILLS: dict[str, tuple[CacheBound, Callable[[], Fill]]] = {
         USER_AGENTS,
         lambda: (
             lambda number, extra: event_lines.client(
-                Record(user_agent=padded(number, 256 + extra).replace("x", "\xff").encode("latin-1"))
+                AccessRecord(user_agent=padded(number, 256 + extra).replace("x", "\xff").encode("latin-1"))
             )
         ),
     ),
@@ -224,12 +226,12 @@ def test_a_longer_text_is_not_remembered(cache: str) -> None:
 
 
 def test_a_decision_with_many_empty_names_is_not_remembered() -> None:
-    rules = Rules(build(config()))
+    decisions = DecisionCache(build(config()))
 
     def fill(number: int, extra: int) -> object:
         query = "&".join(["listenerName="] * 2000)
         head = headers.RequestHead(special={b"host": f"{number}.example.com".encode()})
-        return rules.read("GET", f"/lookup/v2/topic/persistent/t/n/x?{query}", head, HTTP, False)
+        return read_and_decide(decisions, "GET", f"/lookup/v2/topic/persistent/t/n/x?{query}", head, HTTP, False)
 
     assert held_by(fill, range(50), extra=0) < 50 * KIB
 

@@ -40,7 +40,7 @@ async def sidecar(cluster: SimulatedCluster, scheme: str = "http", **keys: Any) 
     one = Sidecar(load_mapping(config))
     await one.start()
     try:
-        yield one, f"{scheme}://127.0.0.1:{one.doors[0].port}"
+        yield one, f"{scheme}://127.0.0.1:{one.http_servers[0].port}"
     finally:
         await one.stop()
 
@@ -194,7 +194,7 @@ async def test_livez(ask: Probe) -> None:
     async with SimulatedCluster() as cluster, sidecar(cluster) as (one, _):
         assert await ask(f"127.0.0.1:{one.metrics_port}") == 0
         assert ask.out == f"http://127.0.0.1:{one.metrics_port}/livez: alive\n"
-        assert await ask(f"127.0.0.1:{one.doors[0].port}") == 1
+        assert await ask(f"127.0.0.1:{one.http_servers[0].port}") == 1
     assert "answers 404" in ask.err
 
 

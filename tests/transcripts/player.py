@@ -245,7 +245,7 @@ class _Player:
 
     async def _connect(self) -> Wire:
         sidecar = self._served.sidecar
-        bound = sidecar.binary_doors[0] if self._case.binary else sidecar.doors[0]
+        bound = sidecar.binary_servers[0] if self._case.binary else sidecar.http_servers[0]
         return await self._served.client(port=bound.port)
 
     async def _round(

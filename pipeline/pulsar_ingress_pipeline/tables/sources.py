@@ -15,7 +15,7 @@ ERROR = 0.01
 LEAST_MS = 0.01
 """What took less is in the bucket of this."""
 
-# DDSketch's buckets (Masson, Rim and Lee, 2019): each bound is so many times the one before.
+# DDSketch's buckets (Masson, ServerContext and Lee, 2019): each bound is so many times the one before.
 _GAMMA = (1 + ERROR) / (1 - ERROR)
 _MIDDLE = 2 / (_GAMMA + 1)
 

@@ -21,7 +21,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from pulsar_ingress_proxy.app.sidecar import CannotStart, Sidecar, bound, prepare
-from pulsar_ingress_proxy.binary.server import ClosedDoor
+from pulsar_ingress_proxy.binary.server import RefusingProtocol
 from pulsar_ingress_proxy.config import Config, ConfigFaults, glean, gleaned_status_address, load
 from pulsar_ingress_proxy.config import model as keys
 from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
@@ -193,12 +193,12 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
     await runner.setup()
     problems = [await _problem(f"metrics.address {address}", status.open(address.host, address.port))]
     places = [(address.host, address.port)]
-    closed_doors: list[asyncio.Server] = []
+    refusing: list[asyncio.Server] = []
 
-    async def close_door(bind: BindAddress, context: ssl.SSLContext | None) -> None:
+    async def refuse(bind: BindAddress, context: ssl.SSLContext | None) -> None:
         loop, reason = asyncio.get_running_loop(), f"bad-config: {fault}"
         host = bind.host.strip("[]")
-        closed_doors.append(await loop.create_server(lambda: ClosedDoor(reason), host, bind.port, ssl=context))
+        refusing.append(await loop.create_server(lambda: RefusingProtocol(reason), host, bind.port, ssl=context))
 
     for bind in _sockets(values):
         context = tls if bind.scheme in TLS_SCHEMES else None
@@ -206,7 +206,7 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
             site = web.TCPSite(runner, bind.host.strip("[]"), bind.port, ssl_context=context, reuse_address=True)
             opening = site.start()
         else:
-            opening = close_door(bind, context)
+            opening = refuse(bind, context)
         problems.append(await _problem(f"bindAddresses {bind}", opening))
         places.append((bind.host, bind.port))
     taken = [place for place, problem in zip(places, problems, strict=True) if problem is not None]
@@ -221,8 +221,8 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
             continue
         if all(_is_free(host, port) for host, port in taken) and _may_start(path, fault):
             break
-    for door in closed_doors:
-        door.close()
+    for server in refusing:
+        server.close()
     await runner.cleanup()
     await status.close()
 

@@ -6,17 +6,17 @@ import os
 import socket
 from collections.abc import Awaitable, Iterable
 
-from pulsar_ingress_proxy.binary.server import BinaryDoor
+from pulsar_ingress_proxy.binary.server import BinaryServer
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.console.history import Cause, History
 from pulsar_ingress_proxy.console.server import Console
 from pulsar_ingress_proxy.console.view import Shown
 from pulsar_ingress_proxy.discovery import package
-from pulsar_ingress_proxy.discovery.manager import Discovery, is_wanted
-from pulsar_ingress_proxy.discovery.zone import in_zone
-from pulsar_ingress_proxy.http.server import Door
-from pulsar_ingress_proxy.net.context import Rim
-from pulsar_ingress_proxy.net.pool import Pool
+from pulsar_ingress_proxy.discovery.manager import DiscoveryManager, is_wanted
+from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
+from pulsar_ingress_proxy.http.server import HttpServer
+from pulsar_ingress_proxy.net.context import ServerContext
+from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.net.status import StatusServer
 from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, ServerTls
 from pulsar_ingress_proxy.observability import tracing
@@ -24,9 +24,10 @@ from pulsar_ingress_proxy.observability.event_log import EventLog
 from pulsar_ingress_proxy.observability.lag import Lag
 from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.observability.recent import Recent
+from pulsar_ingress_proxy.observability.recorder import Recorder
 from pulsar_ingress_proxy.routing.decisions import dial_url
 from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Findings
-from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
+from pulsar_ingress_proxy.routing.snapshot import Snapshot, build, in_zone
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES, BindAddress, ServiceUrl
 
@@ -46,30 +47,29 @@ class Sidecar:
         self.metrics = Metrics(config.cluster_name)
         self._not_ready: str | None = "starting"
         self._status = StatusServer(self.metrics, self._why_not_ready)
-        self._discovery: Discovery | None = None
+        self._discovery: DiscoveryManager | None = None
         self._said: frozenset[Conflict] = frozenset()
-        self._pool: Pool | None = None
+        self._pool: ConnectionPool | None = None
         self._tls: ServerTls | None = None
         self._events: EventLog | None = None
         self._lag: Lag | None = None
         self._tracing: tracing.Tracing | None = None
         self._console: Console | None = None
         self.history = History()
-        self._doors: list[Door | BinaryDoor] = []
+        self._servers: list[HttpServer | BinaryServer] = []
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
-    def doors(self) -> list[Door]:
-        """The sockets of HTTP."""
-        return [door for door in self._doors if isinstance(door, Door)]
+    def http_servers(self) -> list[HttpServer]:
+        return [server for server in self._servers if isinstance(server, HttpServer)]
 
     @property
-    def binary_doors(self) -> list[BinaryDoor]:
-        return [door for door in self._doors if isinstance(door, BinaryDoor)]
+    def binary_servers(self) -> list[BinaryServer]:
+        return [server for server in self._servers if isinstance(server, BinaryServer)]
 
     @property
     def snapshot(self) -> Snapshot:
-        return self._rim.snapshot
+        return self._context.snapshot
 
     @property
     def findings(self) -> Findings:
@@ -95,18 +95,20 @@ class Sidecar:
         config = self._config
         towards_brokers, self._tls = prepare(config)
         try:
-            self._pool = Pool(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
+            brokers = BrokerPool(config.timeouts.connect, towards_brokers)
+            self._pool = ConnectionPool(brokers, config.timeouts.upstream_idle)
             self._events = self._event_log()
             recent = Recent() if config.console.address is not None else None
-            self._rim = Rim(self._picture(config, 1), self._pool, self.metrics, self._events, recent)
-            self._rim.tracing = self._tracing = tracing.wanted()
+            recorder = Recorder(self.metrics, self._events, recent)
+            self._context = ServerContext(self._picture(config, 1), brokers, recorder)
+            self._context.tracing = self._tracing = tracing.wanted()
             self.history.note(None, self.snapshot, "start")
             await self._discover(config, config)
             metrics = parse_authority(config.metrics.address)
             assert metrics is not None
             assert metrics.port is not None
             await bound(f"metrics.address {metrics}", self._status.open(metrics.host, metrics.port))
-            self._doors = await self._open(list(config.bind_addresses), self._tls)
+            self._servers = await self._open(list(config.bind_addresses), self._tls)
             if recent is not None:
                 await self._open_console(recent)
         except CannotStart:
@@ -115,7 +117,7 @@ class Sidecar:
         self._lag = Lag(self.metrics.loop_lag)
         self.metrics.last_reload.set(1)
         self._not_ready = None
-        log.info("serving %s; metrics on %s", ", ".join(str(door.bind) for door in self._doors), metrics)
+        log.info("serving %s; metrics on %s", ", ".join(str(server.bind) for server in self._servers), metrics)
 
     async def reload(self, config: Config) -> None:
         """Put a new config in force; raises CannotStart, and leaves the old one in force, where that cannot be.
@@ -123,25 +125,26 @@ class Sidecar:
         Requests that have begun keep the snapshot they began with; sockets that stay keep their connections.
         """
         assert self._pool is not None
-        kept = {_place(door.bind): door for door in self._doors}
+        kept = {_place(server.bind): server for server in self._servers}
         wanted = list(config.bind_addresses)
         towards_brokers, tls = prepare(config)
         opened = await self._open_beside(
             kept.values(), [bind for bind in wanted if _place(bind) not in kept], self._tls or tls
         )
-        self._pool.set_up(config.timeouts.connect, config.timeouts.upstream_idle, towards_brokers)
+        self._pool.brokers.set_up(config.timeouts.connect, towards_brokers)
+        self._pool.idle_timeout = config.timeouts.upstream_idle
         if self._tls is not None and tls is not None:
             self._tls.adopt(tls)
         else:
             self._tls = tls
         self._install(config, "reload")
         for bind in wanted:
-            if door := kept.pop(_place(bind), None):
-                door.adopt(bind)
-                opened.append(door)
-        self._doors = opened
-        for door in kept.values():
-            self._close_later(door)
+            if server := kept.pop(_place(bind), None):
+                server.adopt(bind)
+                opened.append(server)
+        self._servers = opened
+        for server in kept.values():
+            self._close_later(server)
         for key in ("metrics", "console", "events", "cluster_name"):
             if getattr(config, key) != getattr(self._config, key):
                 log.warning("a change of %s takes effect with the next start", Config.model_fields[key].alias or key)
@@ -151,20 +154,20 @@ class Sidecar:
 
     def refresh_certificates(self) -> bool:
         """Whether certificates whose files have changed are in force from now on."""
-        towards = (self._tls, self._pool.tls if self._pool is not None else None)
+        towards = (self._tls, self._pool.brokers.tls if self._pool is not None else None)
         refreshed = [tls.refresh() for tls in towards if tls is not None]
         return any(refreshed)
 
     async def stop(self) -> None:
         """Be not ready, stop accepting, let what runs finish, write what was recorded, and close everything."""
         self._not_ready = "shutting down"
-        await asyncio.gather(*(door.close(self._config.drain_seconds) for door in self._doors), *self._closing)
+        await asyncio.gather(*(server.close(self._config.drain_seconds) for server in self._servers), *self._closing)
         if self._discovery is not None:
             await self._discovery.stop()
         if self._pool is not None:
             self._pool.close()
         if self._events is not None:
-            self._rim.settle()
+            self._context.recorder.flush()
             await asyncio.to_thread(self._events.close, 5)
         if self._lag is not None:
             self._lag.stop()
@@ -185,7 +188,7 @@ class Sidecar:
             await self._discovery.reload(config, previous)
         elif is_wanted(config):
             assert self._pool is not None
-            self._discovery = Discovery(self.metrics, self._pool, self._dial, self._take_up)
+            self._discovery = DiscoveryManager(self.metrics, self._pool.brokers, self._dial, self._take_up)
             await self._discovery.start(config)
 
     def _take_up(self) -> None:
@@ -195,7 +198,7 @@ class Sidecar:
 
     def _install(self, config: Config, cause: Cause) -> None:
         previous = self.snapshot
-        self._rim.install(self._picture(config, previous.generation + 1))
+        self._context.install(self._picture(config, previous.generation + 1))
         self.history.note(previous, self.snapshot, cause)
         conflicts = frozenset(self.snapshot.conflicts)
         for conflict in sorted(conflicts - self._said, key=str):
@@ -242,37 +245,43 @@ class Sidecar:
         else:
             self._console = console
 
-    async def _open(self, binds: list[BindAddress], tls: ServerTls | None) -> list[Door | BinaryDoor]:
-        doors: list[Door | BinaryDoor] = []
+    async def _open(self, binds: list[BindAddress], tls: ServerTls | None) -> list[HttpServer | BinaryServer]:
+        servers: list[HttpServer | BinaryServer] = []
         try:
             for bind in binds:
-                door = BinaryDoor(self._rim, bind) if bind.scheme in BINARY_SCHEMES else Door(self._rim, bind)
+                server = self._server(bind)
                 context = tls.context if tls is not None and bind.scheme in TLS_SCHEMES else None
-                await bound(f"bindAddresses {bind}", door.open(context))
-                doors.append(door)
+                await bound(f"bindAddresses {bind}", server.open(context))
+                servers.append(server)
         except CannotStart:
-            for door in doors:
-                await door.close(0)
+            for server in servers:
+                await server.close(0)
             raise
-        return doors
+        return servers
+
+    def _server(self, bind: BindAddress) -> HttpServer | BinaryServer:
+        if bind.scheme in BINARY_SCHEMES:
+            return BinaryServer(self._context, bind)
+        assert self._pool is not None
+        return HttpServer(self._context, self._pool, bind)
 
     async def _open_beside(
-        self, doors: Iterable[Door | BinaryDoor], binds: list[BindAddress], tls: ServerTls | None
-    ) -> list[Door | BinaryDoor]:
-        """Open more doors. One that has another scheme now, at an address that stays, takes that over."""
+        self, servers: Iterable[HttpServer | BinaryServer], binds: list[BindAddress], tls: ServerTls | None
+    ) -> list[HttpServer | BinaryServer]:
+        """Open more sockets. One that has another scheme now, at an address that stays, takes that over."""
         addresses = {bind.address for bind in binds if bind.port}
-        giving_way = [door for door in doors if door.bind.address in addresses]
-        for door in giving_way:
-            door.stop_listening()
+        giving_way = [server for server in servers if server.bind.address in addresses]
+        for server in giving_way:
+            server.stop_listening()
         try:
             return await self._open(binds, tls)
         except CannotStart:
-            for door in giving_way:
-                await bound(f"bindAddresses {door.bind}", door.listen_again())
+            for server in giving_way:
+                await bound(f"bindAddresses {server.bind}", server.listen_again())
             raise
 
-    def _close_later(self, door: Door | BinaryDoor) -> None:
-        task = asyncio.get_running_loop().create_task(door.close(self._config.drain_seconds))
+    def _close_later(self, server: HttpServer | BinaryServer) -> None:
+        task = asyncio.get_running_loop().create_task(server.close(self._config.drain_seconds))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

@@ -1,18 +1,18 @@
 """What becomes of the addresses that brokers tell clients: put on the listener, or found to be a leak. Pure.
 
 Which commands carry any stands in `commands.CARRIERS`. The addresses are chosen by the functions that choose them for
-HTTP (`answers.settle`, `redirects.way_to`).
+HTTP (`answers.rewrite_urls`, `redirects.redirect_to`).
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from pulsar_ingress_proxy.binary.commands import CARRIERS, LOOKUP_RESPONSE, REDIRECT, TOPIC_MIGRATED, Addressed
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse, SegmentBroker
 from pulsar_ingress_proxy.binary.endpoints import is_through, name_through
 from pulsar_ingress_proxy.routing.addresses import Broker
-from pulsar_ingress_proxy.routing.answers import settle
-from pulsar_ingress_proxy.routing.redirects import Policy, Way, way_to, way_to_nobody
+from pulsar_ingress_proxy.routing.answers import LeakAction, LeakPolicy, decide_leak, leak_refusal, rewrite_urls
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.redirects import Policy, RedirectDecision, redirect_to, unknown_target
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import Authority, host_matches
@@ -20,11 +20,9 @@ from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, ServiceUrl, pa
 
 _KEYS = ("brokerUrl", "brokerUrlTls")
 
-LeakAction = Literal["observed", "blocked", "passed"]
-
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class RewrittenAddresses:
     """Two addresses of a broker, as a client of a listener may have them."""
 
     url: str | None
@@ -32,14 +30,14 @@ class Placed:
     is_through: bool
     """Whether they are names for CONNECT only: the client stays with the address that it has."""
     broker: str | None
-    was_foreign: bool
+    had_leak: bool
     """What the broker said had an address that is not on the listener."""
-    is_foreign: bool
+    has_leak: bool
     """This still has."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class AddressDecision:
     """What was found of a command that carries addresses; the command itself is changed in place."""
 
     changed: bool = False
@@ -49,55 +47,56 @@ class Judged:
     """Why the client may not have it."""
 
 
-def place(message: Addressed, selection: Selection, snapshot: Snapshot) -> Placed:
+def rewrite_addresses(message: Addressed, selection: Selection, decisions: DecisionCache) -> RewrittenAddresses:
     """Two addresses put on the selected listener."""
     assert selection.listener is not None
     through = is_through(selection)
-    key = ("placed", message.url, message.url_tls, selection.listener, through)
-    found = snapshot.memory.get(key)
-    if isinstance(found, Placed):
+    key = ("addresses", message.url, message.url_tls, selection.listener, through)
+    found = decisions.get(key)
+    if isinstance(found, RewrittenAddresses):
         return found
-    made = _place(_text(message.url), _text(message.url_tls), selection.listener, through, snapshot)
-    return snapshot.remember(key, made)
+    url, url_tls = _text(message.url), _text(message.url_tls)
+    return decisions.keep(key, _rewrite_addresses(url, url_tls, selection.listener, through, decisions.snapshot))
 
 
-def _place(url: str, url_tls: str, listener: str, through: bool, snapshot: Snapshot) -> Placed:
+def _rewrite_addresses(url: str, url_tls: str, listener: str, through: bool, snapshot: Snapshot) -> RewrittenAddresses:
     sent = {key: value for key, value in zip(_KEYS, (url, url_tls), strict=True) if value}
-    settled = settle(sent, _KEYS, listener, snapshot)
-    placed = Placed(
-        settled.urls.get("brokerUrl"),
-        settled.urls.get("brokerUrlTls"),
+    found = rewrite_urls(sent, _KEYS, listener, snapshot)
+    rewritten = RewrittenAddresses(
+        found.urls.get("brokerUrl"),
+        found.urls.get("brokerUrlTls"),
         False,
-        settled.named,
-        settled.was_foreign,
-        settled.is_foreign,
+        found.named,
+        found.had_leak,
+        found.has_leak,
     )
     if not through or not sent:
-        return placed
-    name = name_through(settled.broker, settled.named, listener, snapshot)
+        return rewritten
+    name = name_through(found.broker, found.named, listener, snapshot)
     if name is None:
-        return replace(placed, was_foreign=True, is_foreign=True)
+        return replace(rewritten, had_leak=True, has_leak=True)
     # A client reads the one that goes with its own transport and fails where it is absent, so both are there.
-    return replace(placed, url=f"pulsar://{name}", url_tls=f"pulsar+ssl://{name}", is_through=True, is_foreign=False)
+    return replace(rewritten, url=f"pulsar://{name}", url_tls=f"pulsar+ssl://{name}", is_through=True, has_leak=False)
 
 
-def judge_found(response: LookupResponse, selection: Selection, snapshot: Snapshot) -> Judged:
+def decide_found(response: LookupResponse, selection: Selection, decisions: DecisionCache) -> AddressDecision:
     """A lookup's answer that names the broker to connect to."""
-    placed, leaks = place(response, selection, snapshot), _leaks(selection, snapshot)
-    if leaks == "observe":
-        return Judged(broker=placed.broker, leak="observed" if placed.was_foreign else None)
-    if placed.is_foreign and leaks == "block":
-        return Judged(broker=placed.broker, leak="blocked", refusal=_refusal(placed, selection))
-    return Judged(_put(response, placed), placed.broker, "passed" if placed.is_foreign else None)
+    rewritten, policy = rewrite_addresses(response, selection, decisions), _leak_policy(selection, decisions.snapshot)
+    leak = decide_leak(policy, rewritten.had_leak, rewritten.has_leak)
+    if leak == "blocked":
+        return AddressDecision(broker=rewritten.broker, leak=leak, refusal=_refusal(rewritten, selection))
+    changed = policy != "observe" and _put(response, rewritten)
+    return AddressDecision(changed, rewritten.broker, leak)
 
 
-def judge_told(command: Command, selection: Selection, snapshot: Snapshot) -> Judged:
-    """Addresses that nobody asked for, all those of one command.
+def decide_pushed(command: Command, selection: Selection, decisions: DecisionCache) -> AddressDecision:
+    """Addresses that the client has not asked for, all those of one command.
 
     Blocked is what is not on the listener: without it the client looks the topic up again. Of a migration or a
     redirect nothing would be left, so that is refused whole.
     """
-    leaks, through, is_straight = _leaks(selection, snapshot), is_through(selection), _leads_straight(command)
+    snapshot = decisions.snapshot
+    policy, through, is_straight = _leak_policy(selection, snapshot), is_through(selection), _leads_straight(command)
     changed, broker = False, None
     leak: LeakAction | None = None
     for message in CARRIERS[command.type](command):
@@ -105,41 +104,39 @@ def judge_told(command: Command, selection: Selection, snapshot: Snapshot) -> Ju
             continue
         if command.type == TOPIC_MIGRATED and not through and _is_peers(message, snapshot):
             continue
-        placed = place(message, selection, snapshot)
+        rewritten = rewrite_addresses(message, selection, decisions)
         if through and is_straight:
-            placed = replace(placed, was_foreign=True, is_foreign=True)
-        broker = broker or placed.broker
-        if leaks == "observe":
-            leak = "observed" if placed.was_foreign else leak
-        elif not placed.is_foreign:
-            changed |= _put(message, placed)
-        elif leaks == "rewrite":
-            changed |= _put(message, placed)
-            leak = "passed"
-        elif is_straight:
-            return Judged(False, broker, "blocked", _refusal(placed, selection))
-        else:
-            leak, changed = "blocked", True
+            rewritten = replace(rewritten, had_leak=True, has_leak=True)
+        broker = broker or rewritten.broker
+        action = decide_leak(policy, rewritten.had_leak, rewritten.has_leak)
+        leak = action or leak
+        if action == "blocked" and is_straight:
+            return AddressDecision(False, broker, action, _refusal(rewritten, selection))
+        if action == "blocked":
+            changed = True
             message.ClearField("url_tls")
             if isinstance(message, SegmentBroker):
                 message.url = b""  # which has to be there
             else:
                 message.ClearField("url")
-    return Judged(changed, broker, leak)
+        elif policy != "observe":
+            changed |= _put(message, rewritten)
+    return AddressDecision(changed, broker, leak)
 
 
-def _leaks(selection: Selection, snapshot: Snapshot) -> Literal["rewrite", "block", "observe"]:
+def _leak_policy(selection: Selection, snapshot: Snapshot) -> LeakPolicy:
     """What becomes of addresses off the listener. Where clients come through the sidecar, none may lead past it."""
     if snapshot.config.shadow:
         return "observe"
     return "block" if is_through(selection) else snapshot.config.leaks
 
 
-def _refusal(placed: Placed, selection: Selection) -> Refusal:
-    text = f"the broker's answer has an address that is not on listener '{selection.listener}'"
+def _refusal(rewritten: RewrittenAddresses, selection: Selection) -> Refusal:
     if is_through(selection):
         text = "the broker's answer has an address that leads past this sidecar, and the ingress has throughSidecar"
-    return Refusal(502, "leak", text, placed.broker or "")
+        return Refusal(502, "leak", text, rewritten.broker or "")
+    assert selection.listener is not None
+    return leak_refusal(selection.listener, rewritten.broker or "")
 
 
 def _leads_straight(command: Command) -> bool:
@@ -158,41 +155,41 @@ def _is_peers(message: Addressed, snapshot: Snapshot) -> bool:
     return all(url is not None and host_matches(url.host, snapshot.config.redirects.peers) for url in found)
 
 
-def judge_redirect(
-    response: LookupResponse, selection: Selection, scheme: str, snapshot: Snapshot, can_follow: bool
-) -> tuple[Way, str]:
+def decide_redirect(
+    response: LookupResponse, selection: Selection, scheme: str, decisions: DecisionCache, can_follow: bool
+) -> tuple[RedirectDecision, str]:
     """What becomes of an answer that names the broker to ask next, and the address by which it does."""
     assert selection.listener is not None
-    config = snapshot.config
+    snapshot, config = decisions.snapshot, decisions.config
     # Under `observe` no binary answer is changed.
     policy: Policy = "pass" if config.leaks == "observe" else config.redirects.lookup
     found: list[ServiceUrl] = [url for text in (response.url, response.url_tls) if (url := _url(_text(text)))]
     named = next((url for url in found if _broker(url, snapshot) is not None), found[0] if found else None)
     shown = str(named) if named is not None else _text(response.url or response.url_tls)
     if is_through(selection):
-        way = _way_through(_broker(named, snapshot) if named is not None else None, shown, can_follow)
+        redirect = _redirect_through(_broker(named, snapshot) if named is not None else None, shown, can_follow)
     elif named is None:
-        way = way_to_nobody("", policy, snapshot)
+        redirect = unknown_target("", policy, snapshot)
     else:
         port = int(named.port)
         authority = Authority(named.host, port)
-        way = way_to(authority, port, selection.listener, scheme, policy, can_follow, snapshot)
-        if way.refusal is not None and way.refusal.code == "body-not-replayable":
-            way = replace(way, refusal=_cannot_repeat(way.refusal.detail))
-    return way, shown
+        redirect = redirect_to(authority, port, selection.listener, scheme, policy, can_follow, decisions)
+        if redirect.refusal is not None and redirect.refusal.code == "body-not-replayable":
+            redirect = replace(redirect, refusal=_cannot_repeat(redirect.refusal.detail))
+    return redirect, shown
 
 
-def _way_through(broker: Broker | None, shown: str, can_follow: bool) -> Way:
+def _redirect_through(broker: Broker | None, shown: str, can_follow: bool) -> RedirectDecision:
     """A redirect of a client that reaches brokers through the sidecar: followed or refused, whatever `redirects` says.
 
     The client would go straight to where it leads.
     """
     if broker is None:
         text = "a broker redirects to an address that advertisedListeners lacks, and the ingress has throughSidecar"
-        return Way("refused", refusal=Refusal(502, "unknown-authority", text, shown), unmapped=True)
+        return RedirectDecision("refused", refusal=Refusal(502, "unknown-authority", text, shown), unmapped=True)
     if not can_follow:
-        return Way("refused", refusal=_cannot_repeat(broker.name))
-    return Way("followed", broker=broker)
+        return RedirectDecision("refused", refusal=_cannot_repeat(broker.name))
+    return RedirectDecision("followed", broker=broker)
 
 
 def _cannot_repeat(detail: str) -> Refusal:
@@ -203,12 +200,14 @@ def _cannot_repeat(detail: str) -> Refusal:
 def put_redirect(response: LookupResponse, selection: Selection, snapshot: Snapshot) -> bool:
     """Give a redirect its addresses on the listener; whether that changes any."""
     assert selection.listener is not None
-    return _put(response, _place(_text(response.url), _text(response.url_tls), selection.listener, False, snapshot))
+    return _put(
+        response, _rewrite_addresses(_text(response.url), _text(response.url_tls), selection.listener, False, snapshot)
+    )
 
 
-def _put(message: Addressed, placed: Placed) -> bool:
+def _put(message: Addressed, rewritten: RewrittenAddresses) -> bool:
     changed = False
-    for field, text in (("url", placed.url), ("url_tls", placed.url_tls)):
+    for field, text in (("url", rewritten.url), ("url_tls", rewritten.url_tls)):
         wanted = (text or "").encode()
         if getattr(message, field) != wanted:
             changed = True
@@ -216,10 +215,10 @@ def _put(message: Addressed, placed: Placed) -> bool:
                 setattr(message, field, wanted)
             else:
                 message.ClearField(field)
-    if not isinstance(message, LookupResponse) or placed.is_foreign:
+    if not isinstance(message, LookupResponse) or rewritten.has_leak:
         return changed
-    if message.proxy_through_service_url != placed.is_through:
-        message.proxy_through_service_url = placed.is_through
+    if message.proxy_through_service_url != rewritten.is_through:
+        message.proxy_through_service_url = rewritten.is_through
         return True
     return changed
 

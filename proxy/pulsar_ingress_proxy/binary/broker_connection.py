@@ -8,16 +8,16 @@ from collections import deque
 from typing import cast
 
 from pulsar_ingress_proxy.binary.commands import FROM_BROKER
-from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, Splitter
-from pulsar_ingress_proxy.http.upstream import BadAnswer, ClosedEarly, TimedOut, UpstreamError
+from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder
+from pulsar_ingress_proxy.net.errors import BadAnswer, ClosedEarly, TimedOut, UpstreamError
 from pulsar_ingress_proxy.net.tls import in_words
 
 
-class Talk(asyncio.Protocol):
+class BrokerConnection(asyncio.Protocol):
     """Say something, then wait for what the broker says to it."""
 
     def __init__(self) -> None:
-        self.splitter = Splitter(FROM_BROKER, None, is_strict=False)
+        self.decoder = FrameDecoder(FROM_BROKER, None, is_strict=False)
         self.heard: deque[bytes | memoryview | Frame] = deque()
         self.transport: asyncio.Transport | None = None
         self._error: UpstreamError | None = None
@@ -60,7 +60,7 @@ class Talk(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            pieces = self.splitter.feed(data)
+            pieces = self.decoder.feed(data)
         except BadFrame as fault:
             self._fail(BadAnswer(f"the broker does not speak Pulsar's protocol: {fault}"))
             self.close()

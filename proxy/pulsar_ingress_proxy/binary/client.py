@@ -1,66 +1,68 @@
-"""A client on its connection: through which door it came, what it said of itself, and the records that speak of it."""
+"""A client of the binary protocol: its endpoint, what it said in CONNECT, and the records that speak of it."""
 
 from time import time
 from typing import Protocol
 
-from pulsar_ingress_proxy.binary.endpoints import Entrance, standing
+from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, default_selection
 from pulsar_ingress_proxy.binary.lane import Lane, Track
-from pulsar_ingress_proxy.binary.redirects import Introduction
-from pulsar_ingress_proxy.net.context import Rim
-from pulsar_ingress_proxy.observability.access_record import UNKNOWN, Record
+from pulsar_ingress_proxy.binary.redirects import ConnectInfo
+from pulsar_ingress_proxy.net.context import ServerContext
+from pulsar_ingress_proxy.observability.access_record import UNKNOWN, AccessRecord
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 
-class Door(Protocol):
+class Server(Protocol):
     """The socket that it came in by, as the config has it now."""
 
     bind: BindAddress
     lane: Lane
 
 
-class Guest:
+class ClientContext:
     """What is known of a client."""
 
-    __slots__ = ("_entrance", "_rim", "door", "introduction", "peer", "server_name")
+    __slots__ = ("_context", "_endpoint", "connect_info", "peer", "server", "server_name")
 
-    def __init__(self, rim: Rim, door: Door, peer: str, server_name: str | None) -> None:
-        self._rim = rim
-        self.door = door
+    def __init__(self, context: ServerContext, server: Server, peer: str, server_name: str | None) -> None:
+        self._context = context
+        self.server = server
         self.peer = peer
         self.server_name = server_name
-        self.introduction: Introduction | None = None
-        self._entrance = Entrance(door.bind, server_name)
+        self.connect_info: ConnectInfo | None = None
+        self._endpoint = ClientEndpoint(server.bind, server_name)
 
     @property
-    def entrance(self) -> Entrance:
-        if self._entrance.bind is not self.door.bind:  # the config has another line for the socket by now
-            self._entrance = Entrance(self.door.bind, self.server_name)
-        return self._entrance
+    def endpoint(self) -> ClientEndpoint:
+        if self._endpoint.bind is not self.server.bind:  # the config has another line for the socket by now
+            self._endpoint = ClientEndpoint(self.server.bind, self.server_name)
+        return self._endpoint
 
     def track(self) -> Track:
         """Its short way, as the rules have it now."""
-        return self.door.lane.track(self.server_name)
+        return self.server.lane.track(self.server_name)
 
     def __str__(self) -> str:
-        version = self.introduction.client_version.decode("utf-8", "replace") if self.introduction else ""
-        return f"a client{f' ({version[:64]})' if version else ''} on {self.door.bind}"
+        version = self.connect_info.client_version.decode("utf-8", "replace") if self.connect_info else ""
+        return f"a client{f' ({version[:64]})' if version else ''} on {self.server.bind}"
 
-    def record(self, snapshot: Snapshot) -> Record:
-        return Record(
-            id=self._rim.new_id(),
+    def record(self, snapshot: Snapshot) -> AccessRecord:
+        return AccessRecord(
+            id=self._context.recorder.new_id(),
             time=time(),
             generation=snapshot.generation,
             protocol="binary",
-            bind=self.door.bind.address,
+            bind=self.server.bind.address,
             peer=self.peer,
-            user_agent=self.introduction.client_version if self.introduction is not None else None,
+            user_agent=self.connect_info.client_version if self.connect_info is not None else None,
         )
 
-    def other_record(self, snapshot: Snapshot, status: int) -> Record:
+    def other_record(self, decisions: DecisionCache, status: int) -> AccessRecord:
         """Of what is no lookup."""
+        snapshot = decisions.snapshot
         record = self.record(snapshot)
-        found = standing(self.entrance, snapshot)
+        found = default_selection(self.endpoint, decisions)
         record.target, record.request, record.selection = UNKNOWN, found.request, found.selection
         record.listener = snapshot.listener_label(found.selection.listener)
         record.status = status

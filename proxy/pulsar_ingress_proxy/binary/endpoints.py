@@ -1,10 +1,12 @@
-"""Through which door a client came, and which brokers its connection may lead to. Pure."""
+"""By which endpoint a client came in, and which brokers its connection may lead to. Pure."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from pulsar_ingress_proxy.binary.commands_pb2 import Connect
 from pulsar_ingress_proxy.routing.addresses import Broker
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.decisions import dial_url
 from pulsar_ingress_proxy.routing.requests import Request, Target
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection, select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
@@ -13,10 +15,9 @@ from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, BindAddress, S
 
 _LOOKUP = Target("lookup", "lookup")
 _SESSION = Target("other", "other")
-_USUAL = ServiceUrl("pulsar", "", "6650")
 
 
-class Entrance(NamedTuple):
+class ClientEndpoint(NamedTuple):
     """The socket, and the server name that the client sent over TLS, if it did."""
 
     bind: BindAddress
@@ -29,35 +30,34 @@ class Entrance(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SelectedRequest:
     """What is decided of everything that is asked in the same way."""
 
     request: Request
     selection: Selection
 
 
-def asked(entrance: Entrance, name: str | None, snapshot: Snapshot) -> Asked:
+def lookup_selection(endpoint: ClientEndpoint, name: str | None, decisions: DecisionCache) -> SelectedRequest:
     """The listener of a lookup that names one, or none."""
-    return _asked(entrance, _LOOKUP, name, snapshot)
+    return _selection(endpoint, _LOOKUP, name, decisions)
 
 
-def standing(entrance: Entrance, snapshot: Snapshot) -> Asked:
+def default_selection(endpoint: ClientEndpoint, decisions: DecisionCache) -> SelectedRequest:
     """The listener of the connection itself, for what nobody has asked for."""
-    return _asked(entrance, _SESSION, None, snapshot)
+    return _selection(endpoint, _SESSION, None, decisions)
 
 
-def _asked(entrance: Entrance, target: Target, name: str | None, snapshot: Snapshot) -> Asked:
-    key = (entrance, target.kind, name)
-    found = snapshot.memory.get(key)
-    if isinstance(found, Asked):
+def _selection(endpoint: ClientEndpoint, target: Target, name: str | None, decisions: DecisionCache) -> SelectedRequest:
+    key = (endpoint, target.kind, name)
+    found = decisions.get(key)
+    if isinstance(found, SelectedRequest):
         return found
-    request = entrance.request(target, () if name is None else (name,))
-    made = Asked(request, select(request, snapshot))
-    return snapshot.remember(key, made)
+    request = endpoint.request(target, () if name is None else (name,))
+    return decisions.keep(key, SelectedRequest(request, select(request, decisions.snapshot)))
 
 
 @dataclass(frozen=True, slots=True)
-class Onward:
+class ConnectionTarget:
     """Where a connection leads: to the pool, in any order, or to one broker and no other; or nowhere."""
 
     urls: tuple[ServiceUrl, ...]
@@ -67,25 +67,26 @@ class Onward:
     """Whether the broker that the client names is for whoever is asked, and not for us."""
 
 
-def onward(connect: Connect, entrance: Entrance, snapshot: Snapshot) -> Onward:
+def connection_target(connect: Connect, endpoint: ClientEndpoint, decisions: DecisionCache) -> ConnectionTarget:
     """The broker that the client names, where that leads through here; the one that its server name means; or any.
 
     An empty name, as clients of 5.x send it, means any broker. Where answers are left as they are, a client names the
     one that a proxy behind us has told it.
     """
-    selection = standing(entrance, snapshot).selection
+    snapshot = decisions.snapshot
+    selection = default_selection(endpoint, decisions).selection
     wanted = connect.proxy_to_broker_url.decode("utf-8", "replace")
     if wanted:
         is_idle = snapshot.config.shadow or (snapshot.config.leaks == "observe" and not is_through(selection))
         if is_idle:
-            return Onward(snapshot.config.binary_pool, keeps_name=True)
+            return ConnectionTarget(snapshot.config.binary_pool, keeps_name=True)
         return _through(wanted, selection, snapshot)
-    host = parse_authority(entrance.server_name) if entrance.server_name is not None else None
+    host = parse_authority(endpoint.server_name) if endpoint.server_name is not None else None
     if host is not None and selection.listener is not None:
         broker = _pinned(host, selection.listener, snapshot)
         if broker is not None:
-            return Onward((dial_url(broker, snapshot),), broker)
-    return Onward(snapshot.config.binary_pool)
+            return ConnectionTarget((dial_url(broker, snapshot, BINARY_SCHEMES),), broker)
+    return ConnectionTarget(snapshot.config.binary_pool)
 
 
 def _pinned(host: Authority, listener: str, snapshot: Snapshot) -> Broker | None:
@@ -99,25 +100,25 @@ def _pinned(host: Authority, listener: str, snapshot: Snapshot) -> Broker | None
     return broker
 
 
-def _through(wanted: str, selection: Selection, snapshot: Snapshot) -> Onward:
+def _through(wanted: str, selection: Selection, snapshot: Snapshot) -> ConnectionTarget:
     """Whom a client means that was told to come through here: a broker that is known, or this were an open proxy."""
     if not is_through(selection):
         door = f"ingress '{selection.ingress.name}'" if selection.ingress is not None else "this door"
         text = f"brokers are not reached through {door}: throughSidecar is not set"
-        return Onward((), refusal=Refusal(403, "not-through-here", text, wanted))
+        return ConnectionTarget((), refusal=Refusal(403, "not-through-here", text, wanted))
     authority = parse_authority(wanted.rpartition("://")[2])
     if authority is not None and authority.port is not None:
         broker = snapshot.book.resolve(authority, 0, BINARY_SCHEMES)
         if broker is not None:
-            return Onward((dial_url(broker, snapshot),), broker)
+            return ConnectionTarget((dial_url(broker, snapshot, BINARY_SCHEMES),), broker)
         if url := _in_pool(authority, snapshot):
-            return Onward((url,))
+            return ConnectionTarget((url,))
     text = "the broker that was asked for is not one that is known here"
-    return Onward((), refusal=Refusal(403, "unknown-broker", text, wanted))
+    return ConnectionTarget((), refusal=Refusal(403, "unknown-broker", text, wanted))
 
 
 def is_through(selection: Selection) -> bool:
-    """Whether clients of this door reach brokers through it."""
+    """Whether clients of this ingress reach brokers through the sidecar."""
     return selection.ingress is not None and selection.ingress.through_sidecar
 
 
@@ -132,21 +133,9 @@ def name_through(broker: Broker | None, address: str | None, listener: str, snap
         return found.authority if found is not None else None
     url = broker.binary_url(listener, "pulsar")
     if url is None or snapshot.book.is_shared(broker, url):
-        url = dial_url(broker, snapshot)
+        url = dial_url(broker, snapshot, BINARY_SCHEMES)
     return url.authority
 
 
 def _in_pool(authority: Authority, snapshot: Snapshot) -> ServiceUrl | None:
     return next((url for url in snapshot.config.binary_pool if url.authority == str(authority)), None)
-
-
-def dial_url(broker: Broker, snapshot: Snapshot) -> ServiceUrl:
-    """How the sidecar itself reaches a broker: its internal address, of the pool's scheme if it has both."""
-    pool = next(iter(snapshot.config.binary_pool), _USUAL)  # a reload may have taken the last of it
-    url = broker.binary_url(snapshot.config.internal_listener_name, pool.scheme)
-    if url is not None:
-        return url
-    # Without an internal address the broker's own name is the best that is known. Its port, if it has one, is that of
-    # the web (a broker's id has it), so the pool's is taken.
-    name = parse_authority(broker.name) or Authority(broker.name, None)
-    return ServiceUrl(pool.scheme, name.host, pool.port)

@@ -70,7 +70,7 @@ def write(command: Command, message: bytes = b"") -> bytes:
 
 
 class Table(NamedTuple):
-    """What becomes of frames, for a Splitter."""
+    """What becomes of frames, for a FrameDecoder."""
 
     actions: bytes
     """By type."""
@@ -94,7 +94,7 @@ def wanted(take: Iterable[int], note: Iterable[int] = (), count: Iterable[int] =
     return Table(bytes(actions), passing)
 
 
-class Splitter:
+class FrameDecoder:
     """Finds the frames in one direction of a connection."""
 
     __slots__ = ("_is_strict", "_most_command", "_most_frame", "_table", "counted", "held", "left", "noted")
@@ -150,7 +150,7 @@ class Splitter:
                     continue
                 length = head >> 32
                 if total > most or length + 4 > total:
-                    raise self._lie(total, length)
+                    raise self._raise_bad_frame(total, length)
                 end = at + 4 + total
                 if not self._is_strict and head >> 24 & 0xFF == _TYPE_TAG:
                     kind, is_plain = head >> 16 & 0xFF, True
@@ -189,7 +189,7 @@ class Splitter:
             return _WAIT, 0, False, at
         total, length = _SIZES.unpack_from(data, at)
         if total > self._most_frame or length + 4 > total:
-            raise self._lie(total, length)
+            raise self._raise_bad_frame(total, length)
         end = at + 4 + total
         if end > len(data):
             return _WAIT, 0, False, at
@@ -215,7 +215,7 @@ class Splitter:
             what = f"of type {kind}" if kind is not None else "that does not begin with its type"
             raise BadFrame(f"a command {what} has {size} bytes; limits.commandBytes allows {self._most_command}")
 
-    def _lie(self, total: int, length: int) -> BadFrame:
+    def _raise_bad_frame(self, total: int, length: int) -> BadFrame:
         if total > self._most_frame:
             return BadFrame(f"a frame says that it has {total} bytes; {self._most_frame} are allowed")
         return BadFrame(f"a frame of {total} bytes says that its command has {length}")

@@ -13,14 +13,14 @@ from pulsar_ingress_proxy.binary.commands_pb2 import Lookup, LookupResponse
 from pulsar_ingress_proxy.binary.frames import Frame, write
 from pulsar_ingress_proxy.binary.lookups import about
 from pulsar_ingress_proxy.memory import FAST_PATH
-from pulsar_ingress_proxy.net.context import Rim, Rules
+from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.observability import event_lines
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.batches import Outcome
 from pulsar_ingress_proxy.observability.metrics import Metrics
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.decisions import Decision
 from pulsar_ingress_proxy.routing.requests import Request
-from pulsar_ingress_proxy.routing.snapshot import Snapshot
-from pulsar_ingress_proxy.routing.verdicts import Verdict
 
 _SIZES = Struct("!II")
 _MARK = b"\x08\x17\xba\x01"
@@ -41,16 +41,22 @@ _LONG = 1024
 class Alike:
     """Lookups that are alike in all but topic and id, and what is made of them."""
 
-    __slots__ = ("answers", "decision", "named", "request", "said", "snapshot", "tail", "verdict")
+    __slots__ = ("answers", "decision", "decision_words", "decisions", "named", "request", "said", "tail")
 
     def __init__(
-        self, said: bytes, tail: bytes, record: Record, request: Request, verdict: Verdict, snapshot: Snapshot
+        self,
+        said: bytes,
+        tail: bytes,
+        record: AccessRecord,
+        request: Request,
+        decision: Decision,
+        decisions: DecisionCache,
     ) -> None:
         self.said, self.tail = said, tail
         """What follows topic and id as the client sends it, and on the way to the broker."""
-        self.decision = event_lines.decision(record)
-        self.request, self.verdict, self.snapshot = request, verdict, snapshot
-        self.named = verdict.selection.client_named
+        self.decision_words = event_lines.decision_words(record)
+        self.request, self.decision, self.decisions = request, decision, decisions
+        self.named = decision.selection.client_named
         self.answers: dict[bytes, Answer] = {}
         """By all that comes before the id."""
 
@@ -60,7 +66,9 @@ class Answer(Outcome):
 
     __slots__ = ("end", "rest", "said", "start")
 
-    def __init__(self, said: bytes, end: int, start: bytes, rest: bytes, record: Record, metrics: Metrics) -> None:
+    def __init__(
+        self, said: bytes, end: int, start: bytes, rest: bytes, record: AccessRecord, metrics: Metrics
+    ) -> None:
         super().__init__(record, event_lines.outcome_words(record), metrics)
         self.said, self.end = said, end
         """What follows the id as the broker says it, and where that begins."""
@@ -91,27 +99,27 @@ class Track:
     A door's line in the config changes with the rules alone.
     """
 
-    __slots__ = ("_lane", "alike", "asked", "most", "rules")
+    __slots__ = ("_lane", "alike", "asked", "decisions", "most")
 
-    def __init__(self, lane: "Lane", rules: Rules) -> None:
+    def __init__(self, lane: "Lane", decisions: DecisionCache) -> None:
         self._lane = lane
-        self.rules: Rules | None = rules
+        self.decisions: DecisionCache | None = decisions
         """None: it is not to be gone any more."""
-        self.most = rules.config.limits.in_flight
+        self.most = decisions.config.limits.in_flight
         self.alike: dict[bytes, Alike] = {}
         """By what follows topic and id."""
         self.asked: dict[bytes, Asked] = {}
         """By all that comes before the id."""
 
-    def learn_lookup(self, sent: bytes, made: bytes, record: Record, verdict: Verdict) -> Alike | None:
+    def learn_lookup(self, sent: bytes, made: bytes, record: AccessRecord, decision: Decision) -> Alike | None:
         """Remember what was made of a lookup, if lookups like it can be made from it."""
         before, after = split_lookup(sent), split_lookup(made)
-        if before is None or after is None or before[0] != after[0] or record.request is None or self.rules is None:
+        if before is None or after is None or before[0] != after[0] or record.request is None or self.decisions is None:
             return None
         said = before[3]
         found = self.alike.get(said)
         if found is None and not _says_more(said):
-            found = Alike(said, after[3], record, record.request, verdict, self.rules.snapshot)
+            found = Alike(said, after[3], record, record.request, decision, self.decisions)
             self._lane.make_room(2 * _ENTRY + 4 * len(said))
             self.alike[said] = found
         return found
@@ -125,7 +133,7 @@ class Track:
         core, topic, number, said = parts
         end = len(sent) - len(said)
         start = join_lookup(core, alike.tail)[: -len(number + alike.tail)]
-        words = event_lines.asked_words(alike.decision, event_lines.names(about(topic)), len(sent))
+        words = event_lines.asked_words(alike.decision_words, event_lines.names(about(topic)), len(sent))
         self._lane.make_room(_ENTRY + 2 * len(sent) + len(words[0]))
         asked = Asked(alike, words, start, end)
         self.asked[sent[: end - len(number)]] = asked
@@ -135,25 +143,25 @@ class Track:
 class Lane:
     """The short ways through one door."""
 
-    def __init__(self, rim: Rim) -> None:
-        self._rim = rim
-        self.in_flight = rim.metrics.in_flight.cell("binary")
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self.in_flight = context.metrics.in_flight.cell("binary")
         self._tracks: dict[str | None, Track] = {}
         self._size = 0
 
     def track(self, server_name: str | None) -> Track:
         """The one by the rules that are in force."""
-        rules, track = self._rim.rules, self._tracks.get(server_name)
-        if track is None or track.rules is not rules:
+        decisions, track = self._context.decisions, self._tracks.get(server_name)
+        if track is None or track.decisions is not decisions:
             if track is not None or len(self._tracks) >= _NAMES:
                 self.forget()
-            track = self._tracks[server_name] = Track(self, rules)
+            track = self._tracks[server_name] = Track(self, decisions)
         return track
 
     def forget(self) -> None:
         """Whoever is on one of them now looks for another."""
         for track in self._tracks.values():
-            track.rules = None
+            track.decisions = None
         self._tracks.clear()
         self._size = 0
 
@@ -163,14 +171,14 @@ class Lane:
         if self._size > FAST_PATH:
             self.forget()
 
-    def learn_answer(self, alike: Alike, said: bytes, made: bytes, record: Record) -> None:
+    def learn_answer(self, alike: Alike, said: bytes, made: bytes, record: AccessRecord) -> None:
         """Remember what was made of a broker's answer to one of these."""
         before, after = cut_answer(said), cut_answer(made)
         if before is None or after is None or before[1] != after[1]:
             return
         self.make_room(2 * _ENTRY + 4 * (len(said) + len(made)))
         start, end = before[0], len(said) - len(before[2])
-        alike.answers[start] = Answer(before[2], end, after[0], after[2], record, self._rim.metrics)
+        alike.answers[start] = Answer(before[2], end, after[0], after[2], record, self._context.metrics)
 
 
 def _says_more(tail: bytes) -> bool:

@@ -4,29 +4,29 @@ from functools import lru_cache
 
 from pulsar_ingress_proxy.binary.commands import clear_originals
 from pulsar_ingress_proxy.binary.commands_pb2 import KeyValue, Lookup
-from pulsar_ingress_proxy.binary.endpoints import Entrance, asked
+from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, lookup_selection
 from pulsar_ingress_proxy.memory import BINARY_TOPICS
-from pulsar_ingress_proxy.routing.decisions import BROKERS, not_exposed
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.decisions import BROKERS, Decision, not_exposed
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.requests import Request, Target
 from pulsar_ingress_proxy.routing.selection import Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
-from pulsar_ingress_proxy.routing.verdicts import Verdict
 
 
-def judge(lookup: Lookup, entrance: Entrance, snapshot: Snapshot) -> tuple[Request, Verdict]:
-    """Select by the name that the client sent, if any, and by its door; refuse where that is called for."""
+def decide(lookup: Lookup, endpoint: ClientEndpoint, decisions: DecisionCache) -> tuple[Request, Decision]:
+    """Select by the name that the client sent, if any, and by its endpoint; refuse where that is called for."""
     sent = lookup.advertised_listener_name
     name = sent.decode("utf-8", "replace") if sent.strip() else None  # Go and C++ send it empty when it is not set
-    key = ("lookup", entrance, name)
-    found = snapshot.memory.get(key)
+    key = ("lookup", endpoint, name)
+    found = decisions.get(key)
     if isinstance(found, tuple):
         return found
-    decided = asked(entrance, name, snapshot)
+    decided, snapshot = lookup_selection(endpoint, name, decisions), decisions.snapshot
     request, selection = decided.request, decided.selection
     refusal = not_exposed(request, selection, snapshot) or selection.refusal
-    verdict = Verdict(selection, refusal, BROKERS, snapshot.listener_label(selection.listener))
-    return snapshot.remember(key, (request, verdict))
+    decision = Decision(selection, refusal, BROKERS, snapshot.listener_label(selection.listener))
+    return decisions.keep(key, (request, decision))
 
 
 def prepare(lookup: Lookup, selection: Selection, snapshot: Snapshot) -> bool:
@@ -52,7 +52,7 @@ def withhold_originals(lookup: Lookup, snapshot: Snapshot) -> bool:
 
 
 def _add_properties(lookup: Lookup, ingress: Ingress) -> bool:
-    """Add the door's properties (PIP-368), each key once.
+    """Add the ingress's properties (PIP-368), each key once.
 
     Brokers take the last of two values (ServerCnx fills a HashMap), and a proxy before them might take the first, so
     none is left to chance: ours come first and give way to the client's, or come last and replace them.

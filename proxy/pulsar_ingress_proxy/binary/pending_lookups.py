@@ -11,24 +11,25 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from pulsar_ingress_proxy.binary import answers, commands, lookups
-from pulsar_ingress_proxy.binary.client import Guest
+from pulsar_ingress_proxy.binary.client import ClientContext
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse
-from pulsar_ingress_proxy.binary.endpoints import asked, dial_url, standing
+from pulsar_ingress_proxy.binary.endpoints import default_selection, lookup_selection
 from pulsar_ingress_proxy.binary.frames import Frame, write
 from pulsar_ingress_proxy.binary.lane import BODY, BRIEF, URL_TLS, Alike, Run, number_of
 from pulsar_ingress_proxy.binary.redirects import CannotRepeat, ask
-from pulsar_ingress_proxy.http.upstream import ClosedEarly, TimedOut, UpstreamError
 from pulsar_ingress_proxy.memory import HEAD, REQUEST
-from pulsar_ingress_proxy.net.context import Rim
+from pulsar_ingress_proxy.net.context import ServerContext
+from pulsar_ingress_proxy.net.errors import ClosedEarly, TimedOut, UpstreamError
 from pulsar_ingress_proxy.observability import event_lines
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.routing.answers import lacks_listener
-from pulsar_ingress_proxy.routing.redirects import Way
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.decisions import Decision, dial_url
+from pulsar_ingress_proxy.routing.redirects import RedirectDecision, refuse_hop
 from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
-from pulsar_ingress_proxy.routing.verdicts import Verdict
-from pulsar_ingress_proxy.syntax.listeners import BindAddress
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, BindAddress
 
 _CLIENT_LEFT = 499
 _TICK = 0.001
@@ -36,7 +37,7 @@ _OVERLOADED = Refusal(503, "overloaded", "more is under way than limits.inFlight
 
 log = logging.getLogger("proxy.binary")
 
-Hops = set[tuple[str, bool]]
+Hops = set[tuple[str, object]]
 """The redirects of a lookup that were followed: whom they named, and whether with authority."""
 
 
@@ -44,9 +45,9 @@ Hops = set[tuple[str, bool]]
 class Pending:
     """A lookup that waits for its answer."""
 
-    record: Record
-    snapshot: Snapshot
-    verdict: Verdict
+    record: AccessRecord
+    decisions: DecisionCache
+    decision: Decision
     command: Command
     """As the broker got it."""
     started: float
@@ -62,39 +63,55 @@ class Pending:
         return self.command.lookup.request_id
 
     @property
+    def snapshot(self) -> Snapshot:
+        return self.decisions.snapshot
+
+    @property
     def selection(self) -> Selection:
-        return self.verdict.selection
+        return self.decision.selection
 
 
-class Questions:
+class PendingLookups:
     """All that were asked and are not answered, and what is told without being asked."""
 
     __slots__ = (
-        "_guest", "_in_flight", "_known", "_lane", "_loop", "_named", "_open", "_rim", "_say", "_start", "_track",
-        "_watch", "_whose", "is_closing",
+        "_client",
+        "_context",
+        "_in_flight",
+        "_known",
+        "_lane",
+        "_loop",
+        "_named",
+        "_open",
+        "_say",
+        "_start",
+        "_track",
+        "_watch",
+        "_whose",
+        "is_closing",
     )  # fmt: skip
 
     def __init__(
         self,
-        rim: Rim,
-        guest: Guest,
+        context: ServerContext,
+        client: ClientContext,
         say: Callable[[bytes], None],
         start: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
     ) -> None:
-        self._rim = rim
-        self._guest = guest
+        self._context = context
+        self._client = client
         self._say = say
         self._start = start
         """Runs something that ends with the client."""
         self._loop = asyncio.get_running_loop()
         self._open: dict[bytes, Run | Pending] = {}
         """Lookups in flight, on the short way or the long one, by the bytes of their ids."""
-        self._lane, self._track = guest.door.lane, guest.track()
+        self._lane, self._track = client.server.lane, client.track()
         self._in_flight = self._lane.in_flight
         self._watch: asyncio.TimerHandle | None = None
         self._named: str | None = None
         """The listener that the client named in its last lookup."""
-        self._known: tuple[Snapshot, BindAddress, bytes, tuple[Request, Verdict]] | None = None
+        self._known: tuple[DecisionCache, BindAddress, bytes, tuple[Request, Decision]] | None = None
         """The last decision, and what it was made by."""
         self._whose = ""
         """What events say of the client."""
@@ -124,45 +141,48 @@ class Questions:
 
     def ask(self, frame: Frame) -> bytes | None:
         """Judge a lookup; what the broker gets of it, or None, where it is answered already."""
-        snapshot, started = self._rim.snapshot, perf_counter()
+        decisions, started = self._context.decisions, perf_counter()
+        snapshot = decisions.snapshot
         command = frame.command()
         lookup = command.lookup
-        request, verdict = self._judge(command, snapshot)
-        record = self._record(command, len(frame.raw), request, verdict, snapshot)
-        pending = Pending(record, snapshot, verdict, command, started)
+        request, decision = self._decide(command, decisions)
+        record = self._record(command, len(frame.raw), request, decision, snapshot)
+        pending = Pending(record, decisions, decision, command, started)
         self._begin(number_of(lookup.request_id), pending)
         size = REQUEST + HEAD * len(frame.raw)
-        is_excess = self._in_flight[0] > snapshot.config.limits.in_flight or not self._rim.buffers.take(size)
+        is_excess = self._in_flight[0] > snapshot.config.limits.in_flight or not self._context.buffers.take(size)
         if is_excess:
             record.miss_reason = _OVERLOADED.code
         else:
             pending.charged = size
-        refusal = _OVERLOADED if is_excess else verdict.refusal if not snapshot.config.shadow else None
+        refusal = _OVERLOADED if is_excess else decision.refusal if not snapshot.config.shadow else None
         if refusal is not None:
             self._say(self._refused(pending, refusal))
             return None
-        changed = lookups.prepare(lookup, verdict.selection, snapshot)
-        self._named = verdict.selection.client_named
+        changed = lookups.prepare(lookup, decision.selection, snapshot)
+        self._named = decision.selection.client_named
         self._watch_over(snapshot)
         made = frame.with_command(command) if changed or not frame.is_plain else frame.raw
         if frame.is_plain and not snapshot.config.shadow:
-            pending.alike = self._guest.track().learn_lookup(frame.raw, made, record, verdict)
+            pending.alike = self._client.track().learn_lookup(frame.raw, made, record, decision)
         return made
 
-    def _judge(self, command: Command, snapshot: Snapshot) -> tuple[Request, Verdict]:
+    def _decide(self, command: Command, decisions: DecisionCache) -> tuple[Request, Decision]:
         """A client asks in the same way each time, so the last decision mostly holds."""
-        bind, name, known = self._guest.door.bind, command.lookup.advertised_listener_name, self._known
-        if known is not None and known[0] is snapshot and known[1] is bind and known[2] == name:
+        bind, name, known = self._client.server.bind, command.lookup.advertised_listener_name, self._known
+        if known is not None and known[0] is decisions and known[1] is bind and known[2] == name:
             return known[3]
-        made = lookups.judge(command.lookup, self._guest.entrance, snapshot)
-        self._known = (snapshot, bind, name, made)
+        made = lookups.decide(command.lookup, self._client.endpoint, decisions)
+        self._known = (decisions, bind, name, made)
         return made
 
-    def _record(self, command: Command, size: int, request: Request, verdict: Verdict, snapshot: Snapshot) -> Record:
-        record = self._guest.record(snapshot)
+    def _record(
+        self, command: Command, size: int, request: Request, decision: Decision, snapshot: Snapshot
+    ) -> AccessRecord:
+        record = self._client.record(snapshot)
         record.target, record.request = lookups.about(command.lookup.topic), request
-        record.selection, record.listener = verdict.selection, verdict.label
-        record.miss_reason, record.request_bytes = verdict.miss_reason, size
+        record.selection, record.listener = decision.selection, decision.label
+        record.miss_reason, record.request_bytes = decision.miss_reason, size
         return record
 
     def answer(self, frame: Frame) -> bytes | None:
@@ -190,13 +210,13 @@ class Questions:
                 if not pending.snapshot.config.shadow:
                     return self._refused(pending, refusal)
         elif selection.listener is not None:
-            judged = answers.judge_found(response, selection, pending.snapshot)
-            record.broker = judged.broker
-            if judged.leak is not None:
-                record.leaked("binary", judged.leak)
-            if judged.refusal is not None:
-                return self._refused(pending, judged.refusal)
-            changed |= judged.changed
+            decided = answers.decide_found(response, selection, pending.decisions)
+            record.broker = decided.broker
+            if decided.leak is not None:
+                record.leaked("binary", decided.leak)
+            if decided.refusal is not None:
+                return self._refused(pending, decided.refusal)
+            changed |= decided.changed
         data = write(command) if frame is None else frame.with_command(command) if changed else frame.raw
         self._finish(pending, status, len(data))
         is_usual = response.response == commands.FOUND and record.leak is None and not record.redirects
@@ -206,33 +226,34 @@ class Questions:
 
     def tell(self, frame: Frame) -> bytes | None:
         """What the client gets of addresses that it has not asked for, or not any more; None: nothing."""
-        snapshot, entrance = self._rim.snapshot, self._guest.entrance
-        selection = asked(entrance, self._named, snapshot).selection
+        decisions, endpoint = self._context.decisions, self._client.endpoint
+        selection = lookup_selection(endpoint, self._named, decisions).selection
         if selection.listener is None:
-            selection = standing(entrance, snapshot).selection
+            selection = default_selection(endpoint, decisions).selection
         if selection.listener is None:
             return frame.raw
         command = frame.command()
-        judged = answers.judge_told(command, selection, snapshot)
-        if judged.leak is not None:
-            record = self._guest.other_record(snapshot, 200 if judged.refusal is None else judged.refusal.status)
-            record.selection, record.listener = selection, snapshot.listener_label(selection.listener)
-            record.broker = judged.broker
-            record.leaked("binary", judged.leak)
-            self._rim.tell(record)
-        if judged.refusal is not None:
-            refusal = judged.refusal
+        decided = answers.decide_pushed(command, selection, decisions)
+        if decided.leak is not None:
+            record = self._client.other_record(decisions, 200 if decided.refusal is None else decided.refusal.status)
+            record.selection = selection
+            record.listener = decisions.snapshot.listener_label(selection.listener)
+            record.broker = decided.broker
+            record.leaked("binary", decided.leak)
+            self._context.recorder.record(record)
+        if decided.refusal is not None:
+            refusal = decided.refusal
             log.warning("a command of type %d is kept back: %s: %s", frame.type, refusal.text, refusal.detail)
             return None
-        return frame.with_command(command) if judged.changed else frame.raw
+        return frame.with_command(command) if decided.changed else frame.raw
 
     # The short way.
 
     def ask_alike(self, data: bytes) -> bytes | None:
         """What the broker gets of a lookup that is like one before; None where it has to go the long way."""
         track = self._track
-        if track.rules is not self._rim.rules:
-            track = self._track = self._guest.track()
+        if track.decisions is not self._context.decisions:
+            track = self._track = self._client.track()
         try:
             at = BODY if len(data) < BRIEF else BODY + 1
             length = data[at + 1]
@@ -256,7 +277,7 @@ class Questions:
         alike = asked.alike
         self._named = alike.named
         if self._watch is None:
-            self._watch_over(alike.snapshot)
+            self._watch_over(alike.decisions.snapshot)
         return asked.start + number + alike.tail
 
     def answer_alike(self, data: bytes) -> bytes | None:
@@ -281,12 +302,12 @@ class Questions:
         if answer is None or answer.end != last or answer.said != data[last:]:
             return None
         self._end(number)
-        duration, whose = perf_counter() - started, self._whose or self._say_whose(asked.alike.snapshot)
-        self._rim.finish_soon(asked.words, answer, whose, started, duration)
+        duration, whose = perf_counter() - started, self._whose or self._say_whose(asked.alike.decisions.snapshot)
+        self._context.recorder.record_soon(asked.words, answer, whose, started, duration)
         return answer.start + number + answer.rest
 
     def _say_whose(self, snapshot: Snapshot) -> str:
-        self._whose = event_lines.client(self._guest.record(snapshot))
+        self._whose = event_lines.client(self._client.record(snapshot))
         return self._whose
 
     def _take_back(self, number: bytes, run: Run) -> Pending:
@@ -294,10 +315,11 @@ class Questions:
         asked, data, started = run
         alike = asked.alike
         command = Frame(commands.LOOKUP, data).command()
-        record = self._record(command, len(data), alike.request, alike.verdict, alike.snapshot)
+        decisions = alike.decisions
+        record = self._record(command, len(data), alike.request, alike.decision, decisions.snapshot)
         record.time -= perf_counter() - started
-        lookups.prepare(command.lookup, alike.verdict.selection, alike.snapshot)
-        pending = self._open[number] = Pending(record, alike.snapshot, alike.verdict, command, started, alike)
+        lookups.prepare(command.lookup, alike.decision.selection, decisions.snapshot)
+        pending = self._open[number] = Pending(record, decisions, alike.decision, command, started, alike)
         return pending
 
     # In flight. Lookups begin and end here alone, on the short way and on the long one.
@@ -334,7 +356,7 @@ class Questions:
 
     def _expire(self) -> None:
         """Give up on lookups that no broker has answered."""
-        within, now = self._rim.rules.config.timeouts.lookup, perf_counter()
+        within, now = self._context.decisions.config.timeouts.lookup, perf_counter()
         self._watch = None
         for number, lookup in list(self._open.items()):
             if _started(lookup) + within <= now + _TICK:
@@ -354,71 +376,81 @@ class Questions:
             record.redirect_from = record.redirect_to = _shown(response)
             self._finish(pending, 307, len(frame.raw))
             return frame.raw
-        who = self._guest.introduction
+        who = self._client.connect_info
         hops: Hops = set()
-        way = self._way(pending, response, who is not None and who.can_repeat, hops)
-        if way.action == "followed" and not pending.snapshot.config.shadow:
-            pending.following = self._start(self._follow(pending, response, way, hops))
+        redirect = self._decide_redirect(pending, response, who is not None and who.can_repeat, hops)
+        if redirect.action == "followed" and not pending.snapshot.config.shadow:
+            pending.following = self._start(self._follow(pending, response, redirect, hops))
             return None
-        return self._redirect(pending, way, command, frame.raw)
+        return self._redirect(pending, redirect, command, frame.raw)
 
-    def _redirect(self, pending: Pending, way: Way, command: Command, raw: bytes) -> bytes:
+    def _redirect(self, pending: Pending, redirect: RedirectDecision, command: Command, raw: bytes) -> bytes:
         """A redirect that the client gets, or its refusal."""
         response, record, snapshot = command.lookup_response, pending.record, pending.snapshot
         data = raw
         if not snapshot.config.shadow:
-            if way.refusal is not None:
-                return self._refused(pending, way.refusal)
-            if way.action in ("kept", "rewritten") and answers.put_redirect(response, pending.selection, snapshot):
+            if redirect.refusal is not None:
+                return self._refused(pending, redirect.refusal)
+            is_put = redirect.action in ("kept", "rewritten")
+            if is_put and answers.put_redirect(response, pending.selection, snapshot):
                 data = write(command)
-            if not way.unmapped:
+            if not redirect.unmapped:
                 record.redirect_to = _shown(response)
         self._finish(pending, 307, len(data))
         return data
 
-    def _way(self, pending: Pending, response: LookupResponse, can_follow: bool, hops: Hops) -> Way:
+    def _decide_redirect(
+        self, pending: Pending, response: LookupResponse, can_follow: bool, hops: Hops
+    ) -> RedirectDecision:
         """Decide about one redirect, and record it; `hops` are those that were followed to it."""
         record, snapshot = pending.record, pending.snapshot
-        scheme = self._guest.door.bind.scheme
-        way, named = answers.judge_redirect(response, pending.selection, scheme, snapshot, can_follow)
-        to = str(dial_url(way.broker, snapshot)) if way.broker and not way.unmapped else None
-        if way.action == "followed" and way.broker is not None:
-            way = _hop(way, (way.broker.name, response.authoritative), hops, snapshot.config.redirects.max_hops)
-        record.redirects.append(way.action)
+        scheme = self._client.server.bind.scheme
+        redirect, named = answers.decide_redirect(response, pending.selection, scheme, pending.decisions, can_follow)
+        to = (
+            str(dial_url(redirect.broker, snapshot, BINARY_SCHEMES))
+            if redirect.broker and not redirect.unmapped
+            else None
+        )
+        if redirect.action == "followed" and redirect.broker is not None:
+            hop = (redirect.broker.name, response.authoritative)
+            refusal = refuse_hop(hop, hops, snapshot.config.redirects.max_hops)
+            if refusal is not None:
+                redirect = RedirectDecision("refused", refusal=refusal, unmapped=redirect.unmapped)
+        record.redirects.append(redirect.action)
         record.redirect_from = named
         record.redirect_to = to
-        record.unmapped += way.unmapped
-        if way.leak:
+        record.unmapped += redirect.unmapped
+        if redirect.leak:
             record.leaked("binary", "passed")
-        return way
+        return redirect
 
-    async def _follow(self, pending: Pending, response: LookupResponse, way: Way, hops: Hops) -> None:
+    async def _follow(self, pending: Pending, response: LookupResponse, redirect: RedirectDecision, hops: Hops) -> None:
         """Ask the broker that a redirect names, and the next, until one answers with something else."""
-        who, record, config = self._guest.introduction, pending.record, pending.snapshot.config
+        who, record, config = self._client.connect_info, pending.record, pending.snapshot.config
         assert who is not None
         lookup = Command()
         lookup.CopyFrom(pending.command)
         try:
-            while way.action == "followed":
-                assert way.broker is not None
-                record.broker = way.broker.name
+            while redirect.action == "followed":
+                assert redirect.broker is not None
+                record.broker = redirect.broker.name
                 lookup.lookup.authoritative = response.authoritative
-                url = dial_url(way.broker, pending.snapshot)
-                answer = await ask(url, who, lookup, self._rim.pool, config.timeouts.lookup)
+                url = dial_url(redirect.broker, pending.snapshot, BINARY_SCHEMES)
+                answer = await ask(url, who, lookup, self._context.brokers, config.timeouts.lookup)
                 record.upstream_duration = perf_counter() - pending.started
                 response = answer.lookup_response
                 response.request_id = pending.request_id
                 if not _is_redirect(response):
                     self._say(self._final(pending, answer, None))
                     return
-                way = self._way(pending, response, True, hops)
-            self._say(self._redirect(pending, way, answer, write(answer)))
+                redirect = self._decide_redirect(pending, response, True, hops)
+            self._say(self._redirect(pending, redirect, answer, write(answer)))
         except CannotRepeat:
             who.can_repeat = False
             record.redirects.pop()
             command = Command(type=commands.LOOKUP_RESPONSE, lookup_response=response)
-            way = self._way(pending, response, False, hops)
-            self._say(self._redirect(pending, way, command, write(command)))
+            redirect = self._decide_redirect(pending, response, False, hops)
+            self._say(self._redirect(pending, redirect, command, write(command)))
         except UpstreamError as error:
             self._say(self._given_up(pending, error))
 
@@ -429,11 +461,11 @@ class Questions:
         self._end(number_of(pending.request_id))
         if pending.following is not None and pending.following is not asyncio.current_task():
             pending.following.cancel()
-        self._rim.buffers.give_back(pending.charged)
+        self._context.buffers.give_back(pending.charged)
         record = pending.record
         record.status, record.response_bytes = status, size
         record.duration = perf_counter() - pending.started
-        self._rim.tell(record)
+        self._context.recorder.record(record)
 
     def _refused(self, pending: Pending, refusal: Refusal) -> bytes:
         """A lookup's refusal, by its own id."""
@@ -456,18 +488,6 @@ def _started(lookup: Run | Pending) -> float:
 
 def _is_redirect(response: LookupResponse) -> bool:
     return response.response == commands.REDIRECT and response.HasField("response")
-
-
-def _hop(way: Way, hop: tuple[str, bool], hops: Hops, most: int) -> Way:
-    """The way, which is then one of the hops; or its refusal where it would lead in a circle or too far."""
-    if hop in hops:
-        refusal = Refusal(502, "redirect-loop", "brokers redirect in a circle", f"{hop[0]} a second time")
-    elif len(hops) >= most:
-        refusal = Refusal(502, "too-many-redirects", f"more than {most} redirects (redirects.maxHops)", hop[0])
-    else:
-        hops.add(hop)
-        return way
-    return Way("refused", refusal=refusal, unmapped=way.unmapped)
 
 
 def _shown(response: LookupResponse) -> str:

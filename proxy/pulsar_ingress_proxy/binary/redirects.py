@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from pulsar_ingress_proxy.binary.broker_connection import Talk
+from pulsar_ingress_proxy.binary.broker_connection import BrokerConnection
 from pulsar_ingress_proxy.binary.commands import AUTH_CHALLENGE, CONNECTED, LOOKUP_RESPONSE, clear_originals
 from pulsar_ingress_proxy.binary.commands_pb2 import AuthData, Command
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, write
-from pulsar_ingress_proxy.http.upstream import BadAnswer, UpstreamError
-from pulsar_ingress_proxy.net.pool import Pool
+from pulsar_ingress_proxy.net.errors import BadAnswer, UpstreamError
+from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
 # Methods whose data is the whole proof, and proves it to any broker. SASL answers the challenges of one.
@@ -26,14 +26,14 @@ class CannotRepeat(Exception):
 
 
 @dataclass(slots=True)
-class Introduction:
+class ConnectInfo:
     """What a client said of itself when it came, to be said again to another broker."""
 
     connect: Command
     can_repeat: bool
 
     @classmethod
-    def of(cls, frame: Frame, trusts_originals: bool, keeps_name: bool) -> "tuple[Introduction, bytes]":
+    def of(cls, frame: Frame, trusts_originals: bool, keeps_name: bool) -> "tuple[ConnectInfo, bytes]":
         """From a CONNECT, and the CONNECT as a broker gets it: without what was meant for us; raises BadFrame."""
         command = frame.command()
         connect = command.connect
@@ -43,8 +43,8 @@ class Introduction:
         if connect.proxy_to_broker_url and not keeps_name:
             connect.ClearField("proxy_to_broker_url")
             changed = True
-        introduction = cls(command, connect.auth_method_name.lower() in _REPEATABLE)
-        return introduction, frame.with_command(command) if changed else frame.raw
+        connect_info = cls(command, connect.auth_method_name.lower() in _REPEATABLE)
+        return connect_info, frame.with_command(command) if changed else frame.raw
 
     @property
     def client_version(self) -> bytes:
@@ -56,25 +56,25 @@ class Introduction:
             self.connect.connect.auth_data = data.auth_data
 
 
-async def ask(url: ServiceUrl, who: Introduction, lookup: Command, pool: Pool, within: float) -> Command:
+async def ask(url: ServiceUrl, who: ConnectInfo, lookup: Command, brokers: BrokerPool, within: float) -> Command:
     """The answer of that broker; raises UpstreamError, or CannotRepeat."""
-    talk = await pool.dial(url, Talk)
+    connection = await brokers.dial(url, BrokerConnection)
     try:
-        talk.say(write(who.connect))
-        greeting = await talk.frame(within)
+        connection.say(write(who.connect))
+        greeting = await connection.frame(within)
         if greeting.type == AUTH_CHALLENGE:
             raise CannotRepeat
         if greeting.type != CONNECTED:
             raise Rejected(f"{url} answers CONNECT with {_words(greeting)}")
-        talk.say(write(lookup))
+        connection.say(write(lookup))
         while True:
-            frame = await talk.frame(within)
+            frame = await connection.frame(within)
             if frame.type == LOOKUP_RESPONSE:
                 return frame.command()
     except BadFrame as fault:
         raise BadAnswer(f"{url} does not speak Pulsar's protocol: {fault}") from None
     finally:
-        talk.close()
+        connection.close()
 
 
 def _words(frame: Frame) -> str:

@@ -7,8 +7,8 @@ from typing import cast
 from pulsar_ingress_proxy.binary import commands
 from pulsar_ingress_proxy.binary.lane import Lane
 from pulsar_ingress_proxy.binary.session import Session
-from pulsar_ingress_proxy.net.context import Rim
-from pulsar_ingress_proxy.net.socket_server import Doorway
+from pulsar_ingress_proxy.net.context import ServerContext
+from pulsar_ingress_proxy.net.socket_server import SocketServer
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 _LAST_WORDS = 1.0
@@ -17,7 +17,7 @@ _LAST_WORDS = 1.0
 log = logging.getLogger("proxy.binary")
 
 
-class ClosedDoor(asyncio.Protocol):
+class RefusingProtocol(asyncio.Protocol):
     """What clients meet while there is no config to serve them by: a reason, and that they may come again."""
 
     def __init__(self, reason: str) -> None:
@@ -32,25 +32,25 @@ class ClosedDoor(asyncio.Protocol):
             self._transport.close()
 
 
-class BinaryDoor(Doorway[Session]):
+class BinaryServer(SocketServer[Session]):
     """One bound socket."""
 
     protocol = "binary"
 
-    def __init__(self, rim: Rim, bind: BindAddress) -> None:
-        super().__init__(rim, bind)
-        self.lane = Lane(rim)
-        for gauge in (rim.metrics.connections, rim.metrics.in_flight):
+    def __init__(self, context: ServerContext, bind: BindAddress) -> None:
+        super().__init__(context, bind)
+        self.lane = Lane(context)
+        for gauge in (context.metrics.connections, context.metrics.in_flight):
             gauge.add("binary", by=0)
 
     def __call__(self) -> Session:
-        return Session(self._rim, self)
+        return Session(self._context, self)
 
     def _let_finish(self, client: Session) -> None:
         client.drain()
 
     async def _tell_to_leave(self) -> None:
-        log.warning("%s: %d connections end, as drainSeconds are over", self.bind, len(self._inside))
-        for session in list(self._inside):
+        log.warning("%s: %d connections end, as drainSeconds are over", self.bind, len(self._clients))
+        for session in list(self._clients):
             session.leave(commands.SERVICE_NOT_READY, "shutting-down: this sidecar is shutting down")
-        await self._is_deserted(_LAST_WORDS)
+        await self._is_empty(_LAST_WORDS)

@@ -11,19 +11,19 @@ from collections.abc import Coroutine
 from typing import Protocol, cast
 
 from pulsar_ingress_proxy.binary import client, commands
-from pulsar_ingress_proxy.binary.broker_connection import Talk
-from pulsar_ingress_proxy.binary.client import Guest
-from pulsar_ingress_proxy.binary.endpoints import Onward, onward
-from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, Splitter
+from pulsar_ingress_proxy.binary.broker_connection import BrokerConnection
+from pulsar_ingress_proxy.binary.client import ClientContext
+from pulsar_ingress_proxy.binary.endpoints import ConnectionTarget, connection_target
+from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder
 from pulsar_ingress_proxy.binary.lane import SHORTEST, TYPE
-from pulsar_ingress_proxy.binary.pending_lookups import Questions
-from pulsar_ingress_proxy.binary.redirects import Introduction
-from pulsar_ingress_proxy.http.upstream import ClosedEarly, Unreachable, UpstreamError
+from pulsar_ingress_proxy.binary.pending_lookups import PendingLookups
+from pulsar_ingress_proxy.binary.redirects import ConnectInfo
 from pulsar_ingress_proxy.memory import HEAD, UNSENT
-from pulsar_ingress_proxy.net.context import Rim
+from pulsar_ingress_proxy.net.context import ServerContext
+from pulsar_ingress_proxy.net.errors import ClosedEarly, Unreachable, UpstreamError
 from pulsar_ingress_proxy.net.tls import server_name
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.selection import Refusal
-from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
 _HIGH = 1 << 19
@@ -39,7 +39,7 @@ Pieces = list[bytes | memoryview | Frame]
 log = logging.getLogger("proxy.binary")
 
 
-class Door(client.Door, Protocol):
+class Server(client.Server, Protocol):
     """The socket that a client came in by."""
 
     def admit(self, session: "Session") -> bool: ...
@@ -50,17 +50,35 @@ class Session(asyncio.Protocol):
     """The client's side, and what joins both."""
 
     __slots__ = (
-        "_broker", "_charged", "_connected", "_door", "_draining", "_early", "_from_broker", "_from_client", "_guest",
-        "_is_broker_full", "_is_full", "_is_unheard", "_later", "_loop", "_questions", "_rim", "_tasks", "_timer",
+        "_broker",
+        "_charged",
+        "_client",
+        "_connected",
+        "_context",
+        "_draining",
+        "_early",
+        "_from_broker",
+        "_from_client",
+        "_is_broker_full",
+        "_is_full",
+        "_is_unheard",
+        "_later",
+        "_lookups",
+        "_loop",
+        "_server",
+        "_tasks",
+        "_timer",
         "_transport",
     )  # fmt: skip
 
-    def __init__(self, rim: Rim, door: Door) -> None:
-        self._rim = rim
-        self._door = door
+    def __init__(self, context: ServerContext, server: Server) -> None:
+        self._context = context
+        self._server = server
         self._loop = asyncio.get_running_loop()
-        self._from_client = Splitter(commands.FROM_CLIENT, rim.rules.config.limits.command_bytes, is_strict=True)
-        self._from_broker: Splitter | None = None
+        self._from_client = FrameDecoder(
+            commands.FROM_CLIENT, context.decisions.config.limits.command_bytes, is_strict=True
+        )
+        self._from_broker: FrameDecoder | None = None
         self._broker: asyncio.Transport | None = None
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -85,40 +103,40 @@ class Session(asyncio.Protocol):
         client.set_write_buffer_limits(high=UNSENT)
         peer = client.get_extra_info("peername")
         name = server_name(client.get_extra_info("ssl_object"))
-        self._guest = Guest(self._rim, self._door, str(peer[0]) if peer else "", name)
-        self._questions = Questions(self._rim, self._guest, self._say, self._start)
-        if not self._door.admit(self):
+        self._client = ClientContext(self._context, self._server, str(peer[0]) if peer else "", name)
+        self._lookups = PendingLookups(self._context, self._client, self._say, self._start)
+        if not self._server.admit(self):
             text = "more connections are open than limits.connections allows"
             self._refuse(Refusal(503, "too-many-connections", text), commands.NOT_ALLOWED)
             return
-        within = self._rim.rules.config.timeouts.head
+        within = self._context.decisions.config.timeouts.head
         self._timer = self._loop.call_later(within, self._late, f"no CONNECT came within {within:g} s (timeouts.head)")
 
     def data_received(self, data: bytes) -> None:
-        splitter, broker = self._from_client, self._broker
-        may_be_alike = len(data) > SHORTEST and data[TYPE] == commands.LOOKUP and not (splitter.left or splitter.held)
+        decoder, broker = self._from_client, self._broker
+        may_be_alike = len(data) > SHORTEST and data[TYPE] == commands.LOOKUP and not (decoder.left or decoder.held)
         if may_be_alike and broker is not None:
-            made = self._questions.ask_alike(data)
+            made = self._lookups.ask_alike(data)
             if made is not None:
                 broker.write(made)
                 return
         try:
-            pieces = splitter.feed(data)
+            pieces = decoder.feed(data)
             if broker is None:
-                self._introduce([data] if pieces is None else pieces)
+                self._take_connect([data] if pieces is None else pieces)
             elif pieces is None:
                 broker.write(data)
             else:
                 self._client_says(pieces, broker)
         except BadFrame as fault:
-            self._lied("client", fault)
-        if splitter.held or self._charged[_FROM_CLIENT]:
-            self._hold(_FROM_CLIENT, len(splitter.held) + sum(map(_size, self._early)))
+            self._protocol_error("client", fault)
+        if decoder.held or self._charged[_FROM_CLIENT]:
+            self._hold(_FROM_CLIENT, len(decoder.held) + sum(map(_size, self._early)))
 
     def _hold(self, where: int, size: int) -> None:
         """Charge for what is held there now; where all sessions together hold too much, this one ends."""
         more = size - self._charged[where]
-        if more > 0 and not self._rim.buffers.take(more):
+        if more > 0 and not self._context.buffers.take(more):
             if where in (_FROM_CLIENT, _CONNECT):
                 text = "connections hold more bytes than limits.bufferBytes allows"
                 self._refuse(Refusal(503, "overloaded", text), commands.TOO_MANY_REQUESTS)
@@ -126,7 +144,7 @@ class Session(asyncio.Protocol):
                 self.reset()
             return
         if more < 0:
-            self._rim.buffers.give_back(-more)
+            self._context.buffers.give_back(-more)
         self._charged[where] = size
 
     def pause_writing(self) -> None:
@@ -161,16 +179,16 @@ class Session(asyncio.Protocol):
             task.cancel()
         if self._broker is not None:
             self._broker.close()
-        self._questions.end()
-        self._rim.buffers.give_back(sum(self._charged))
+        self._lookups.end()
+        self._context.buffers.give_back(sum(self._charged))
         self._charged = [0, 0, 0, 0]
-        self._door.let_go(self)
+        self._server.let_go(self)
 
     # Coming in: a client is joined to the first broker that answers its CONNECT.
 
-    def _introduce(self, pieces: Pieces) -> None:
+    def _take_connect(self, pieces: Pieces) -> None:
         """Take a client's CONNECT. Until a broker has answered it, another may have to be asked, so all else waits."""
-        if self._guest.introduction is not None:
+        if self._client.connect_info is not None:
             self._early += pieces
             if sum(map(_size, self._early)) > _EARLY and self._transport is not None:
                 self._transport.pause_reading()
@@ -181,85 +199,85 @@ class Session(asyncio.Protocol):
             self._stop_timer()
             if self._transport is None or self._transport.is_closing():
                 return
-            snapshot = self._rim.snapshot
-            where = onward(first.command().connect, self._guest.entrance, snapshot)
-            trusts = snapshot.config.brokers.trust_original_principal
-            self._guest.introduction, frame = Introduction.of(first, trusts, where.keeps_name)
+            decisions = self._context.decisions
+            where = connection_target(first.command().connect, self._client.endpoint, decisions)
+            trusts = decisions.config.brokers.trust_original_principal
+            self._client.connect_info, frame = ConnectInfo.of(first, trusts, where.keeps_name)
             self._hold(_CONNECT, HEAD * len(frame))
             if self._transport.is_closing():
                 return
             if where.refusal is not None:
                 self._refuse(where.refusal, commands.NOT_ALLOWED)
             else:
-                self._start(self._join(where, frame, snapshot))
+                self._start(self._join(where, frame, decisions))
 
-    async def _join(self, where: Onward, frame: bytes, snapshot: Snapshot) -> None:
+    async def _join(self, where: ConnectionTarget, frame: bytes, decisions: DecisionCache) -> None:
         """Ask brokers to let the client in, one after the other, until one answers or the time for that is over."""
-        timeouts = snapshot.config.timeouts
+        timeouts = decisions.config.timeouts
         last_from = self._loop.time() + timeouts.lookup - timeouts.connect
-        urls = list(self._rim.pool.in_turn(where.urls))
+        urls = list(self._context.brokers.in_turn(where.urls))
         errors: list[UpstreamError] = []
         for url in urls:
             is_last = url is urls[-1] or self._loop.time() >= last_from
             try:
-                talk = await self._greet(url, frame, timeouts.lookup if is_last else timeouts.connect, is_last)
+                connection = await self._greet(url, frame, timeouts.lookup if is_last else timeouts.connect, is_last)
             except UpstreamError as error:
-                self._rim.pool.failed(url)
+                self._context.brokers.failed(url)
                 errors.append(error)
                 log.warning("%s: %s", url, error if is_last else f"{error}; asking the next broker")
                 if is_last:
                     break
             else:
                 if errors:
-                    record = self._guest.other_record(snapshot, 200)
+                    record = self._client.other_record(decisions, 200)
                     record.upstream_errors = [error.code for error in errors]
-                    self._rim.tell(record)
-                self._rim.pool.succeeded(url)
-                self._take_over(talk)
+                    self._context.recorder.record(record)
+                self._context.brokers.succeeded(url)
+                self._take_over(connection)
                 return
         last = errors[-1] if errors else Unreachable("brokers.brokerServiceUrl has none")
         self._refuse(Refusal(502, last.code, last.text), commands.SERVICE_NOT_READY, [error.code for error in errors])
 
-    async def _greet(self, url: ServiceUrl, frame: bytes, within: float, is_last: bool) -> Talk:
+    async def _greet(self, url: ServiceUrl, frame: bytes, within: float, is_last: bool) -> BrokerConnection:
         """A connection to that broker, which has answered the client's CONNECT; raises UpstreamError."""
-        talk = await self._rim.pool.dial(url, Talk)
+        connection = await self._context.brokers.dial(url, BrokerConnection)
         try:
-            talk.say(frame)
-            answer = await talk.answer(within)
+            connection.say(frame)
+            answer = await connection.answer(within)
             if not is_last and isinstance(answer, Frame) and answer.type == commands.ERROR:
                 error = answer.command().error
                 if error.error == commands.SERVICE_NOT_READY:
                     raise ClosedEarly(f"the broker is not ready: {error.message.decode('utf-8', 'replace')}")
         except BaseException:
-            talk.close()
+            connection.close()
             raise
-        return talk
+        return connection
 
-    def _take_over(self, talk: Talk) -> None:
+    def _take_over(self, connection: BrokerConnection) -> None:
         """Join the client to a broker that has answered, and pass on what either has said meanwhile."""
-        broker, client = talk.transport, self._transport
+        broker, client = connection.transport, self._transport
         if client is None or client.is_closing():
-            talk.close()
+            connection.close()
             return
         if broker is None:  # it has answered and gone, as after an error
-            for piece in talk.heard:
+            for piece in connection.heard:
                 client.write(piece.raw if isinstance(piece, Frame) else piece)
             client.close()
             return
         broker.set_write_buffer_limits(high=UNSENT)
         broker.set_protocol(_BrokerSide(self))
-        self._broker, self._from_broker = broker, talk.splitter
+        self._broker, self._from_broker = broker, connection.decoder
         try:
-            self._broker_says(list(talk.heard), client)
+            self._broker_says(list(connection.heard), client)
             if not self._connected:
-                within = self._rim.rules.config.timeouts.lookup
+                within = self._context.decisions.config.timeouts.lookup
                 text = f"CONNECT led to no CONNECTED within {within:g} s (timeouts.lookup)"
                 self._timer = self._loop.call_later(within, self._late, text)
             early, self._early = self._early, []
             self._client_says(early, broker)
             self._hold(_FROM_CLIENT, len(self._from_client.held))
         except BadFrame as fault:
-            self._lied("client or broker", fault)
+            self._protocol_error("client or broker", fault)
             return
         client.resume_reading()
 
@@ -270,21 +288,21 @@ class Session(asyncio.Protocol):
             if not isinstance(piece, Frame):
                 broker.write(piece)
             elif piece.type == commands.LOOKUP:
-                if frame := self._questions.ask(piece):
+                if frame := self._lookups.ask(piece):
                     broker.write(frame)
             elif piece.type == commands.PARTITION_METADATA:
                 self._from_client.counted += 1
                 broker.write(self._without_originals(piece))
             elif piece.type == commands.AUTH_RESPONSE:
-                if self._connected and self._guest.introduction is not None:
-                    self._guest.introduction.renew(piece.command().auth_response.response)
+                if self._connected and self._client.connect_info is not None:
+                    self._client.connect_info.renew(piece.command().auth_response.response)
                     self._hold(_CONNECT, max(self._charged[_CONNECT], HEAD * len(piece.raw)))
                 broker.write(piece.raw)
             else:
                 raise BadFrame("a second CONNECT")
 
     def _without_originals(self, frame: Frame) -> bytes:
-        if self._rim.rules.config.brokers.trust_original_principal:
+        if self._context.decisions.config.brokers.trust_original_principal:
             return frame.raw
         command = frame.command()
         changed = commands.clear_originals(command.partition_metadata)
@@ -293,31 +311,31 @@ class Session(asyncio.Protocol):
     # From the broker.
 
     def broker_data(self, data: bytes) -> None:
-        splitter, client = self._from_broker, self._transport
-        if client is None or splitter is None:
+        decoder, client = self._from_broker, self._transport
+        if client is None or decoder is None:
             return
-        if len(data) > SHORTEST and data[TYPE] == commands.LOOKUP_RESPONSE and not (splitter.left or splitter.held):
-            made = self._questions.answer_alike(data)
+        if len(data) > SHORTEST and data[TYPE] == commands.LOOKUP_RESPONSE and not (decoder.left or decoder.held):
+            made = self._lookups.answer_alike(data)
             if made is not None:
                 client.write(made)
                 return
-        if self._later and splitter.left <= len(data):
-            data = self._say_what_waits(data, splitter, client)
+        if self._later and decoder.left <= len(data):
+            data = self._say_what_waits(data, decoder, client)
         try:
-            pieces = splitter.feed(data)
+            pieces = decoder.feed(data)
             if pieces is None:
                 client.write(data)
             else:
                 self._broker_says(pieces, client)
         except BadFrame as fault:
-            self._lied("broker", fault)
+            self._protocol_error("broker", fault)
         if self._draining:
             self._loop.call_soon(self._leave_if_idle)
 
-    def _say_what_waits(self, data: bytes, splitter: Splitter, client: asyncio.Transport) -> bytes:
+    def _say_what_waits(self, data: bytes, decoder: FrameDecoder, client: asyncio.Transport) -> bytes:
         """Put our own frames where the one that was begun ends."""
-        left = splitter.left
-        splitter.feed(data[:left])
+        left = decoder.left
+        decoder.feed(data[:left])
         client.write(data[:left])
         later, self._later = self._later, bytearray()
         client.write(later)
@@ -346,15 +364,15 @@ class Session(asyncio.Protocol):
                 client.write(piece)
             elif piece.type in commands.CARRIERS:
                 is_answer = piece.type == commands.LOOKUP_RESPONSE
-                if frame := self._questions.answer(piece) if is_answer else self._questions.tell(piece):
+                if frame := self._lookups.answer(piece) if is_answer else self._lookups.tell(piece):
                     client.write(frame)
             else:
                 if piece.type == commands.CONNECTED:
                     self._is_connected(piece)
                 elif piece.type == commands.ERROR and self._from_broker is not None:
                     self._from_broker.counted += 1
-                elif piece.type == commands.AUTH_CHALLENGE and not self._connected and self._guest.introduction:
-                    self._guest.introduction.can_repeat = False  # what it is answered with is for this broker alone
+                elif piece.type == commands.AUTH_CHALLENGE and not self._connected and self._client.connect_info:
+                    self._client.connect_info.can_repeat = False  # what it is answered with is for this broker alone
                 client.write(piece.raw)
 
     def _is_connected(self, frame: Frame) -> None:
@@ -366,7 +384,7 @@ class Session(asyncio.Protocol):
             self._from_broker.allow_messages(size)
 
     def broker_lost(self) -> None:
-        self._questions.fail()
+        self._lookups.fail()
         if self._transport is not None:
             self._transport.close()
 
@@ -379,33 +397,33 @@ class Session(asyncio.Protocol):
 
     def _refuse(self, refusal: Refusal, code: int, errors: list[str] | None = None) -> None:
         """Do not let the client in."""
-        record = self._guest.other_record(self._rim.snapshot, refusal.status)
+        record = self._client.other_record(self._context.decisions, refusal.status)
         record.upstream_errors = errors or []
-        self._rim.tell(record)
+        self._context.recorder.record(record)
         detail = f": {refusal.detail}" if refusal.detail else ""
-        log.warning("%s %s is not let in: %s%s", record.id, self._guest, refusal.text, detail)
+        log.warning("%s %s is not let in: %s%s", record.id, self._client, refusal.text, detail)
         self.leave(code, f"{refusal.code}: {refusal.text}")
 
     def _late(self, text: str) -> None:
         self._refuse(Refusal(408, "too-slow", text), commands.NOT_ALLOWED)
 
-    def _lied(self, who: str, fault: BadFrame) -> None:
+    def _protocol_error(self, who: str, fault: BadFrame) -> None:
         """Nothing can be made of the bytes that follow, so that both connections end."""
-        log.warning("%s: its connection ends, as the %s sent what is no frame: %s", self._guest, who, fault)
-        record = self._guest.other_record(self._rim.snapshot, 400 if who == "client" else 502)
+        log.warning("%s: its connection ends, as the %s sent what is no frame: %s", self._client, who, fault)
+        record = self._client.other_record(self._context.decisions, 400 if who == "client" else 502)
         if who != "client":
             record.upstream_errors.append("bad-answer")
-        self._rim.tell(record)
+        self._context.recorder.record(record)
         self.leave(commands.NOT_ALLOWED, f"bad-frame: {fault}")
 
     def drain(self) -> None:
         """Leave when there is nothing left to do here."""
-        self._draining = self._questions.is_closing = True
+        self._draining = self._lookups.is_closing = True
         self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
         """A client that has neither producers nor consumers here loses nothing, once it has what it asked for."""
-        if not (self._questions.are_open or self._from_client.noted or self._is_waited_for()):
+        if not (self._lookups.are_open or self._from_client.noted or self._is_waited_for()):
             self.leave(commands.SERVICE_NOT_READY, "shutting-down: this sidecar is shutting down")
 
     def _is_waited_for(self) -> bool:

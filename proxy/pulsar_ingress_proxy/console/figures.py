@@ -81,7 +81,7 @@ class Figures:
 
 def totals(metrics: Metrics) -> Totals:
     """The counters as they stand."""
-    metrics.settle()
+    metrics.before_read()
     codes = metrics.requests.values
     return Totals(
         hits=_sum(metrics.hits.values),

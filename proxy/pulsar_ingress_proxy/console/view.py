@@ -88,7 +88,7 @@ class View:
         snapshot = self._of.snapshot()
         config = snapshot.config
         metrics = self._of.metrics
-        metrics.settle()
+        metrics.before_read()
         hits, misses = _by_door(metrics.hits.values), _by_door(metrics.misses.values)
         names = snapshot.known_listeners | config.named_listeners
         return models.Doors(

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.http.upstream import UpstreamError
-from pulsar_ingress_proxy.net.pool import Pool
+from pulsar_ingress_proxy.http.upstream import UpstreamConnection
+from pulsar_ingress_proxy.net.errors import UpstreamError
+from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import Findings, FoundBroker, Source
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
@@ -55,7 +56,7 @@ class Asking:
     """How brokers are asked, and at which address each is reached."""
 
     config: Config
-    pool: Pool
+    pool: BrokerPool
     dial: Callable[[Authority], ServiceUrl | None]
     """The address of a broker that the address book knows."""
 
@@ -89,7 +90,8 @@ class Asking:
         within = self.config.timeouts.lookup
         body = b""
         try:
-            connection = await self.pool.connection(url, reuse=False)
+            loop = asyncio.get_running_loop()
+            connection = await self.pool.dial(url, lambda: UpstreamConnection(loop, url))
             try:
                 connection.ask("GET", b"\r\n".join([*head, b"", b""]))
                 await connection.head(within)

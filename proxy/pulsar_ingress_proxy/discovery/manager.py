@@ -9,7 +9,7 @@ from functools import partial
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.admin import Asking, Rounds
 from pulsar_ingress_proxy.discovery.state import Known, State
-from pulsar_ingress_proxy.net.pool import Pool
+from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import NOTHING, Findings
 from pulsar_ingress_proxy.routing.precedence import merge
@@ -32,11 +32,15 @@ def is_wanted(config: Config) -> bool:
     return config.kubernetes.enabled or config.brokers.discover == "admin"
 
 
-class Discovery:
+class DiscoveryManager:
     """`findings` and `zone` are what is known now; `news` is called when they have changed."""
 
     def __init__(
-        self, metrics: Metrics, pool: Pool, dial: Callable[[Authority], ServiceUrl | None], news: Callable[[], None]
+        self,
+        metrics: Metrics,
+        pool: BrokerPool,
+        dial: Callable[[Authority], ServiceUrl | None],
+        news: Callable[[], None],
     ) -> None:
         self._metrics = metrics
         self._pool = pool

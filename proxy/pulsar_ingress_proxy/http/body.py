@@ -1,9 +1,14 @@
-"""Request bodies on their way to a broker: streamed, and kept as far as they may have to be sent again."""
+"""Bodies: of requests, streamed and kept as far as they may have to be sent again; of lookup answers, decoded."""
+
+import zlib
 
 from aiohttp import StreamReader
 
 from pulsar_ingress_proxy.http.upstream import UpstreamConnection
 from pulsar_ingress_proxy.memory import Budget
+from pulsar_ingress_proxy.net.errors import BadAnswer
+
+_WINDOWS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
 
 
 class RequestBody:
@@ -56,3 +61,27 @@ class RequestBody:
             connection.write(b"%x\r\n%b\r\n" % (len(data), data))
         else:
             connection.write(data)
+
+
+def decode(body: bytes, codings: list[bytes], limit: int) -> bytes:
+    """A lookup's answer without its content coding: what cannot be read cannot be verified.
+
+    Raises BadAnswer where the coding is unknown or broken, or the body has more bytes than the limit.
+    """
+    if len(body) > limit:
+        raise BadAnswer(f"a lookup's answer has more than {limit} bytes")
+    if not codings:
+        return body
+    name = b", ".join(codings).strip().lower()
+    if name in (b"", b"identity"):
+        return body
+    if name not in _WINDOWS:
+        raise BadAnswer(f"a lookup's answer has the coding '{name.decode('latin-1')}', which was not asked for")
+    decoder = zlib.decompressobj(wbits=_WINDOWS[name])
+    try:
+        plain = decoder.decompress(body, limit)
+    except zlib.error as error:
+        raise BadAnswer(f"a lookup's answer is not what its coding says: {error}") from None
+    if not decoder.eof:
+        raise BadAnswer("a lookup's answer is cut short, or larger than it may be")
+    return plain

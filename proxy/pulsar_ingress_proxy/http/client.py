@@ -25,11 +25,11 @@ from aiohttp.web_request import BaseRequest
 from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.config.model import Network
 from pulsar_ingress_proxy.http import headers
-from pulsar_ingress_proxy.http.upstream import UpstreamError
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.net.errors import UpstreamError
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 
 if TYPE_CHECKING:
-    from pulsar_ingress_proxy.http.server import Door
+    from pulsar_ingress_proxy.http.server import HttpServer
 
 LOOKUP = b"GET /lookup/v2/topic/"
 """What the requests begin with that may go the short way."""
@@ -85,16 +85,32 @@ class ClientConnection(RequestHandler):
     """A connection that a client, or the gateway for it, has opened."""
 
     __slots__ = (
-        "_body", "_buffers", "_charged", "_door", "_head_bytes", "_head_timer", "_held", "_is_between", "_is_excess",
-        "_is_taking_up", "_ongoing", "_switched", "_transport", "_trust", "_unsent", "is_draining", "loop", "peer",
+        "_body",
+        "_buffers",
+        "_charged",
+        "_head_bytes",
+        "_head_timer",
+        "_held",
+        "_http_server",
+        "_is_between",
+        "_is_excess",
+        "_is_taking_up",
+        "_ongoing",
+        "_switched",
+        "_transport",
+        "_trust",
+        "_unsent",
+        "is_draining",
+        "loop",
+        "peer",
         "peer_field",
     )  # fmt: skip
 
-    def __init__(self, door: "Door", **settings: Any) -> None:
+    def __init__(self, server: "HttpServer", **settings: Any) -> None:
         self.loop = asyncio.get_running_loop()
-        super().__init__(door, loop=self.loop, **settings)
-        self._door = door
-        self._buffers = door.buffers
+        super().__init__(server, loop=self.loop, **settings)
+        self._http_server = server
+        self._buffers = server.buffers
         self._ongoing: Ongoing | None = None
         self._held = b""
         """What came while a request was being answered. While there is any, all that arrives is appended to it and
@@ -205,7 +221,7 @@ class ClientConnection(RequestHandler):
             self._charged += more
         self._unsent[where] = size
 
-    def exchange_ended(self, keep_alive: bool) -> None:
+    def request_ended(self, keep_alive: bool) -> None:
         """A request that was answered without a task is done with."""
         self._ongoing = None
         if self.transport is None:
@@ -247,7 +263,7 @@ class ClientConnection(RequestHandler):
         self._transport = transport
         cast(asyncio.Transport, transport).set_write_buffer_limits(high=memory.UNSENT)
         super().connection_made(transport)
-        self._is_excess = not self._door.admit(self)
+        self._is_excess = not self._http_server.admit(self)
         if self._is_excess:
             self._start_head_timer()
 
@@ -260,7 +276,7 @@ class ClientConnection(RequestHandler):
             ongoing.abandon()
         self._buffers.give_back(self._charged)
         self._charged, self._unsent = 0, [0, 0]
-        self._door.let_go(self)
+        self._http_server.let_go(self)
 
     def close(self) -> None:
         """End the connection, after the request under way; aiohttp would stop listening to that one's body."""
@@ -332,7 +348,7 @@ class ClientConnection(RequestHandler):
             return
         may_be_alike = self._is_between and data.startswith(LOOKUP)
         if may_be_alike:
-            self._ongoing = self._door.begin_alike(self, data)
+            self._ongoing = self._http_server.begin_alike(self, data)
             if self._ongoing is not None:
                 self._request_count += 1
                 return
@@ -356,11 +372,11 @@ class ClientConnection(RequestHandler):
             self._parser.message_consumed()
             self._request_count += 1
             self._note_rest(data)
-            exchange = self._door.exchange(self, message)
-            self._ongoing = exchange
-            exchange.start()
+            cycle = self._http_server.cycle(self, message)
+            self._ongoing = cycle
+            cycle.start()
             if may_be_alike and self._is_between:
-                self._door.learn(self, data, exchange)
+                self._http_server.learn(self, data, cycle)
             return
         self._request_count += len(messages)
         self._messages.extend(messages)
@@ -399,7 +415,7 @@ class ClientConnection(RequestHandler):
 
     def _start_head_timer(self) -> None:
         if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self._door.head_timeout, self._head_timed_out)
+            self._head_timer = self.loop.call_later(self._http_server.head_timeout, self._head_timed_out)
 
     def _stop_head_timer(self) -> None:
         if self._head_timer is not None:
@@ -462,7 +478,7 @@ class ClientConnection(RequestHandler):
     def _refuse(self, status: int, code: str, text: str, retry_after: int = 0) -> None:
         """Answer what never became a request, and end the connection."""
         self._stop_head_timer()
-        self._door.count(Record(status=status))
+        self._http_server.count(AccessRecord(status=status))
         reason, fields, body = headers.own_answer(status, code, text)
         if retry_after:
             fields.append(b"Retry-After: %d" % retry_after)

@@ -1,13 +1,11 @@
 """Request and answer heads: read from what the parser found, written anew. A client's raw head never goes on."""
 
-import ipaddress
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
 
-from pulsar_ingress_proxy.config.model import Network
 from pulsar_ingress_proxy.memory import CONNECTION_OPTIONS
 from pulsar_ingress_proxy.routing.requests import BadPath, Request, Target, listener_names, read_target
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority, parse_location
@@ -29,10 +27,6 @@ _OURS = frozenset(
 )  # fmt: skip
 
 _SPECIAL = HOP_BY_HOP | _OURS
-
-_MOST_PROXIES = 16
-"""Elements of X-Forwarded-For that are looked at; clients may send thousands."""
-_LONGEST_ADDRESS = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 
 
 class BadHead(ValueError):
@@ -132,35 +126,6 @@ def _host(head: RequestHead) -> Authority | None:
 def _last_element(text: str) -> str:
     """The last element of a list header: what the hop nearest to us said."""
     return text.rpartition(",")[2].strip()
-
-
-def forwarded_client(forwarded_for: bytes, trusted: tuple[Network, ...]) -> str | None:
-    """The client's address as a trusted proxy tells it; None where it tells none.
-
-    X-Forwarded-For is read from the right, where the nearest proxy wrote, past the addresses of trusted proxies. An
-    element that is not a plain address (`unknown`, a port, brackets, a zone id) ends the walk at the address before
-    it: who wrote what stands further left is not known.
-    """
-    found = None
-    for element in reversed(forwarded_for.rsplit(b",", _MOST_PROXIES)):
-        address = _plain_address(element.strip(b" \t"))
-        if address is None:
-            break
-        found = str(address)
-        if not any(address in network for network in trusted):
-            break
-    return found
-
-
-def _plain_address(text: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """An address; one of IPv4 also where it is mapped to IPv6."""
-    if len(text) > _LONGEST_ADDRESS or b"%" in text:
-        return None
-    try:
-        address = ipaddress.ip_address(text.decode("latin-1"))
-    except ValueError:
-        return None
-    return address.ipv4_mapped or address if isinstance(address, ipaddress.IPv6Address) else address
 
 
 def split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:

@@ -14,11 +14,14 @@ from aiohttp.http_parser import RawRequestMessage
 from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.http import forwarding, headers
 from pulsar_ingress_proxy.http.client import ClientConnection
-from pulsar_ingress_proxy.http.request_cycle import Exchange
+from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
+from pulsar_ingress_proxy.http.request_cycle import RequestCycle
 from pulsar_ingress_proxy.http.upstream import UpstreamConnection
-from pulsar_ingress_proxy.net.context import Answer, Rim
+from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.observability import event_lines
-from pulsar_ingress_proxy.observability.access_record import Brief, Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
+from pulsar_ingress_proxy.observability.batches import Outcome
+from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.requests import BadPath, read_target
 from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
 
@@ -39,22 +42,37 @@ _LONG = 4096
 _ALIKE = frozenset((200, 301, 302, 307, 308))
 
 
+class Answer(Outcome):
+    """What clients get whose lookups are answered alike: it differs in the path and the request's id alone."""
+
+    __slots__ = ("rest", "start")
+
+    def __init__(
+        self, start: list[bytes], rest: bytes, record: AccessRecord, words: list[str], metrics: Metrics
+    ) -> None:
+        super().__init__(record, words, metrics)
+        self.start = start
+        """Up to the id; between its parts stands the path."""
+        self.rest = rest
+
+
 class Asker:
     """Those who send the same fields, and how they are served."""
 
     def __init__(
-        self, exchange: Exchange, client: ClientConnection, bind: BindAddress, names: list[bytes], own: list[bytes]
+        self, cycle: RequestCycle, client: ClientConnection, bind: BindAddress, names: list[bytes], own: list[bytes]
     ) -> None:
         self.bind = bind
-        self._message = exchange.message
-        self.rules = rules = exchange.rules
-        self.number = exchange.number
-        self.patience = rules.config.timeouts.lookup
-        self.decision, self.client = event_lines.decision(exchange.record), event_lines.client(exchange.record)
-        url = exchange.verdict.route.url
-        self.urls = (url,) if url is not None else rules.config.web_pool
-        self._head, self._trusted = exchange.head, exchange.trusted
-        self._listener = exchange.verdict.selection.listener
+        self._message = cycle.message
+        self.decisions = decisions = cycle.decisions
+        self.number = cycle.number
+        self.patience = decisions.config.timeouts.lookup
+        self.decision_words = event_lines.decision_words(cycle.record)
+        self.client = event_lines.client(cycle.record)
+        url = cycle.decision.route.url
+        self.urls = (url,) if url is not None else decisions.config.web_pool
+        self._head, self._trusted = cycle.head, cycle.trusted
+        self._listener = cycle.decision.selection.listener
         self._peer = client.peer_field
         self._own = dict(zip(names, own, strict=True))
         self._requests: dict[ServiceUrl, list[bytes]] = {}
@@ -74,7 +92,9 @@ class Asker:
 
     def _learn_request(self, url: ServiceUrl) -> list[bytes]:
         """A head in parts, with room for the path, and after it for what is each request's own."""
-        fields = forwarding.fields(self._head, url, self.rules.config, self._trusted, self._peer, True, self._listener)
+        fields = forwarding.fields(
+            self._head, url, self.decisions.config, self._trusted, self._peer, True, self._listener
+        )
         head = headers.write_head(b" HTTP/1.1", fields)
         parts, end = [b"GET ", b""], 0
         for name, value in self._own.items():
@@ -88,12 +108,13 @@ class Asker:
 class Lane:
     """The short way through one door."""
 
-    def __init__(self, rim: Rim) -> None:
-        self._rim = rim
+    def __init__(self, context: ServerContext, pool: ConnectionPool) -> None:
+        self._context = context
+        self.pool = pool
         self._forget()
 
     def _forget(self) -> None:
-        self._rules = self._rim.rules
+        self._decisions = self._context.decisions
         self._seen: set[int] = set()
         self._askers: dict[tuple[str | bytes, ...], Asker] = {}
         self._paths: dict[bytes, tuple[str, str]] = {}
@@ -103,7 +124,7 @@ class Lane:
     def make_room(self, size: int) -> None:
         """So many bytes more are to be remembered: clients choose what."""
         if self._size + size > memory.FAST_PATH:
-            self._rules.outcomes.clear()
+            self._decisions.outcomes.clear()
             self._forget()
         self._size += size
 
@@ -111,17 +132,17 @@ class Lane:
         """Ask for a lookup that is like one before; None where it is not, or there is no kept connection for it."""
         path, fields, own = _split(data)
         asker = self._askers.get((client.peer, *fields))
-        rim = self._rim
-        if asker is None or asker.rules is not rim.rules:
+        context = self._context
+        if asker is None or asker.decisions is not context.decisions:
             return None
         place = self._paths.get(path) or self._learn_path(path)
-        if place is None or len(data) > client.max_line_size or rim.is_full:
+        if place is None or len(data) > client.max_line_size or context.is_full:
             return None
-        connection = rim.pool.kept_in_turn(asker.urls)
+        connection = self.pool.kept_in_turn(asker.urls)
         if connection is None:
             return None
-        rim.begin()
-        run = Run(rim, self, asker, client, connection, path, place, own)
+        context.begin()
+        run = Run(context, self, asker, client, connection, path, place, own)
         run.ask()
         return run
 
@@ -140,35 +161,35 @@ class Lane:
         place = self._paths[path] = (text, event_lines.names(target))
         return place
 
-    def learn(self, client: ClientConnection, data: bytes, exchange: Exchange, bind: BindAddress) -> None:
+    def learn(self, client: ClientConnection, data: bytes, cycle: RequestCycle, bind: BindAddress) -> None:
         """See whether lookups like this one, the second of its kind, may go the short way from now on."""
-        if self._rules is not self._rim.rules:
+        if self._decisions is not self._context.decisions:
             self._forget()
-        if len(data) > _LONG or exchange.rules is not self._rules or not exchange.is_plain_lookup:
+        if len(data) > _LONG or cycle.decisions is not self._decisions or not cycle.is_plain_lookup:
             return
         path, fields, own = _split(data)
         key: tuple[str | bytes, ...] = (client.peer, *fields)
-        if key in self._askers or _PATH.fullmatch(path) is None or not _are_single(fields[1::2], exchange.message):
+        if key in self._askers or _PATH.fullmatch(path) is None or not _are_single(fields[1::2], cycle.message):
             return
         if hash(key) not in self._seen:  # most that come once never come again
             if len(self._seen) >= _SEEN:
                 self._seen.clear()
             self._seen.add(hash(key))
             return
-        asker = Asker(exchange, client, bind, fields[1::2], own)
+        asker = Asker(cycle, client, bind, fields[1::2], own)
         copies = memory.HEAD + 2 + len(asker.urls)
-        self.make_room(_ENTRY + copies * len(data) + memory.FIELD * len(exchange.message.raw_headers))
+        self.make_room(_ENTRY + copies * len(data) + memory.FIELD * len(cycle.message.raw_headers))
         self._askers[key] = asker
 
 
-class Run(Brief):
+class Run(BriefRecord):
     """One lookup on the short way."""
 
-    __slots__ = ("_asked_at", "_asker", "_client", "_connection", "_lane", "_own", "_path", "_rim", "_started")
+    __slots__ = ("_asked_at", "_asker", "_client", "_connection", "_context", "_lane", "_own", "_path", "_started")
 
     def __init__(
         self,
-        rim: Rim,
+        context: ServerContext,
         lane: Lane,
         asker: Asker,
         client: ClientConnection,
@@ -179,8 +200,8 @@ class Run(Brief):
     ) -> None:
         self._started = perf_counter()
         self.time = time()
-        self.id = rim.new_id()
-        self._rim = rim
+        self.id = context.recorder.new_id()
+        self._context = context
         self._lane = lane
         self._asker = asker
         self._client = client
@@ -194,54 +215,54 @@ class Run(Brief):
         request = asker.request(self._path, self._own, connection.url)
         self._asked_at = perf_counter()
         connection.ask_alike(request, self, asker.patience)
-        self._rim.pool.watch(connection)
+        self._lane.pool.watch(connection)
 
     def heard(self, data: bytes) -> bool:
         """Answer as one before was answered, if the broker says the same."""
-        path, client, rim = self._path, self._client, self._rim
-        outcome = self._asker.rules.outcomes.get((self._asker.number, *data.split(path)))
+        path, client, context = self._path, self._client, self._context
+        outcome = self._asker.decisions.outcomes.get((self._asker.number, *data.split(path)))
         if outcome is None or client.is_draining:
-            exchange = self._exchange()
-            if exchange is not None:
-                exchange.learn_from(lambda *found: self._learn(data, *found))
-            return exchange is None
+            cycle = self._cycle()
+            if cycle is not None:
+                cycle.learn_from(lambda *found: self._learn(data, *found))
+            return cycle is None
         self.upstream_duration = perf_counter() - self._asked_at
         client.write(path.join(outcome.start) + self.id.encode() + outcome.rest)
-        rim.pool.unwatch(self._connection)
-        rim.pool.give_back(self._connection)
-        self.decision, self.client = self._asker.decision, self._asker.client
+        self._lane.pool.unwatch(self._connection)
+        self._lane.pool.give_back(self._connection)
+        self.decision_words, self.client = self._asker.decision_words, self._asker.client
         self.outcome = outcome.words
         self.request_bytes, self.response_bytes = outcome.sizes
         self.duration = perf_counter() - self._started
-        rim.finish_alike(self, outcome)
-        client.exchange_ended(keep_alive=True)
+        context.recorder.record_alike(self, outcome)
+        client.request_ended(keep_alive=True)
         del self._client, self._connection  # the event may have to wait for its disk, and they need not
         return True
 
     def hand_over(self) -> None:
-        self._exchange()
+        self._cycle()
 
     def abandon(self) -> None:
         """The client is gone."""
-        exchange = self._exchange()
-        if exchange is not None:
-            exchange.abandon()
+        cycle = self._cycle()
+        if cycle is not None:
+            cycle.abandon()
 
-    def _exchange(self) -> Exchange | None:
+    def _cycle(self) -> RequestCycle | None:
         """An exchange that goes on from here; None where it has ended at once."""
-        asker, rim, client = self._asker, self._rim, self._client
-        rim.let_go()
+        asker, context, client = self._asker, self._context, self._client
+        context.let_go()
         message = asker.message(self.path, self._own)
-        exchange = Exchange(rim, asker.bind, client, message, rules=asker.rules)
-        client.hand_on(exchange)
-        goes_on = exchange.take_over(self, self._started, self._asked_at, self._connection)
-        return exchange if goes_on else None
+        cycle = RequestCycle(context, self._lane.pool, asker.bind, client, message, decisions=asker.decisions)
+        client.hand_on(cycle)
+        goes_on = cycle.take_over(self, self._started, self._asked_at, self._connection)
+        return cycle if goes_on else None
 
-    def _learn(self, data: bytes, connection: UpstreamConnection, record: Record, sent: bytes) -> None:
+    def _learn(self, data: bytes, connection: UpstreamConnection, record: AccessRecord, sent: bytes) -> None:
         """Remember what came of what the broker said, if all of it came at once and it can be said again."""
         start, id_field, rest = sent.partition(b"X-Request-Id: %b" % self.id.encode())
         said, words = data.split(self._path), event_lines.result(record).split(self.path)
-        outcomes, parts = self._asker.rules.outcomes, (start + id_field[: -len(self.id)]).split(self._path)
+        outcomes, parts = self._asker.decisions.outcomes, (start + id_field[: -len(self.id)]).split(self._path)
         if (
             record.status in _ALIKE
             and connection.reusable
@@ -252,7 +273,7 @@ class Run(Brief):
             and not record.upstream_errors
         ):
             self._lane.make_room(2 * _ENTRY + 4 * (len(data) + len(sent)))
-            outcomes[self._asker.number, *said] = Answer(parts, rest, record, words, self._rim.metrics)
+            outcomes[self._asker.number, *said] = Answer(parts, rest, record, words, self._context.metrics)
 
 
 def _are_single(names: list[bytes], message: RawRequestMessage) -> bool:

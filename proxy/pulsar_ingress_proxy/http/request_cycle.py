@@ -18,25 +18,22 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestPayloadError
 
 from pulsar_ingress_proxy import memory
-from pulsar_ingress_proxy.http import content_encoding, forwarding, headers, judging
-from pulsar_ingress_proxy.http.body import RequestBody
+from pulsar_ingress_proxy.http import forwarding, headers
+from pulsar_ingress_proxy.http.body import RequestBody, decode
 from pulsar_ingress_proxy.http.client import ClientConnection
-from pulsar_ingress_proxy.http.response import Reply
-from pulsar_ingress_proxy.http.upstream import (
-    BadAnswer,
-    BodyBroken,
-    ClosedEarly,
-    Unreachable,
-    UpstreamConnection,
-    UpstreamError,
-)
+from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
+from pulsar_ingress_proxy.http.response import ResponseWriter
+from pulsar_ingress_proxy.http.upstream import UpstreamConnection
 from pulsar_ingress_proxy.http.websocket import Tunnel
-from pulsar_ingress_proxy.net.context import Rim, Rules
-from pulsar_ingress_proxy.observability.access_record import Brief, Record
+from pulsar_ingress_proxy.net.context import ServerContext
+from pulsar_ingress_proxy.net.errors import BadAnswer, BodyBroken, ClosedEarly, Unreachable, UpstreamError
+from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
 from pulsar_ingress_proxy.observability.tracing import Span
-from pulsar_ingress_proxy.routing.decisions import dial_url
-from pulsar_ingress_proxy.routing.redirects import Redirect, decide
-from pulsar_ingress_proxy.routing.requests import set_listener_name
+from pulsar_ingress_proxy.routing.answers import decide_leak, lacks_listener, leak_refusal
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.decisions import Decision, dial_url
+from pulsar_ingress_proxy.routing.redirects import Redirect, decide_redirect, refuse_hop
+from pulsar_ingress_proxy.routing.requests import Request, Target, listener_names, set_listener_name
 from pulsar_ingress_proxy.routing.selection import Refusal
 from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
 
@@ -50,6 +47,7 @@ _CLIENT_LEFT = 499
 _TRIES = 3
 _LOOKUP_BODY_LIMIT = 1 << 20
 """Bytes of a lookup's answer; real ones have a few hundred."""
+_DECISIVE = (b"host", b"x-forwarded-host", b"x-forwarded-proto")
 _LOCATION, _CODING = frozenset((b"location",)), frozenset((b"content-encoding",))
 _OVERLOADED = Refusal(
     503, "overloaded", "more is under way than limits.inFlight and limits.bufferBytes allow", retry_after=1
@@ -58,7 +56,7 @@ _OVERLOADED = Refusal(
 log = logging.getLogger("proxy.web")
 
 
-class Exchange:
+class RequestCycle:
     """One request, from its head to the last byte of its answer."""
 
     # What most requests never have stands here, and costs them nothing.
@@ -71,23 +69,25 @@ class Exchange:
     """What the broker under way was asked, and who may be asked next."""
     _continued = False
     _asked_at = 0.0
-    _taught: Callable[[UpstreamConnection, Record, bytes], None] | None = None
-    _hops: frozenset[tuple[str, str]] = frozenset()
+    _taught: Callable[[UpstreamConnection, AccessRecord, bytes], None] | None = None
+    _hops: set[tuple[str, object]] | None = None
     """The redirects that were followed: whom they named, and what to ask for."""
     _span: Span | None = None
 
     def __init__(
         self,
-        rim: Rim,
+        context: ServerContext,
+        pool: ConnectionPool,
         bind: BindAddress,
         client: ClientConnection,
         message: RawRequestMessage,
         body: StreamReader | None = None,
-        rules: Rules | None = None,
+        decisions: DecisionCache | None = None,
     ) -> None:
-        self._rim = rim
-        self.rules = rules = rules or rim.rules
-        self._config = rules.config
+        self._context = context
+        self._pool = pool
+        self.decisions = decisions = decisions or context.decisions
+        self._config = decisions.config
         self._bind = bind
         self._client = client
         self.message = message
@@ -95,17 +95,17 @@ class Exchange:
         self._loop = client.loop
         self._method = message.method
         self._started = perf_counter()
-        self.record = record = Record(
-            id=rim.new_id(),
+        self.record = record = AccessRecord(
+            id=context.recorder.new_id(),
             time=time(),
-            generation=rules.snapshot.generation,
+            generation=decisions.snapshot.generation,
             method=message.method,
             bind=bind.address,
             peer=client.peer,
         )
         chunks = message.version >= (1, 1)
-        self._reply = Reply(client, record, chunks, not message.should_close and chunks, body)
-        self._is_excess = not rim.begin()
+        self._response = ResponseWriter(client, record, chunks, not message.should_close and chunks, body)
+        self._is_excess = not context.begin()
 
     @property
     def is_plain_lookup(self) -> bool:
@@ -115,8 +115,8 @@ class Exchange:
             and self._method == "GET"
             and not self._query
             and self._reader is None
-            and self._reply.keep_alive
-            and self.verdict.refusal is None
+            and self._response.keep_alive
+            and self.decision.refusal is None
             and not self._is_excess
             and not self._config.shadow
             and self._span is None
@@ -132,7 +132,7 @@ class Exchange:
             if self._decide():
                 method, target, urls = self._plan()
                 url = next(urls)
-                connection = self._rim.pool.kept(url) if method in _IDEMPOTENT else None
+                connection = self._pool.kept(url) if method in _IDEMPOTENT else None
                 if connection is None:
                     self._go_on(self._converse(method, target, chain((url,), urls)))
                     return
@@ -141,13 +141,13 @@ class Exchange:
                 self._question = method, target, chain((url,), urls)
                 connection.ask(method, self._request_head(method, target, url))
                 connection.call_back(self._answered, self._patience())
-                self._rim.pool.watch(connection)
+                self._pool.watch(connection)
                 return
         except Exception:
             self._fault()
         self._finish()
 
-    def take_over(self, begun: Brief, started: float, asked_at: float, connection: UpstreamConnection) -> bool:
+    def take_over(self, begun: BriefRecord, started: float, asked_at: float, connection: UpstreamConnection) -> bool:
         """Go on with a lookup that a broker has been asked already; false where that cannot be."""
         self.record.id, self.record.time = begun.id, begun.time
         self._started, self._asked_at = started, asked_at
@@ -156,7 +156,7 @@ class Exchange:
             self._decide()
             self._question = self._plan(connection.url)
         except Exception:
-            self._rim.pool.unwatch(connection)
+            self._pool.unwatch(connection)
             connection.close()
             self._fault()
             self._finish()
@@ -166,7 +166,7 @@ class Exchange:
         connection.call_back(self._answered, self._patience())
         return True
 
-    def learn_from(self, taught: Callable[[UpstreamConnection, Record, bytes], None]) -> None:
+    def learn_from(self, taught: Callable[[UpstreamConnection, AccessRecord, bytes], None]) -> None:
         """Call this with what came of the request, if it is answered without waiting any more."""
         self._taught = taught
 
@@ -175,7 +175,7 @@ class Exchange:
         method, target, urls = self._question
         connection = self._connection
         assert connection is not None
-        self._rim.pool.unwatch(connection)
+        self._pool.unwatch(connection)
         if not connection.complete or connection.status == 101:
             self._go_on(self._converse(method, target, urls, connection))
             return
@@ -187,7 +187,7 @@ class Exchange:
                 self._go_on(self._follow(redirect, connection, method))
                 return
             if self._taught is not None:
-                self._taught(connection, self.record, self._reply.sent)
+                self._taught(connection, self.record, self._response.sent)
         except UpstreamError as error:
             connection.close()
             self._give_up(error)
@@ -221,7 +221,7 @@ class Exchange:
         if self._task is not None:
             self._task.cancel()
         elif self._connection is not None:
-            self._rim.pool.unwatch(self._connection)
+            self._pool.unwatch(self._connection)
             self._connection.call_back(None)
             self._connection.close()
             self._finish()
@@ -237,11 +237,11 @@ class Exchange:
             self._fault()
         finally:
             self._close()
-        return self._reply.keep_alive
+        return self._response.keep_alive
 
     def _finish(self) -> None:
         self._close()
-        self._client.exchange_ended(self._reply.keep_alive)
+        self._client.request_ended(self._response.keep_alive)
 
     def _close(self) -> None:
         record = self.record
@@ -253,16 +253,16 @@ class Exchange:
         record.status = record.status or _CLIENT_LEFT
         if self._span is not None:
             self._span.end(record)
-        self._rim.finish(record)
+        self._context.finish(record)
 
     def _fault(self) -> None:
         """An exception that nobody expected: said in the log, and to the client as far as that can be."""
         log.exception("%s %s failed", self.record.id, self._method)
         if self.record.status:  # part of an answer is out, and no other may follow it
-            self._reply.break_off(gently=False)
+            self._response.break_off(gently=False)
         else:
             text = "this is a fault of the proxy; its log says more"
-            self._reply.refuse(Refusal(500, "internal-error", text), close=True)
+            self._response.refuse(Refusal(500, "internal-error", text), close=True)
         self.record.status = 500
 
     # Reading and deciding.
@@ -272,18 +272,18 @@ class Exchange:
         try:
             self._read()
         except headers.BadHead as fault:
-            self._reply.refuse(Refusal(fault.status, fault.code, str(fault)), close=True)
+            self._response.refuse(Refusal(fault.status, fault.code, str(fault)), close=True)
             return False
-        verdict, record = self.verdict, self.record
-        record.selection = verdict.selection
-        record.listener = verdict.label
-        record.miss_reason = verdict.miss_reason
+        decision, record = self.decision, self.record
+        record.selection = decision.selection
+        record.listener = decision.label
+        record.miss_reason = decision.miss_reason
         if self._is_excess:
             record.miss_reason = _OVERLOADED.code
-            self._reply.refuse(_OVERLOADED)
+            self._response.refuse(_OVERLOADED)
             return False
-        if verdict.refusal is not None and not self._config.shadow:
-            self._reply.refuse(verdict.refusal)
+        if decision.refusal is not None and not self._config.shadow:
+            self._response.refuse(decision.refusal)
             return False
         return True
 
@@ -292,19 +292,19 @@ class Exchange:
         if message.version not in _VERSIONS:
             raise headers.BadHead("http-version", "this socket takes HTTP/1.1 and HTTP/1.0", 505)
         self.head = head = headers.read_head(message.raw_headers)
-        if self._rim.tracing is not None:
-            self._span = self._rim.tracing.begin(head.passed)
+        if self._context.tracing is not None:
+            self._span = self._context.tracing.begin(head.passed)
         record.user_agent = head.user_agent
         self.trusted = self._client.is_trusted(config.trusted_proxies)
         if self.trusted and b"x-forwarded-for" in head.special:
-            record.peer = self.rules.forwarded_client(head.special[b"x-forwarded-for"]) or record.peer
+            record.peer = self.decisions.forwarded_client(head.special[b"x-forwarded-for"]) or record.peer
         headers.check_transfer_encoding(head)
-        self._path, self._query, record.target, self._asked, self.verdict, self.number = self.rules.read(
-            message.method, message.path, head, self._bind, self.trusted
+        self._path, self._query, record.target, self._asked, self.decision, self.number = read_and_decide(
+            self.decisions, message.method, message.path, head, self._bind, self.trusted
         )
         record.request = self._asked
         self._is_lookup = record.target.kind == "lookup"
-        self._listener = self.verdict.selection.listener
+        self._listener = self.decision.selection.listener
         if message.version < (1, 1):
             # RFC 9110 7.8 and 10.1.1: an HTTP/1.0 client upgrades nothing and expects nothing.
             head.special.pop(b"upgrade", None)
@@ -315,23 +315,23 @@ class Exchange:
             text = head.special.get(b"content-length")
             length = int(text) if text else None
             self._is_excess |= not self._client.charge(memory.REQUEST + _room_for(length))
-            self._body = RequestBody(self._reader, length, config.redirects.replay_bytes, self._rim.replays)
+            self._body = RequestBody(self._reader, length, config.redirects.replay_bytes, self._context.replays)
 
     def _plan(self, asked: ServiceUrl | None = None) -> tuple[str, str, Iterator[ServiceUrl]]:
         """What to ask, and which brokers, in order: first the one that was asked already, if any."""
         query, target = self._query, self.message.path
         if self._is_lookup and self._asked.query_names and not self._config.shadow:
-            selection = self.verdict.selection
+            selection = self.decision.selection
             kept = selection.client_named if selection.client_named_by == "query" else None
             query = set_listener_name(query, kept if kept == selection.listener else None)
         if query != self._query or not target.startswith("/"):
             target = f"{self._path}?{query}" if query else self._path
-        chosen = self.verdict.route
+        chosen = self.decision.route
         if chosen.broker is not None and chosen.url is not None:
             self.record.broker = chosen.broker.name
             return self._method, target, iter((chosen.url,))
         pool = self._config.function_pool if chosen.pool == "functions" else self._config.web_pool
-        in_order = self._rim.pool.in_turn(pool) if asked is None else self._rim.pool.after(asked, pool)
+        in_order = self._pool.brokers.in_turn(pool) if asked is None else self._pool.brokers.after(asked, pool)
         return self._method, target, in_order
 
     # Asking brokers.
@@ -359,7 +359,7 @@ class Exchange:
             method = "GET"
             self._forget_body()
         self.record.broker = redirect.broker.name
-        await self._converse(method, redirect.target, iter((dial_url(redirect.broker, self.rules.snapshot),)))
+        await self._converse(method, redirect.target, iter((dial_url(redirect.broker, self.decisions.snapshot),)))
 
     async def _ask(
         self, method: str, target: str, urls: Iterator[ServiceUrl], asked: UpstreamConnection | None
@@ -377,7 +377,7 @@ class Exchange:
                 connection, asked = asked, None
                 try:
                     if connection is None:
-                        connection = await self._rim.pool.connection(url, reuse)
+                        connection = await self._pool.connection(url, reuse)
                         self._send(connection, method, target)
                     await connection.head(self._patience())
                 except (Unreachable, ClosedEarly) as error:
@@ -386,7 +386,7 @@ class Exchange:
                         raise
                     if connection is not None and connection.used:
                         continue
-                    self._rim.pool.failed(url)
+                    self._pool.brokers.failed(url)
                     problem = self._failed(problem, error)
                     if isinstance(error, ClosedEarly) and not may_repeat:
                         raise
@@ -478,8 +478,8 @@ class Exchange:
                 self._judge(connection, data)
         if not self._client.charge(_room_for(connection.length)):
             connection.close()
-            self._reply.refuse(_OVERLOADED)
-        elif await self._reply.stream(connection, fields, data, patience):
+            self._response.refuse(_OVERLOADED)
+        elif await self._response.stream(connection, fields, data, patience):
             self._dismiss(connection)
         else:
             connection.close()
@@ -494,7 +494,7 @@ class Exchange:
             if not shadow:
                 if redirect.refusal is not None:
                     self._dismiss(connection)
-                    self._reply.refuse(redirect.refusal)
+                    self._response.refuse(redirect.refusal)
                     return None
                 if redirect.broker is not None:
                     self._dismiss(connection)
@@ -517,7 +517,7 @@ class Exchange:
         if method == "HEAD" or status in _NO_BODY:
             if connection.length is not None and status != 204:
                 fields.append(b"Content-Length: %d" % connection.length)
-            self._reply.head(status, connection.reason, fields)
+            self._response.head(status, connection.reason, fields)
             self._dismiss(connection)
         else:
             self._pass(connection, fields, connection.take())
@@ -526,7 +526,7 @@ class Exchange:
     def _pass(self, connection: UpstreamConnection, fields: headers.Fields, body: bytes) -> None:
         status, reason = connection.status, connection.reason
         self._dismiss(connection)
-        self._reply.whole(status, reason, fields, body)
+        self._response.whole(status, reason, fields, body)
 
     def _is_redirect(self, connection: UpstreamConnection) -> bool:
         return 300 <= connection.status < 400 and connection.location is not None
@@ -537,10 +537,10 @@ class Exchange:
 
     def _redirect(self, location: str) -> Redirect:
         can_follow = self._body is None or self._body.replayable
-        redirect = decide(location, self._asked, self.verdict.selection, self.rules.snapshot, can_follow)
+        redirect = decide_redirect(location, self._asked, self.decision.selection, self.decisions, can_follow)
         to = redirect.location
         if redirect.broker is not None:
-            to = f"{dial_url(redirect.broker, self.rules.snapshot)}{redirect.target}"
+            to = f"{dial_url(redirect.broker, self.decisions.snapshot)}{redirect.target}"
             redirect = self._hop(redirect, redirect.broker.name)
         record = self.record
         record.redirects.append(redirect.action)
@@ -552,15 +552,10 @@ class Exchange:
 
     def _hop(self, redirect: Redirect, broker: str) -> Redirect:
         """The redirect, or its refusal where it would lead in a circle or too far."""
-        hop, most = (broker, redirect.target), self._config.redirects.max_hops
-        if hop in self._hops:
-            refusal = Refusal(502, "redirect-loop", "brokers redirect in a circle", f"{broker} a second time")
-        elif len(self._hops) >= most:
-            refusal = Refusal(502, "too-many-redirects", f"more than {most} redirects (redirects.maxHops)", broker)
-        else:
-            self._hops |= {hop}
-            return redirect
-        return Redirect("refused", refusal=refusal, unmapped=redirect.unmapped)
+        if self._hops is None:
+            self._hops = set()
+        refusal = refuse_hop((broker, redirect.target), self._hops, self._config.redirects.max_hops)
+        return redirect if refusal is None else Redirect("refused", refusal=refusal, unmapped=redirect.unmapped)
 
     def _dismiss(self, connection: UpstreamConnection) -> None:
         """Be done with an answer: keep the connection if all of it came, and all of the request went."""
@@ -568,7 +563,7 @@ class Exchange:
         self._stop_pump()
         if connection.complete and done:
             connection.take()
-            self._rim.pool.give_back(connection)
+            self._pool.give_back(connection)
         else:
             connection.close()
 
@@ -578,19 +573,28 @@ class Exchange:
         plain, refusal = self._judge(connection, body)
         self._dismiss(connection)
         if refusal is not None:
-            self._reply.refuse(refusal)
+            self._response.refuse(refusal)
             return
         if connection.codings:
             fields = headers.without(fields, _CODING)
-        self._reply.whole(status, reason, fields, plain)
+        self._response.whole(status, reason, fields, plain)
 
     def _judge(self, connection: UpstreamConnection, body: bytes) -> tuple[bytes, Refusal | None]:
         """The body to answer with, decoded, or a refusal."""
         assert self._listener is not None
-        plain = content_encoding.decode(body, connection.codings, _LOOKUP_BODY_LIMIT)
-        if connection.status == 200:
-            return judging.put_on_listener(plain, self._listener, self.rules, self.record)
-        return plain, judging.refuse_lack(connection.status, plain, self._listener, self.record)
+        plain, record = decode(body, connection.codings, _LOOKUP_BODY_LIMIT), self.record
+        if connection.status != 200:
+            refusal = lacks_listener(connection.status, plain, self._listener)
+            if refusal is not None:
+                record.miss_reason = refusal.code  # the lookup was a miss after all
+            return plain, refusal
+        policy, answer = self._config.leaks, self.decisions.on_listener(plain, self._listener)
+        leak = decide_leak(policy, answer.had_leak, answer.has_leak)
+        record.broker = answer.broker
+        if leak is not None:
+            record.leaked("body", leak)
+        refusal = leak_refusal(self._listener) if leak == "blocked" else None
+        return plain if policy == "observe" else answer.body, refusal
 
     async def _gather(self, connection: UpstreamConnection) -> bytes:
         """A lookup's answer, or as much of it as there may be."""
@@ -604,7 +608,7 @@ class Exchange:
         if not forwarding.wants_websocket(self._method, self.head) or not connection.upgrades:
             raise BadAnswer("the broker switched to a protocol that was not asked for")
         tunnel = Tunnel(self._client, connection)
-        self._reply.keep_alive = False
+        self._response.keep_alive = False
         self.record.status = 101
         own = b"X-Request-Id: %b" % self.record.id.encode()
         fields = [*connection.fields, own, b"Connection: Upgrade", b"Upgrade: websocket"]
@@ -617,12 +621,43 @@ class Exchange:
     def _give_up(self, error: UpstreamError) -> None:
         """Say that there is no answer, and why."""
         if isinstance(error, BodyBroken):
-            self._reply.refuse(Refusal(400, error.code, str(error)), close=True)
+            self._response.refuse(Refusal(400, error.code, str(error)), close=True)
             return
         self.record.upstream_errors.append(error.code)
-        self._reply.refuse(Refusal(504 if error.code == "broker-timeout" else 502, error.code, error.text, str(error)))
+        self._response.refuse(
+            Refusal(504 if error.code == "broker-timeout" else 502, error.code, error.text, str(error))
+        )
 
 
 def _room_for(length: int | None) -> int:
     """Bytes to hold for a body on its way."""
     return memory.TRANSFER if length is None else min(2 * length, memory.TRANSFER)
+
+
+def read_and_decide(
+    decisions: DecisionCache,
+    method: str,
+    raw_target: str,
+    head: headers.RequestHead,
+    bind: BindAddress,
+    trusted: bool,
+) -> tuple[str, str, Target, Request, Decision, int]:
+    """Path and query as they were, what they are about, the request, its decision and that one's number.
+
+    Raises BadHead.
+    """
+    path, query, authority = headers.split_target(method, raw_target)
+    target = headers.about(method, path)
+    special = head.special
+    key = (
+        bind.address, special.get(b"host"), authority, trusted, special.get(b"x-forwarded-host"),
+        special.get(b"x-forwarded-proto"), head.listener_names, listener_names(query) if query else (),
+        target.kind, target.area,
+    )  # fmt: skip
+
+    def read() -> tuple[Request, int]:
+        request = headers.read_request(target, query, authority, head, bind, trusted)
+        names = (*head.listener_names, *request.query_names, *map(head.text, _DECISIVE))
+        return request, sum(map(len, names)) + 8 * len(names)  # empty ones take room, too
+
+    return path, query, target, *decisions.decide(key, read)

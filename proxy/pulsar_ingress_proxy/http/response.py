@@ -6,20 +6,21 @@ from aiohttp import StreamReader
 
 from pulsar_ingress_proxy.http import headers
 from pulsar_ingress_proxy.http.client import ClientConnection, TooSlow
-from pulsar_ingress_proxy.http.upstream import BodyBroken, UpstreamConnection, UpstreamError
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.http.upstream import UpstreamConnection
+from pulsar_ingress_proxy.net.errors import BodyBroken, UpstreamError
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.routing.selection import Refusal
 
 log = logging.getLogger("proxy.web")
 
 
-class Reply:
+class ResponseWriter:
     """One answer. Its head goes out once; what goes wrong after that can only be shown by breaking off."""
 
     def __init__(
         self,
         client: ClientConnection,
-        record: Record,
+        record: AccessRecord,
         chunks: bool,
         keep_alive: bool,
         request_body: StreamReader | None = None,

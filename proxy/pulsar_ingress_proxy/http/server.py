@@ -8,24 +8,26 @@ from aiohttp.web_request import BaseRequest
 
 from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.http.client import Answered, ClientConnection, TooSlow, head_size
+from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
 from pulsar_ingress_proxy.http.lane import Lane, Run
-from pulsar_ingress_proxy.http.request_cycle import Exchange
+from pulsar_ingress_proxy.http.request_cycle import RequestCycle
 from pulsar_ingress_proxy.memory import Budget
-from pulsar_ingress_proxy.net.context import Rim
-from pulsar_ingress_proxy.net.socket_server import Doorway
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.net.context import ServerContext
+from pulsar_ingress_proxy.net.socket_server import SocketServer
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 
-class Door(Doorway[ClientConnection], web.Server):
+class HttpServer(SocketServer[ClientConnection], web.Server):
     """One bound socket."""
 
     protocol = "http"
 
-    def __init__(self, rim: Rim, bind: BindAddress) -> None:
-        Doorway.__init__(self, rim, bind)
+    def __init__(self, context: ServerContext, pool: ConnectionPool, bind: BindAddress) -> None:
+        SocketServer.__init__(self, context, bind)
         web.Server.__init__(self, self._answer, handler_cancellation=True)
-        self._lane = Lane(rim)
+        self._pool = pool
+        self._lane = Lane(context, pool)
 
     def _let_finish(self, client: ClientConnection) -> None:
         client.close()
@@ -34,32 +36,32 @@ class Door(Doorway[ClientConnection], web.Server):
 
     @property
     def buffers(self) -> Budget:
-        return self._rim.buffers
+        return self._context.buffers
 
     @property
     def head_timeout(self) -> float:
-        return self._rim.rules.config.timeouts.head
+        return self._context.decisions.config.timeouts.head
 
-    def exchange(self, client: ClientConnection, message: RawRequestMessage) -> Exchange:
+    def cycle(self, client: ClientConnection, message: RawRequestMessage) -> RequestCycle:
         """A request without a body."""
-        return Exchange(self._rim, self.bind, client, message)
+        return RequestCycle(self._context, self._pool, self.bind, client, message)
 
     def begin_alike(self, client: ClientConnection, data: bytes) -> Run | None:
         """A lookup that is like one before, or None."""
         return self._lane.begin(client, data)
 
-    def learn(self, client: ClientConnection, data: bytes, exchange: Exchange) -> None:
+    def learn(self, client: ClientConnection, data: bytes, cycle: RequestCycle) -> None:
         """So that the next may be."""
-        self._lane.learn(client, data, exchange, self.bind)
+        self._lane.learn(client, data, cycle, self.bind)
 
-    def count(self, record: Record) -> None:
+    def count(self, record: AccessRecord) -> None:
         """What was answered before it became a request."""
-        self._rim.metrics.count(record)
+        self._context.metrics.count(record)
 
     # What aiohttp calls.
 
     def __call__(self) -> ClientConnection:
-        config = self._rim.rules.config
+        config = self._context.decisions.config
         return ClientConnection(
             self,
             keepalive_timeout=config.timeouts.client_idle,
@@ -78,14 +80,14 @@ class Door(Doorway[ClientConnection], web.Server):
             client.refuse_head()
             return cast(web.StreamResponse, Answered(keep_alive=False))
         body = request.content if request.body_exists else None
-        exchange = Exchange(self._rim, self.bind, client, request._message, body)
+        cycle = RequestCycle(self._context, self._pool, self.bind, client, request._message, body)
         try:
-            keep_alive = await exchange.run()
+            keep_alive = await cycle.run()
         finally:
             client.release()
         try:
             # Before the next request is begun, or one who asks and does not read would fill the memory.
-            await client.drain(self._rim.rules.config.timeouts.request)
+            await client.drain(self._context.decisions.config.timeouts.request)
         except TooSlow:
             client.reset()
         return cast(web.StreamResponse, Answered(keep_alive and not client.is_draining))

@@ -7,7 +7,7 @@ import sys
 from abc import abstractmethod
 from typing import Generic, Protocol, TypeVar
 
-from pulsar_ingress_proxy.net.context import Rim
+from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 _LONGEST = 2**31 - 1
@@ -24,21 +24,21 @@ class Client(Protocol):
 Someone = TypeVar("Someone", bound=Client)
 
 
-class Doorway(Generic[Someone]):
+class SocketServer(Generic[Someone]):
     """What doors of both protocols have in common."""
 
     protocol: str
     """As metrics call it."""
 
-    def __init__(self, rim: Rim, bind: BindAddress) -> None:
+    def __init__(self, context: ServerContext, bind: BindAddress) -> None:
         self.bind = bind
-        self._rim = rim
+        self._context = context
         self._server: asyncio.Server | None = None
         self._tls: ssl.SSLContext | None = None
         self._is_closed = False
-        self._inside: set[Someone] = set()
-        self._deserted = asyncio.Event()
-        self._deserted.set()
+        self._clients: set[Someone] = set()
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     @abstractmethod
     def __call__(self) -> asyncio.BaseProtocol:
@@ -59,7 +59,7 @@ class Doorway(Generic[Someone]):
             self.bind.host.strip("[]"),
             self.bind.port,
             ssl=tls,
-            ssl_handshake_timeout=self._rim.rules.config.timeouts.head if tls is not None else None,
+            ssl_handshake_timeout=self._context.decisions.config.timeouts.head if tls is not None else None,
             reuse_address=True,
             backlog=1024,
         )
@@ -83,7 +83,7 @@ class Doorway(Generic[Someone]):
         self.bind = bind
         assert self._server is not None
         if sys.platform == "linux":
-            within = int(min(self._rim.rules.config.timeouts.request * 1000, _LONGEST))
+            within = int(min(self._context.decisions.config.timeouts.request * 1000, _LONGEST))
             for listening in self._server.sockets:
                 listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, within)
 
@@ -97,19 +97,19 @@ class Doorway(Generic[Someone]):
         """Stop accepting, let clients finish within so many seconds, then end those that stay."""
         self._is_closed = True
         self.stop_listening()
-        for client in list(self._inside):
+        for client in list(self._clients):
             self._let_finish(client)
-        if await self._is_deserted(grace):
+        if await self._is_empty(grace):
             return
         await self._tell_to_leave()
-        for client in list(self._inside):
+        for client in list(self._clients):
             client.reset()
-        await self._deserted.wait()
+        await self._empty.wait()
 
-    async def _is_deserted(self, within: float) -> bool:
+    async def _is_empty(self, within: float) -> bool:
         try:
             async with asyncio.timeout(within):
-                await self._deserted.wait()
+                await self._empty.wait()
         except TimeoutError:
             return False
         return True
@@ -118,16 +118,16 @@ class Doorway(Generic[Someone]):
 
     def admit(self, client: Someone) -> bool:
         """Count a client in; false where it is one too many."""
-        self._inside.add(client)
-        self._deserted.clear()
+        self._clients.add(client)
+        self._empty.clear()
         if self._is_closed:  # it was on its way in
             self._let_finish(client)
-        connections = self._rim.metrics.connections.cell(self.protocol)
+        connections = self._context.metrics.connections.cell(self.protocol)
         connections[0] += 1
-        return connections[0] <= self._rim.rules.config.limits.connections
+        return connections[0] <= self._context.decisions.config.limits.connections
 
     def let_go(self, client: Someone) -> None:
-        self._rim.metrics.connections.add(self.protocol, by=-1)
-        self._inside.discard(client)
-        if not self._inside:
-            self._deserted.set()
+        self._context.metrics.connections.add(self.protocol, by=-1)
+        self._clients.discard(client)
+        if not self._clients:
+            self._empty.set()

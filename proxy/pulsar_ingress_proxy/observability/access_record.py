@@ -17,12 +17,12 @@ _CHARACTER = 4
 """Bytes that one takes at the most."""
 
 
-class Brief:
+class BriefRecord:
     """The record of a lookup that went like one before it: what it has of its own, and the words that they share."""
 
     __slots__ = (
-        "about", "client", "decision", "duration", "id", "outcome", "path", "request_bytes", "response_bytes", "time",
-        "upstream_duration",
+        "about", "client", "decision_words", "duration", "id", "outcome", "path", "request_bytes", "response_bytes",
+        "time", "upstream_duration",
     )  # fmt: skip
 
     id: str
@@ -30,7 +30,7 @@ class Brief:
     path: str
     duration: float
     upstream_duration: float
-    decision: str
+    decision_words: str
     about: str
     outcome: list[str]
     """Between its parts stands the path."""
@@ -41,7 +41,7 @@ class Brief:
 
 
 @dataclass(slots=True)
-class Record:
+class AccessRecord:
     """Filled in as the request goes by."""
 
     id: str = ""

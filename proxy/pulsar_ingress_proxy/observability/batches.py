@@ -7,7 +7,7 @@ their events are written, would be spread over memory that is never at hand when
 from array import array
 from collections.abc import Iterator
 
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.metrics import Course, Metrics
 from pulsar_ingress_proxy.observability.recent import Sort, sorts_of
 
@@ -17,7 +17,7 @@ class Outcome:
 
     __slots__ = ("course", "sizes", "sorts", "words")
 
-    def __init__(self, record: Record, words: list[str], metrics: Metrics) -> None:
+    def __init__(self, record: AccessRecord, words: list[str], metrics: Metrics) -> None:
         self.words = words
         """Of the event, in parts: what stands between them is each one's own. Of those in batches there are two."""
         self.sizes = record.request_bytes, record.response_bytes

@@ -13,7 +13,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 
 from pulsar_ingress_proxy.memory import CLIENT_CLASSES, EVENT_DECISIONS, USER_AGENTS
-from pulsar_ingress_proxy.observability.access_record import Brief, Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
 from pulsar_ingress_proxy.observability.batches import Batch
 from pulsar_ingress_proxy.observability.event_schema import SCHEMA_VERSION
 from pulsar_ingress_proxy.routing.requests import Target
@@ -30,7 +30,7 @@ _TOKEN = re.compile(
 )
 
 
-def event(record: Record, cluster: str, sidecar: str) -> dict[str, Value]:
+def event(record: AccessRecord, cluster: str, sidecar: str) -> dict[str, Value]:
     """The event as a reader finds it."""
     found: dict[str, Value] = json.loads(line(record, origin(cluster, sidecar)))
     return found
@@ -41,15 +41,15 @@ def origin(cluster: str, sidecar: str) -> str:
     return _sound(f'"cluster":{quoted(cluster)},"sidecar":{quoted(sidecar)}')
 
 
-def line(record: Record | Brief | Batch, origin: str) -> str:
+def line(record: AccessRecord | BriefRecord | Batch, origin: str) -> str:
     """The event as it is written: ASCII, so that nothing in a topic's name can be taken for the end of a line."""
     if isinstance(record, Batch):
         return batch_lines(record, origin)[0]
-    if isinstance(record, Brief):
-        decided, about, outcome = record.decision, record.about, record.path.join(record.outcome)
+    if isinstance(record, BriefRecord):
+        decided, about, outcome = record.decision_words, record.about, record.path.join(record.outcome)
         whose = record.client
     else:
-        decided, about, outcome = decision(record), names(record.target), result(record)
+        decided, about, outcome = decision_words(record), names(record.target), result(record)
         whose = client(record)
     second, microsecond = _whole(record.time)
     upstream = record.upstream_duration
@@ -84,17 +84,17 @@ def batch_lines(batch: Batch, origin: str) -> list[str]:
     return made
 
 
-def asked_words(decision: str, about: str, size: int) -> tuple[str, str]:
+def asked_words(decision_words: str, about: str, size: int) -> tuple[str, str]:
     """What a batch says of what was asked, in the two places where it stands."""
-    return f"{decision},{about}", f'"requestBytes":{size}'
+    return f"{decision_words},{about}", f'"requestBytes":{size}'
 
 
-def outcome_words(record: Record) -> list[str]:
+def outcome_words(record: AccessRecord) -> list[str]:
     """Likewise of what came of it."""
     return [result(record), f'"responseBytes":{record.response_bytes}']
 
 
-def decision(record: Record) -> str:
+def decision_words(record: AccessRecord) -> str:
     """What was decided, from `generation` to `clientNamedBy`."""
     request, selection, target = record.request, record.selection, record.target
     host = forwarded_host = server_name = scheme = ingress = listener = rule = named = named_by = None
@@ -109,7 +109,7 @@ def decision(record: Record) -> str:
         listener, rule = selection.listener, selection.rule
         named, named_by = selection.client_named, selection.client_named_by
         hit = listener is not None and missed is None and (target.kind == "lookup" or selection.refusal is None)
-    decide = _decision if named is None or len(named) <= EVENT_DECISIONS.longest else _decision.__wrapped__
+    decide = _decision_words if named is None or len(named) <= EVENT_DECISIONS.longest else _decision_words.__wrapped__
     return decide(
         record.generation, record.protocol, target.kind, record.method, scheme, ingress, record.bind, host,
         forwarded_host, server_name, listener, rule, hit, missed, named, named_by,
@@ -123,7 +123,7 @@ def names(target: Target) -> str:
     )
 
 
-def result(record: Record) -> str:
+def result(record: AccessRecord) -> str:
     """What came of it, from `broker` to `leak`."""
     return _sound(
         f'"broker":{_or_null(record.broker)},"status":{record.status or "null"},'
@@ -131,7 +131,7 @@ def result(record: Record) -> str:
     )
 
 
-def client(record: Record) -> str:
+def client(record: AccessRecord) -> str:
     """Who asked: `clientClass` and `userAgent`."""
     agent = record.user_agent
     return _sound(
@@ -145,7 +145,7 @@ def _or_null(value: str | None) -> str:
 
 
 @lru_cache(EVENT_DECISIONS.entries)
-def _decision(
+def _decision_words(
     generation: int,
     protocol: str,
     kind: str,
@@ -180,7 +180,7 @@ def _authority(authority: Authority | None) -> str:
 _NO_REDIRECT = '"redirectAction":null,"redirectFrom":null,"redirectTo":null,"hops":0'
 
 
-def _redirect(record: Record) -> str:
+def _redirect(record: AccessRecord) -> str:
     return (
         f'"redirectAction":{quoted(record.redirects[-1])},"redirectFrom":{_url(record.redirect_from)},'
         f'"redirectTo":{_url(record.redirect_to)},"hops":{record.hops}'

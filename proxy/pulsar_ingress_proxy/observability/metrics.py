@@ -15,7 +15,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.catalogue import REQUESTS, Metric, Sidecar
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Course:
 
     __slots__ = ("_durations", "_in_flight", "_tallies", "_waits")
 
-    def __init__(self, metrics: "Metrics", record: Record) -> None:
+    def __init__(self, metrics: "Metrics", record: AccessRecord) -> None:
         labels = (record.target.kind, record.protocol)
         self._tallies = metrics.tallies(record)
         self._in_flight = metrics.in_flight.cell(record.protocol)
@@ -149,7 +149,7 @@ class Metrics(Numbers):
     """All metrics of one sidecar."""
 
     def __init__(self, cluster: str) -> None:
-        self.settle: Callable[[], None] = _nothing
+        self.before_read: Callable[[], None] = _nothing
         """Counts what waits to be counted."""
         self.hits = Number(Sidecar.hits)
         self.misses = Number(Sidecar.misses)
@@ -182,10 +182,10 @@ class Metrics(Numbers):
             self.reloads.add(result, by=0)
 
     def collect(self) -> Iterable[Family]:
-        self.settle()
+        self.before_read()
         return super().collect()
 
-    def count(self, record: Record) -> None:
+    def count(self, record: AccessRecord) -> None:
         """Add one finished request."""
         for cell in self.tallies(record):
             cell[0] += 1
@@ -201,7 +201,7 @@ class Metrics(Numbers):
         for histogram in (self.duration, self.upstream_duration):
             histogram.observe_all(batch.durations, ("lookup", "binary"))
 
-    def tallies(self, record: Record) -> list[Cell]:
+    def tallies(self, record: AccessRecord) -> list[Cell]:
         """What a finished request adds one to; the same for all that went the same way."""
         protocol, kind = record.protocol, record.target.kind
         code = _CODES.get(record.status) or str(record.status)

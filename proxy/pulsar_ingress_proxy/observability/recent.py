@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from pulsar_ingress_proxy.memory import RECENT
-from pulsar_ingress_proxy.observability.access_record import Brief, Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
 
 if TYPE_CHECKING:
     from pulsar_ingress_proxy.observability.batches import Batch
@@ -31,10 +31,10 @@ class Kept(NamedTuple):
 
     number: int
     sorts: tuple[Sort, ...]
-    record: "Record | Brief | Batch"
+    record: "AccessRecord | BriefRecord | Batch"
 
 
-_Kept = tuple[int, tuple[Sort, ...], "Record | Brief | Batch"]
+_Kept = tuple[int, tuple[Sort, ...], "AccessRecord | BriefRecord | Batch"]
 
 
 class Ring(deque[_Kept]):
@@ -64,16 +64,16 @@ class Recent:
         self._batches: deque[tuple[int, Batch]] = deque()
         """With the number of their first."""
         self._in_batches = 0
-        self.settle: Callable[[], None] = lambda: None
+        self.before_read: Callable[[], None] = lambda: None
         """Adds what waits to be added."""
 
     @property
     def newest(self) -> int:
         """The number of the last that has ended."""
-        self.settle()
+        self.before_read()
         return self._newest
 
-    def add(self, record: Record | Brief, sorts: tuple[Sort, ...]) -> None:
+    def add(self, record: AccessRecord | BriefRecord, sorts: tuple[Sort, ...]) -> None:
         number = self._newest = self._newest + 1
         (self._rings[sorts[0]] if sorts else self._plain).add((number, sorts, record))
 
@@ -90,7 +90,7 @@ class Recent:
 
     def after(self, number: int, wanted: Iterable[Sort] = ()) -> list[Kept]:
         """Those that came after that number, the newest first; of these sorts alone, where some are named."""
-        self.settle()
+        self.before_read()
         only = frozenset(wanted)
         plain = islice(_newest_first(reversed(self._plain), self._plain_of_batches()), self._room)
         rings = (plain, *map(reversed, self._rings.values()))
@@ -119,7 +119,7 @@ def _newest_first(*each: Iterable["_Kept"]) -> Iterator["_Kept"]:
     return merge(*each, key=lambda kept: -kept[0])
 
 
-def sorts_of(record: Record) -> tuple[Sort, ...]:
+def sorts_of(record: AccessRecord) -> tuple[Sort, ...]:
     """What is remarkable about a decision."""
     found: list[Sort] = []
     if record.leak is not None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.observability.access_record import Record
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
@@ -34,7 +34,7 @@ class Span:
     def __init__(self, span: "Recorded") -> None:
         self._span = span
 
-    def end(self, record: Record) -> None:
+    def end(self, record: AccessRecord) -> None:
         """The request is over."""
         span = self._span
         if span.is_recording():
@@ -128,7 +128,7 @@ def _name(field: bytes) -> bytes:
     return field.partition(b":")[0].lower()
 
 
-def _attributes(record: Record) -> dict[str, str | int | bool]:
+def _attributes(record: AccessRecord) -> dict[str, str | int | bool]:
     """In OpenTelemetry's words where it has them, else in those of events."""
     selection = record.selection
     ingress = selection.ingress.name if selection is not None and selection.ingress is not None else None

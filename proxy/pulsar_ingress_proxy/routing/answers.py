@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pulsar_ingress_proxy.routing.addresses import Broker
 from pulsar_ingress_proxy.routing.selection import Refusal
@@ -22,6 +22,9 @@ URL_KEYS: Mapping[str, tuple[str, ...]] = {
     "httpUrlTls": ("https",),
     "nativeUrl": ("pulsar", "pulsar+ssl"),
 }
+LeakPolicy = Literal["rewrite", "block", "observe"]
+LeakAction = Literal["observed", "blocked", "passed"]
+
 _HTTP_KEYS = ("httpUrl", "httpUrlTls")
 
 # 4.x and the extensible load manager of 5.x, then 5.x (NamespaceService, LookupResult).
@@ -35,14 +38,14 @@ class LookupAnswer:
     body: bytes
     broker: str | None = None
     """Whose addresses these are."""
-    was_foreign: bool = False
+    had_leak: bool = False
     """The broker's own body had an address that is not on the listener."""
-    is_foreign: bool = False
+    has_leak: bool = False
     """This body still has one, which could not be mapped: a leak."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class RewrittenUrls:
     """The URLs of an answer put on a listener, by the keys of URL_KEYS."""
 
     urls: Mapping[str, Any]
@@ -50,8 +53,8 @@ class Settled:
     """The one broker that they mean, if it is known."""
     named: str | None
     """What that broker is called, or the address that stands for it."""
-    was_foreign: bool
-    is_foreign: bool
+    had_leak: bool
+    has_leak: bool
 
 
 def put_on_listener(body: bytes, listener: str, snapshot: Snapshot) -> LookupAnswer:
@@ -59,16 +62,16 @@ def put_on_listener(body: bytes, listener: str, snapshot: Snapshot) -> LookupAns
     sent = _load(body)
     if sent is None:
         return LookupAnswer(body)
-    settled = settle(sent, _keys(snapshot), listener, snapshot)
+    rewritten = rewrite_urls(sent, _keys(snapshot), listener, snapshot)
     return LookupAnswer(
-        body if settled.urls == sent else json.dumps(settled.urls, separators=(",", ":")).encode(),
-        settled.named,
-        settled.was_foreign,
-        settled.is_foreign,
+        body if rewritten.urls == sent else json.dumps(rewritten.urls, separators=(",", ":")).encode(),
+        rewritten.named,
+        rewritten.had_leak,
+        rewritten.has_leak,
     )
 
 
-def settle(sent: Mapping[str, Any], keys: tuple[str, ...], listener: str, snapshot: Snapshot) -> Settled:
+def rewrite_urls(sent: Mapping[str, Any], keys: tuple[str, ...], listener: str, snapshot: Snapshot) -> RewrittenUrls:
     """Put these keys of an answer on the listener; others stay as they are."""
     brokers = {key: _broker_of(sent.get(key), snapshot) for key in URL_KEYS}
     known = {broker.name: broker for broker in brokers.values() if broker is not None}
@@ -77,13 +80,31 @@ def settle(sent: Mapping[str, Any], keys: tuple[str, ...], listener: str, snapsh
     for key in keys:
         if broker := only or brokers[key]:
             _put(answer, key, broker, listener, snapshot)
-    return Settled(
+    return RewrittenUrls(
         answer,
         only,
         only.name if only is not None else _named_by(sent),
-        was_foreign=any(is_foreign(key, sent.get(key), listener, snapshot) for key in keys),
-        is_foreign=any(is_foreign(key, answer.get(key), listener, snapshot) for key in keys),
+        had_leak=any(is_off_listener(key, sent.get(key), listener, snapshot) for key in keys),
+        has_leak=any(is_off_listener(key, answer.get(key), listener, snapshot) for key in keys),
     )
+
+
+def decide_leak(policy: LeakPolicy, had_leak: bool, has_leak: bool) -> LeakAction | None:
+    """What is counted for an answer, by whether it had an address off the listener, and still has when rewritten.
+
+    None: there is no leak. `blocked`: the client may not have it. Under `observe` it gets what the broker sent, else
+    what was rewritten.
+    """
+    if policy == "observe":
+        return "observed" if had_leak else None
+    if not has_leak:
+        return None
+    return "blocked" if policy == "block" else "passed"
+
+
+def leak_refusal(listener: str, detail: str = "") -> Refusal:
+    text = f"the broker's answer has an address that is not on listener '{listener}'"
+    return Refusal(502, "leak", text, detail)
 
 
 def lacks_listener(status: int, body: bytes, listener: str | None) -> Refusal | None:
@@ -149,7 +170,7 @@ def _family(schemes: tuple[str, ...], broker: Broker, listener: str, snapshot: S
     return {}
 
 
-def is_foreign(key: str, value: object, listener: str, snapshot: Snapshot) -> bool:
+def is_off_listener(key: str, value: object, listener: str, snapshot: Snapshot) -> bool:
     """Whether what a key holds is not on the listener: another address of a broker, one that nobody knows, or no URL.
 
     Where the book has no address of that kind on the listener, one that looks public is the broker's own word for the

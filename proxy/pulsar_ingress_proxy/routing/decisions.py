@@ -1,14 +1,17 @@
-"""Where a request goes: to one broker that its Host names, to the function workers, or to the pool. Pure."""
+"""What is decided about a request before a broker is asked: its listener, a refusal, and where it goes. Pure.
+
+It goes to the one broker that its Host names, to the function workers, or to the pool.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from pulsar_ingress_proxy.routing.addresses import Broker
 from pulsar_ingress_proxy.routing.requests import Request
-from pulsar_ingress_proxy.routing.selection import Refusal, Selection
+from pulsar_ingress_proxy.routing.selection import Refusal, Selection, select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
-from pulsar_ingress_proxy.syntax.listeners import DEFAULT_PORTS, ServiceUrl
+from pulsar_ingress_proxy.syntax.listeners import DEFAULT_PORTS, WEB_SCHEMES, ServiceUrl
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,36 @@ class Route:
         return f"pool of {self.pool}" if self.url is None else str(self.url)
 
 
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The listener, the answer of our own if there is one, and the broker or pool to ask."""
+
+    selection: Selection
+    refusal: Refusal | None
+    route: Route
+    label: str
+    """The listener as a label of metrics."""
+
+    @property
+    def miss_reason(self) -> str | None:
+        return self.refusal.code if self.refusal is not None else self.selection.reason
+
+
+_DEFAULT_BINARY = ServiceUrl("pulsar", "", "6650")
+
 BROKERS = Route("brokers")
 FUNCTIONS = Route("functions")
+
+
+def decide(request: Request, snapshot: Snapshot) -> Decision:
+    """Select, refuse where that is called for, and route."""
+    selection = select(request, snapshot)
+    return Decision(
+        selection,
+        not_exposed(request, selection, snapshot) or selection.refusal,
+        route(request, selection, snapshot),
+        snapshot.listener_label(selection.listener),
+    )
 
 
 def route(request: Request, selection: Selection, snapshot: Snapshot) -> Route:
@@ -49,15 +80,20 @@ def not_exposed(request: Request, selection: Selection, snapshot: Snapshot) -> R
     return Refusal(403, "not-exposed", f"ingress '{ingress.name}' exposes only {shown or 'nothing'}")
 
 
-def dial_url(broker: Broker, snapshot: Snapshot) -> ServiceUrl:
+def dial_url(broker: Broker, snapshot: Snapshot, schemes: tuple[str, str] = WEB_SCHEMES) -> ServiceUrl:
     """How the sidecar itself reaches a broker: its internal address, of the pool's scheme if it has both."""
-    pool = snapshot.config.web_pool[0]
-    url = broker.web_url(snapshot.config.internal_listener_name, pool.scheme)
+    config, is_web = snapshot.config, schemes == WEB_SCHEMES
+    # A reload may have taken the last binary address of the pool.
+    pool = config.web_pool[0] if is_web else next(iter(config.binary_pool), _DEFAULT_BINARY)
+    find = broker.web_url if is_web else broker.binary_url
+    url = find(config.internal_listener_name, pool.scheme)
     if url is not None:
         return url
-    # Without an internal address the broker's own name is the best that is known, on the pool's port.
+    # Without an internal address the broker's own name is the best that is known. Its port, if it has one, is its web
+    # port (a broker's id has it); else it is the pool's.
     name = parse_authority(broker.name) or Authority(broker.name, None)
-    return ServiceUrl(pool.scheme, name.host, str(name.port or pool.port))
+    port = name.port if is_web else None
+    return ServiceUrl(pool.scheme, name.host, str(port or pool.port))
 
 
 def _pinned(request: Request, listener: str, snapshot: Snapshot) -> Broker | None:

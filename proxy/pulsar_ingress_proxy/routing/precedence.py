@@ -38,7 +38,7 @@ class Claim(NamedTuple):
         return f"{self.url} ({self.source}, {self.by})"
 
 
-def settle(names: tuple[str, ...], claims: Iterable[Claim]) -> tuple[FoundBroker, list[Conflict]]:
+def resolve_claims(names: tuple[str, ...], claims: Iterable[Claim]) -> tuple[FoundBroker, list[Conflict]]:
     """A broker as the most trusted of these claims have it, and what they disagree on."""
     listeners: dict[str, dict[str, ServiceUrl]] = {}
     sources: dict[tuple[str, str], tuple[Source, str]] = {}
@@ -93,7 +93,7 @@ def merge(*findings: Findings) -> Findings:
             (place,) = places
             known = brokers[place]
             names = tuple(dict.fromkeys((*known.names, *broker.names)))
-            brokers[place], disagreements = settle(names, [*claims(known), *claims(broker)])
+            brokers[place], disagreements = resolve_claims(names, [*claims(known), *claims(broker)])
             conflicts += disagreements
     return Findings(
         ingresses=tuple(ingress for found in findings for ingress in found.ingresses),

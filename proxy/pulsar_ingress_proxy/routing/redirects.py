@@ -1,4 +1,4 @@
-"""What becomes of a redirect: `decide(location, request, selection, snapshot)`. Pure.
+"""What becomes of a redirect. Pure.
 
 A broker's 3xx names the broker to ask next by an address of the brokers' own network. The client gets
 that broker's address on its listener, or the sidecar asks that broker itself.
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from pulsar_ingress_proxy.routing.addresses import Broker
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import not_exposed
 from pulsar_ingress_proxy.routing.requests import BadPath, Request, read_target, set_listener_name
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
@@ -42,8 +43,8 @@ class Redirect:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """What becomes of every redirect to the same authority. Authorities are few, so ways are remembered."""
+class RedirectDecision:
+    """What becomes of every redirect to the same authority. Authorities are few, so it is remembered."""
 
     action: Action
     base: str = ""
@@ -54,8 +55,8 @@ class Way:
     leak: bool = False
 
 
-def decide(
-    location: str, request: Request, selection: Selection, snapshot: Snapshot, can_follow: bool = True
+def decide_redirect(
+    location: str, request: Request, selection: Selection, decisions: DecisionCache, can_follow: bool = True
 ) -> Redirect:
     """Judge one Location. `can_follow` is false where the request's body is gone and cannot be sent again."""
     listener = selection.listener
@@ -64,22 +65,36 @@ def decide(
     if is_relative(location):
         return Redirect("kept", location)
     parsed = parse_location(location)
+    snapshot = decisions.snapshot
     policy = _policy(request, snapshot)
     if parsed is None:
-        way = way_to_nobody("", policy, snapshot)
+        decision = unknown_target("", policy, snapshot)
     else:
-        way = way_to(parsed.authority, parsed.port, listener, request.scheme, policy, can_follow, snapshot)
-        if way.action == "rewritten":
+        decision = redirect_to(parsed.authority, parsed.port, listener, request.scheme, policy, can_follow, decisions)
+        if decision.action == "rewritten":
             target = _with_listener(parsed.target, request, listener)
-            return Redirect("rewritten", f"{way.base}{target}{parsed.fragment}")
-        if way.action == "followed":
+            return Redirect("rewritten", f"{decision.base}{target}{parsed.fragment}")
+        if decision.action == "followed":
             if not _may_ask_for(parsed.target, request, selection, snapshot):
                 text = "a broker redirects to a path that is ambiguous or not exposed here"
-                return Redirect("refused", refusal=Refusal(502, "bad-answer", text), unmapped=way.unmapped)
+                return Redirect("refused", refusal=Refusal(502, "bad-answer", text), unmapped=decision.unmapped)
             target = _with_listener(parsed.target, request, listener)
-            return Redirect("followed", broker=way.broker, target=target, unmapped=way.unmapped)
-    sent = location if way.refusal is None else None
-    return Redirect(way.action, sent, refusal=way.refusal, unmapped=way.unmapped, leak=way.leak)
+            return Redirect("followed", broker=decision.broker, target=target, unmapped=decision.unmapped)
+    sent = location if decision.refusal is None else None
+    return Redirect(decision.action, sent, refusal=decision.refusal, unmapped=decision.unmapped, leak=decision.leak)
+
+
+def refuse_hop(hop: tuple[str, object], hops: set[tuple[str, object]], most: int) -> Refusal | None:
+    """Note one more redirect to follow, or refuse it where it would lead in a circle or too far.
+
+    A hop is the broker that is asked next, and what it is asked for.
+    """
+    if hop in hops:
+        return Refusal(502, "redirect-loop", "brokers redirect in a circle", f"{hop[0]} a second time")
+    if len(hops) >= most:
+        return Refusal(502, "too-many-redirects", f"more than {most} redirects (redirects.maxHops)", hop[0])
+    hops.add(hop)
+    return None
 
 
 def _policy(request: Request, snapshot: Snapshot) -> Policy:
@@ -89,28 +104,34 @@ def _policy(request: Request, snapshot: Snapshot) -> Policy:
     return config.redirects.lookup if request.target.kind == "lookup" else config.redirects.admin
 
 
-def way_to(
-    authority: Authority, port: int, listener: str, scheme: str, policy: Policy, can_follow: bool, snapshot: Snapshot
-) -> Way:
+def redirect_to(
+    authority: Authority,
+    port: int,
+    listener: str,
+    scheme: str,
+    policy: Policy,
+    can_follow: bool,
+    decisions: DecisionCache,
+) -> RedirectDecision:
     """What becomes of a redirect to that authority, for a client that speaks http, https, pulsar or pulsar+ssl."""
     key = (authority, port, listener, scheme, policy, can_follow)
-    found = snapshot.memory.get(key)
-    return found if isinstance(found, Way) else snapshot.remember(key, _way(*key, snapshot))
+    found = decisions.get(key)
+    return found if isinstance(found, RedirectDecision) else decisions.keep(key, _redirect_to(*key, decisions.snapshot))
 
 
-def _way(
+def _redirect_to(
     authority: Authority, port: int, listener: str, scheme: str, policy: Policy, can_follow: bool, snapshot: Snapshot
-) -> Way:
+) -> RedirectDecision:
     if host_matches(authority.host, snapshot.config.redirects.peers):
-        return Way("passed")
+        return RedirectDecision("passed")
     schemes = kind_of(scheme)
     broker = snapshot.book.resolve(authority, port, schemes)
     if broker is not None:
         on_listener = broker.is_at(listener, f"{authority.host}:{port}", schemes)
         return _known(broker, on_listener, listener, scheme, policy, can_follow, snapshot)
     if snapshot.book.is_web_address(listener, authority, port, schemes, snapshot.config.lookup_listener_name):
-        return Way("kept")
-    return way_to_nobody(authority.host, policy, snapshot)
+        return RedirectDecision("kept")
+    return unknown_target(authority.host, policy, snapshot)
 
 
 def _known(
@@ -121,39 +142,41 @@ def _known(
     policy: Policy,
     can_follow: bool,
     snapshot: Snapshot,
-) -> Way:
+) -> RedirectDecision:
     """An authority that means one broker of ours."""
     if policy == "pass":
-        return Way("passed", leak=not on_listener)
+        return RedirectDecision("passed", leak=not on_listener)
     if policy == "follow" and can_follow:
-        return Way("followed", broker=broker)
+        return RedirectDecision("followed", broker=broker)
     if on_listener:
-        return Way("kept")
+        return RedirectDecision("kept")
 
     url = _reachable(broker, listener, scheme, snapshot)
     if url is not None and not snapshot.book.is_shared(broker, url):
-        return Way("rewritten", str(url))
+        return RedirectDecision("rewritten", str(url))
     if url is not None:  # an address that several brokers share leads to any of them
         return _followed(broker, can_follow, unmapped=False)
     match snapshot.config.redirects.unmapped:
         case "pass":
-            return Way("passed", unmapped=True, leak=True)
+            return RedirectDecision("passed", unmapped=True, leak=True)
         case "follow":
             return _followed(broker, can_follow, unmapped=True)
         case "refuse":
             what = "binary" if scheme in BINARY_SCHEMES else "web"
             text = f"a broker redirects to one that has no {what} address on listener '{listener}'"
-            return Way("refused", refusal=Refusal(502, "unmapped", text, broker.name), unmapped=True)
+            return RedirectDecision("refused", refusal=Refusal(502, "unmapped", text, broker.name), unmapped=True)
 
 
-def _followed(broker: Broker, can_follow: bool, unmapped: bool) -> Way:
+def _followed(broker: Broker, can_follow: bool, unmapped: bool) -> RedirectDecision:
     if can_follow:
-        return Way("followed", broker=broker, unmapped=unmapped)
+        return RedirectDecision("followed", broker=broker, unmapped=unmapped)
     text = "a redirect must be followed, and the request's body is too large for that (redirects.replayBytes)"
-    return Way("refused", refusal=Refusal(502, "body-not-replayable", text, broker.name), unmapped=unmapped)
+    return RedirectDecision(
+        "refused", refusal=Refusal(502, "body-not-replayable", text, broker.name), unmapped=unmapped
+    )
 
 
-def way_to_nobody(host: str, policy: Policy, snapshot: Snapshot) -> Way:
+def unknown_target(host: str, policy: Policy, snapshot: Snapshot) -> RedirectDecision:
     """An authority that means nobody we know: never dialled. It may be a peer cluster, or a name of the inside.
 
     Without a host it is none.
@@ -161,10 +184,10 @@ def way_to_nobody(host: str, policy: Policy, snapshot: Snapshot) -> Way:
     inside = not host or looks_inside(host, snapshot.inside_suffixes)
     unmapped = snapshot.config.redirects.unmapped
     if policy == "pass" or unmapped == "pass" or (unmapped == "follow" and not inside):
-        return Way("passed", unmapped=True, leak=True)
+        return RedirectDecision("passed", unmapped=True, leak=True)
     text = "a broker redirects to a name that neither advertisedListeners nor redirects.peers has"
     refusal = Refusal(502, "unknown-authority", text, host or "(not a URL)")
-    return Way("refused", refusal=refusal, unmapped=True)
+    return RedirectDecision("refused", refusal=refusal, unmapped=True)
 
 
 def _reachable(broker: Broker, listener: str, scheme: str, snapshot: Snapshot) -> ServiceUrl | None:

@@ -98,7 +98,7 @@ def _own_choice(request: Request, named: str | None, by: NamedBy | None, snapsho
 
 def _caught(own: Selection, request: Request, snapshot: Snapshot) -> Selection:
     """Our own choice, unless the brokers have said that none of them has it: they would refuse the lookup."""
-    told = snapshot.told_listeners
+    told = snapshot.reported_listeners
     if not told or own.listener is None or own.listener in told or request.target.kind != "lookup":
         return own
     if snapshot.config.unknown_listener == "forward":

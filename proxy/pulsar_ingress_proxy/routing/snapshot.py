@@ -1,18 +1,14 @@
 """One immutable, numbered picture of all rules and addresses. A change makes a new one."""
 
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.memory import DECISIONS
 from pulsar_ingress_proxy.routing.addresses import AddressBook, Broker, Entry
 from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Findings, FoundBroker
 from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
-from pulsar_ingress_proxy.routing.precedence import Claim, claims, in_order, settle
+from pulsar_ingress_proxy.routing.precedence import Claim, claims, in_order, resolve_claims
 from pulsar_ingress_proxy.syntax.hosts import covers
-
-Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +22,10 @@ class Snapshot:
     known_listeners: frozenset[str]
     """The names that some broker has; empty: not known, so nothing is unknown."""
     inside_suffixes: frozenset[str]
-    told_listeners: frozenset[str] = frozenset()
+    reported_listeners: frozenset[str] = frozenset()
     """All that brokers say they have; empty: they have not said."""
     conflicts: tuple[Conflict, ...] = ()
     """What discovery found, or config and discovery say, that does not fit together."""
-    memory: dict[Hashable, object] = field(default_factory=dict, compare=False, repr=False)
-    """Decisions that were made by this picture, and so would be made again."""
-
-    def remember(self, question: tuple[Hashable, ...], answer: Answer) -> Answer:
-        """Keep an answer, if it is to a short question: they come from clients and brokers."""
-        if sum(len(part) for part in question if isinstance(part, str | bytes)) > DECISIONS.longest:
-            return answer
-        if len(self.memory) >= DECISIONS.entries:
-            self.memory.clear()
-        self.memory[question] = answer
-        return answer
 
     def listener_label(self, name: str | None) -> str:
         """A listener's name where it is one we have heard of, so that no client can make up labels."""
@@ -61,9 +46,20 @@ def build(config: Config, generation: int = 1, findings: Findings = NOTHING) -> 
         book=book,
         known_listeners=_known_listeners(config, findings, book),
         inside_suffixes=book.inside_suffixes(),
-        told_listeners=findings.listeners,
+        reported_listeners=findings.listeners,
         conflicts=in_order(conflicts),
     )
+
+
+def in_zone(snapshot: Snapshot, zone: str) -> Snapshot:
+    """The snapshot with `kubernetes.zoneProperty` at all doors that do not say it otherwise themselves."""
+    name = snapshot.config.kubernetes.zone_property
+    if name is None:
+        return snapshot
+    doors = (
+        replace(ingress, lookup_properties={name: zone, **ingress.lookup_properties}) for ingress in snapshot.ingresses
+    )
+    return replace(snapshot, ingresses=Ingresses(doors))
 
 
 def _ingresses(config: Config) -> Iterable[Ingress]:
@@ -115,7 +111,7 @@ def _entries(config: Config, findings: Findings, conflicts: list[Conflict]) -> I
             others.append(Entry(found.names[0], found.listeners, found.sources, found.names[1:], found.names[0]))
         else:
             line, broker = written[0]
-            whole, disagreements = settle((broker.name, *found.names), [*_claims(broker, line), *claims(found)])
+            whole, disagreements = resolve_claims((broker.name, *found.names), [*_claims(broker, line), *claims(found)])
             conflicts += disagreements
             entry = Entry(broker.name, whole.listeners, whole.sources, found.names, line.line)
             described.setdefault(line, []).append(entry)

@@ -20,6 +20,13 @@ _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
 
 
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_MOST_PROXIES = 16
+"""Elements of X-Forwarded-For that are looked at; clients may send thousands."""
+_LONGEST_ADDRESS = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
+
+
 class Authority(NamedTuple):
     """A host, lower case and without the root's dot, and the port if one was given."""
 
@@ -122,3 +129,32 @@ def host_matches(host: str, patterns: Iterable[str]) -> bool:
         host.endswith(pattern[1:]) and len(host) > len(pattern) - 1 if pattern.startswith("*.") else host == pattern
         for pattern in patterns
     )
+
+
+def forwarded_client(forwarded_for: bytes, trusted: tuple[Network, ...]) -> str | None:
+    """The client's address as a trusted proxy tells it; None where it tells none.
+
+    X-Forwarded-For is read from the right, where the nearest proxy wrote, past the addresses of trusted proxies. An
+    element that is not a plain address (`unknown`, a port, brackets, a zone id) ends the walk at the address before
+    it: who wrote what stands further left is not known.
+    """
+    found = None
+    for element in reversed(forwarded_for.rsplit(b",", _MOST_PROXIES)):
+        address = _plain_address(element.strip(b" \t"))
+        if address is None:
+            break
+        found = str(address)
+        if not any(address in network for network in trusted):
+            break
+    return found
+
+
+def _plain_address(text: bytes) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """An address; one of IPv4 also where it is mapped to IPv6."""
+    if len(text) > _LONGEST_ADDRESS or b"%" in text:
+        return None
+    try:
+        address = ipaddress.ip_address(text.decode("latin-1"))
+    except ValueError:
+        return None
+    return address.ipv4_mapped or address if isinstance(address, ipaddress.IPv6Address) else address

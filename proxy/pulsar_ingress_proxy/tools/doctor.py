@@ -18,12 +18,13 @@ from typing import TypeVar
 
 from pulsar_ingress_proxy.binary import commands
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Lookup
-from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, Splitter, write
+from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder, write
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.http.upstream import UpstreamConnection, UpstreamError
+from pulsar_ingress_proxy.http.upstream import UpstreamConnection
+from pulsar_ingress_proxy.net.errors import UpstreamError
 from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, WrongIdentity
 from pulsar_ingress_proxy.routing.addresses import Broker, Entry, Pattern
-from pulsar_ingress_proxy.routing.answers import is_foreign
+from pulsar_ingress_proxy.routing.answers import is_off_listener
 from pulsar_ingress_proxy.routing.discovered import Conflict
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import parse_authority
@@ -273,9 +274,9 @@ async def _told(url: ServiceUrl, seconds: float) -> list[str]:
             reader, writer = await _open(url, None)
             try:
                 writer.write(_CONNECT)
-                splitter = Splitter(commands.FROM_BROKER, None, is_strict=False)
+                decoder = FrameDecoder(commands.FROM_BROKER, None, is_strict=False)
                 while data := await reader.read(_MOST):
-                    for frame in (piece for piece in splitter.feed(data) or () if isinstance(piece, Frame)):
+                    for frame in (piece for piece in decoder.feed(data) or () if isinstance(piece, Frame)):
                         if frame.type == commands.CONNECTED:
                             writer.write(_LOOKUP)
                         elif frame.type == commands.LOOKUP_RESPONSE:
@@ -291,7 +292,7 @@ async def _told(url: ServiceUrl, seconds: float) -> list[str]:
 def _stray(told: list[str], listener: str, snapshot: Snapshot) -> str | None:
     """What is wrong with the addresses that a listener's own port tells."""
     for text in told:
-        if is_foreign("brokerUrl", text, listener, snapshot):
+        if is_off_listener("brokerUrl", text, listener, snapshot):
             return (
                 f"clients that are there are told {text}, which is not on '{listener}', when their topics move: "
                 f"give this port the listener in the broker's bindAddresses, or lead it through the sidecar"

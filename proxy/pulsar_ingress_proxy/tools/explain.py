@@ -14,11 +14,11 @@ from pulsar_ingress_proxy.http.headers import (
     read_request,
     split_target,
 )
-from pulsar_ingress_proxy.routing.decisions import dial_url
-from pulsar_ingress_proxy.routing.redirects import Redirect, Way, decide
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.decisions import Decision, decide, dial_url
+from pulsar_ingress_proxy.routing.redirects import Redirect, RedirectDecision, decide_redirect
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
-from pulsar_ingress_proxy.routing.verdicts import Verdict, judge
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES, BindAddress
 from pulsar_ingress_proxy.tools.reasoning import Step, steps
 
@@ -114,11 +114,11 @@ def explain(
     except BadHead as fault:
         refusal = Refusal(fault.status, fault.code, str(fault))
         return Explanation(None, None, "none", False, fault.code, None, None, "(refused)", refusal)
-    verdict = judge(request, snapshot)
-    selection, ways = verdict.selection, verdict.route
+    decision = decide(request, snapshot)
+    selection, ways = decision.selection, decision.route
     redirection = None
     if location is not None:
-        redirect = decide(location, request, selection, snapshot)
+        redirect = decide_redirect(location, request, selection, DecisionCache(snapshot))
         to = redirect.location
         if redirect.broker is not None:
             to = f"{dial_url(redirect.broker, snapshot)}{redirect.target}"
@@ -128,14 +128,14 @@ def explain(
         ingress=selection.ingress.name if selection.ingress is not None else None,
         listener=selection.listener,
         rule=selection.rule,
-        hit=selection.hit and verdict.refusal is None,
-        reason=verdict.miss_reason,
-        upstream=None if verdict.refusal is not None else str(ways.url or ", ".join(map(str, pool))),
+        hit=selection.hit and decision.refusal is None,
+        reason=decision.miss_reason,
+        upstream=None if decision.refusal is not None else str(ways.url or ", ".join(map(str, pool))),
         location=redirection,
         kind=request.target.kind,
-        refusal=verdict.refusal,
+        refusal=decision.refusal,
         steps=steps(request, selection, snapshot),
-        route=_way(verdict),
+        route=_route(decision),
     )
 
 
@@ -145,52 +145,53 @@ def _explain_binary(
     """A lookup on a connection to this service URL. The listener that a client names is what a header is to HTTP."""
     schemes = (parts.scheme, *(scheme for scheme in BINARY_SCHEMES if scheme != parts.scheme))  # a gateway may end TLS
     socket = _socket(snapshot, bind, schemes)
-    entrance = endpoints.Entrance(socket, parts.hostname if socket.scheme == "pulsar+ssl" else None)
+    endpoint = endpoints.ClientEndpoint(socket, parts.hostname if socket.scheme == "pulsar+ssl" else None)
     named = next((value for name, value in headers if name.lower() == "x-pulsar-listenername"), "")
-    request, verdict = lookups.judge(Lookup(advertised_listener_name=named.encode()), entrance, snapshot)
-    selection, onward = verdict.selection, endpoints.onward(Connect(), entrance, snapshot)
+    decisions = DecisionCache(snapshot)
+    request, decision = lookups.decide(Lookup(advertised_listener_name=named.encode()), endpoint, decisions)
+    selection, target = decision.selection, endpoints.connection_target(Connect(), endpoint, decisions)
     return Explanation(
         ingress=selection.ingress.name if selection.ingress is not None else None,
         listener=selection.listener,
         rule=selection.rule,
-        hit=selection.hit and verdict.refusal is None,
-        reason=verdict.miss_reason,
-        upstream=None if verdict.refusal is not None else ", ".join(map(str, onward.urls)),
-        location=_told(snapshot, location, selection, parts.scheme) if location is not None else None,
+        hit=selection.hit and decision.refusal is None,
+        reason=decision.miss_reason,
+        upstream=None if decision.refusal is not None else ", ".join(map(str, target.urls)),
+        location=_binary_redirect(decisions, location, selection, parts.scheme) if location is not None else None,
         kind=request.target.kind,
-        refusal=verdict.refusal,
+        refusal=decision.refusal,
         steps=steps(request, selection, snapshot),
-        route=f"its server name is the address of {onward.broker.name}" if onward.broker is not None else "any broker",
+        route=f"its server name is the address of {target.broker.name}" if target.broker is not None else "any broker",
     )
 
 
-def _told(snapshot: Snapshot, location: str, selection: Selection, scheme: str) -> Redirection:
+def _binary_redirect(decisions: DecisionCache, location: str, selection: Selection, scheme: str) -> Redirection:
     """What becomes of an answer that names the broker to ask next."""
     if selection.listener is None:
-        return Redirection(location, location, "passed", _why(Way("passed"), None))
+        return Redirection(location, location, "passed", _why(RedirectDecision("passed"), None))
     is_tls = location.startswith("pulsar+ssl:")
     response = LookupResponse(url_tls=location.encode()) if is_tls else LookupResponse(url=location.encode())
-    way, _ = answers.judge_redirect(response, selection, scheme, snapshot, can_follow=True)
-    to: str | None = location if way.refusal is None else None
-    if way.broker is not None:
-        to = str(endpoints.dial_url(way.broker, snapshot))
-    elif way.action == "rewritten":
-        answers.put_redirect(response, selection, snapshot)
+    redirect, _ = answers.decide_redirect(response, selection, scheme, decisions, can_follow=True)
+    to: str | None = location if redirect.refusal is None else None
+    if redirect.broker is not None:
+        to = str(dial_url(redirect.broker, decisions.snapshot, BINARY_SCHEMES))
+    elif redirect.action == "rewritten":
+        answers.put_redirect(response, selection, decisions.snapshot)
         to = ((scheme == "pulsar+ssl" and response.url_tls) or response.url or response.url_tls).decode()
-    return Redirection(location, to, way.action, _why(way, selection.listener))
+    return Redirection(location, to, redirect.action, _why(redirect, selection.listener))
 
 
-def _way(verdict: Verdict) -> str:
-    if verdict.refusal is not None:
+def _route(decision: Decision) -> str:
+    if decision.refusal is not None:
         return "no broker is asked"
-    if verdict.route.broker is not None:
-        return f"its host is the address of {verdict.route.broker.name} on '{verdict.selection.listener}'"
-    if verdict.route.pool == "functions":
+    if decision.route.broker is not None:
+        return f"its host is the address of {decision.route.broker.name} on '{decision.selection.listener}'"
+    if decision.route.pool == "functions":
         return "its path is the function workers'"
     return "its host is no single broker's, so any of the pool may answer"
 
 
-def _why(redirect: Redirect | Way, listener: str | None) -> str:
+def _why(redirect: Redirect | RedirectDecision, listener: str | None) -> str:
     """A decision on a redirect, in words."""
     if redirect.refusal is not None:
         return f"{redirect.refusal.code}: {redirect.refusal.text}"

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from binary_doors import PLAIN, PLAIN_PORT, TLS, TLS_PORT, line, plain_door, through_door, tls_door
+from binary_servers import PLAIN, PLAIN_PORT, TLS, TLS_PORT, line, plain_door, through_door, tls_door
 from brokers import DOOR
 from clients import Client, ClientFailed, talking
 from cluster import Cluster

@@ -13,7 +13,7 @@ from pathlib import Path
 import artifacts
 import jvm
 import pytest
-from binary_doors import PLAIN, plain_door, through_door
+from binary_servers import PLAIN, plain_door, through_door
 from brokers import Options
 from children import Child
 from clients import talking

@@ -106,7 +106,7 @@ class Membership:
         pods = {BrokerId(pod.namespace, pod.name) for pod in self._pods if pod.namespace == key.namespace}
         return self._review(pods) | {key}
 
-    # Questions.
+    # PendingLookups.
 
     def behind(self, service: Key) -> tuple[Member, ...]:
         """The brokers that a Service leads to, of several any two: those that stay, where some are about to end."""

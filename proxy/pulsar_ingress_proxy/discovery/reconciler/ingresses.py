@@ -77,7 +77,7 @@ def _strange_sections(key: Key, notes: Notes, known: set[str]) -> Iterator[Confl
             yield Conflict(str(key), f"{LISTENER}: there is no section '{name}'; {there}")
 
 
-def settle_hosts(
+def resolve_hosts(
     doors: Mapping[Key, Iterable[Ingress]], here: Standpoint
 ) -> tuple[list[tuple[Key, Ingress]], list[Conflict]]:
     """Doors such that no host is of two listeners.

@@ -7,13 +7,13 @@ from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER
 from pulsar_ingress_proxy.discovery.reconciler.attachment import Surroundings
 from pulsar_ingress_proxy.discovery.reconciler.brokers import BrokerId, Member
 from pulsar_ingress_proxy.discovery.reconciler.derivation import Derived
-from pulsar_ingress_proxy.discovery.reconciler.ingresses import settle_hosts
+from pulsar_ingress_proxy.discovery.reconciler.ingresses import resolve_hosts
 from pulsar_ingress_proxy.discovery.reconciler.objects import Key, ServicePort
 from pulsar_ingress_proxy.discovery.reconciler.ports import schemes_of
 from pulsar_ingress_proxy.discovery.reconciler.routes import Address, known_ports
 from pulsar_ingress_proxy.routing.discovered import Conflict, Findings
 from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
-from pulsar_ingress_proxy.routing.precedence import Claim, in_order, settle
+from pulsar_ingress_proxy.routing.precedence import Claim, in_order, resolve_claims
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
 
@@ -23,7 +23,7 @@ def assemble(
     """The findings, in an order that depends on nothing but the objects, and of the conflicts the routes to brokers
     that nobody gives a listener."""
     here = around.here
-    doors, disputes = settle_hosts({key: one.doors for key, one in derived.items()}, here)
+    doors, disputes = resolve_hosts({key: one.doors for key, one in derived.items()}, here)
     conflicts = [*disputes, *(conflict for one in derived.values() for conflict in one.conflicts)]
     claims: dict[BrokerId, list[Claim]] = {
         id_: list(_internal(config, members[id_], around)) for id_ in sorted(members)
@@ -40,7 +40,7 @@ def assemble(
                 claims[address.broker].append(claim)
     brokers = []
     for id_, claimed in claims.items():
-        broker, disagreements = settle(members[id_].names, claimed)
+        broker, disagreements = resolve_claims(members[id_].names, claimed)
         brokers.append(broker)
         conflicts += disagreements
     if not brokers:
