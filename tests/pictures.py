@@ -5,7 +5,8 @@ from typing import Any
 import yaml
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.routing.requests import Request, listener_names, read_target
+from pulsar_ingress_proxy.routing.paths import read_target
+from pulsar_ingress_proxy.routing.requests import Request, listener_names
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.syntax.authorities import parse_authority, parse_location
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from deployed import NEEDED, config, documents, one, patched_pod
 
-from pulsar_ingress_proxy.routing.requests import read_target
+from pulsar_ingress_proxy.routing.paths import read_target
 
 TOPIC = "persistent/public/default/a%2Fb"
 PATHS = [

@@ -19,8 +19,9 @@ from pulsar_ingress_pipeline.unseen import Unseen
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load_mapping
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import decide
+from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.redirects import decide_redirect, redirect_to
-from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.syntax.authorities import parse_authority

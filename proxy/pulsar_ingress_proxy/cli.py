@@ -11,11 +11,10 @@ from pathlib import Path
 
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.app import runner
-from pulsar_ingress_proxy.app.sidecar import CannotStart
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load
 from pulsar_ingress_proxy.config.model import Log, json_schema
 from pulsar_ingress_proxy.demo import show
-from pulsar_ingress_proxy.discovery import package
+from pulsar_ingress_proxy.discovery.manager import missing_package
 from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_world
 from pulsar_ingress_proxy.discovery.reconciler.store import World
 from pulsar_ingress_proxy.observability import log
@@ -24,6 +23,7 @@ from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.tools import doctor, probe
 from pulsar_ingress_proxy.tools.check import Report, check
 from pulsar_ingress_proxy.tools.explain import CannotExplain, explain
+from pulsar_ingress_proxy.tools.preflight import CannotStart
 
 _UNREACHABLE = _WARNED = 1
 _FAULT = 2
@@ -138,9 +138,9 @@ def _world(options: argparse.Namespace, config: Config) -> World | None:
         return read_world(options.manifests, config)
     if options.kubeconfig is None:
         return None
-    if problem := package.missing():
+    if problem := missing_package():
         raise CannotExplain(f"--kubeconfig: {problem}")
-    from pulsar_ingress_proxy.discovery.listing import CannotList, list_world
+    from pulsar_ingress_proxy.discovery.informers import CannotList, list_world
 
     try:
         return asyncio.run(list_world(config, options.kubeconfig, options.context))

@@ -10,8 +10,8 @@ import trustme
 from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Stage, Start
 from words import CLOSE_PRODUCER, closed, connect, connected, found, lookup, producer, redirect, send
 
-from pulsar_ingress_proxy.app.sidecar import CannotStart
 from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.tools.preflight import CannotStart
 
 
 async def reloaded(stage: Stage, **keys: Any) -> None:

@@ -13,7 +13,7 @@ from fake_api import BUILT_IN, INGRESSES, FakeApi, door, says, serving_api
 
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.discovery.listing import CannotList, list_world
+from pulsar_ingress_proxy.discovery.informers import CannotList, list_world
 
 KEYS: dict[str, Any] = {"brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]}, "kubernetes": {"enabled": True}}
 URL = "https://pulsar.example.com/lookup/v2/topic/persistent/public/default/orders"

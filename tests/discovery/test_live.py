@@ -15,11 +15,12 @@ import pytest
 from aiohttp import ClientSession
 from fake_api import BUILT_IN, INGRESSES, FakeApi, door, serving_api
 
-from pulsar_ingress_proxy.app.sidecar import CannotStart, Sidecar
+from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.discovery import manager
 from pulsar_ingress_proxy.routing.discovered import NOTHING
+from pulsar_ingress_proxy.tools.preflight import CannotStart
 
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
 

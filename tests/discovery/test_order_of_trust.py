@@ -6,9 +6,10 @@ from scenes import DOMAIN, brokers, config, scene
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.discovered import Conflict, Findings, FoundBroker, Source
 from pulsar_ingress_proxy.routing.ingresses import Ingress
+from pulsar_ingress_proxy.routing.paths import read_target
 from pulsar_ingress_proxy.routing.precedence import Claim, merge, resolve_claims
 from pulsar_ingress_proxy.routing.redirects import decide_redirect
-from pulsar_ingress_proxy.routing.requests import Request, read_target
+from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.syntax.authorities import Authority

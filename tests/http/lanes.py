@@ -249,7 +249,7 @@ async def twins(**settings: Any) -> AsyncIterator[Twins]:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(asyncio.get_running_loop(), "getaddrinfo", _resolve)
                 for side in sides:
-                    patch.setattr(side.served.sidecar._context, "_events", side.events)
+                    patch.setattr(side.served.sidecar._context.recorder, "_events", side.events)
                 for door in without.sidecar.http_servers:
                     patch.setattr(door, "begin_alike", lambda client, data: None)
                 yield Twins(sides, watch(patch))

@@ -13,7 +13,7 @@ from raw import RawBroker, unused_port
 
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.memory import MIB
-from pulsar_ingress_proxy.tools.sizing import most_memory
+from pulsar_ingress_proxy.tools.check import most_memory
 
 FILLED = ("limits.connections", "limits.inFlight", "limits.bufferBytes")
 FIELDS = b"".join(b"X-%d: %b\r\n" % (number, b"a" * 300) for number in range(90))

@@ -206,7 +206,7 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Callable[[Served], list[str]]:
 
     def watch(served: Served) -> list[str]:
         found: list[str] = []
-        monkeypatch.setattr(served.sidecar._context, "tell", lambda record: found.append(class_of(record)))
+        monkeypatch.setattr(served.sidecar._context.recorder, "record", lambda record: found.append(class_of(record)))
         return found
 
     return watch

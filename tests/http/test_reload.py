@@ -9,8 +9,8 @@ import pytest
 import trustme
 from raw import OK, RawBroker, Served, Start, Wire, unused_port
 
-from pulsar_ingress_proxy.app.sidecar import CannotStart
 from pulsar_ingress_proxy.config import Config, load_mapping
+from pulsar_ingress_proxy.tools.preflight import CannotStart
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\n\r\n"

@@ -9,10 +9,11 @@ from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 from raw import OK, RawBroker, Start, unused_port
 
-from pulsar_ingress_proxy.app.sidecar import CannotStart, Sidecar
+from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.observability.catalogue import Sidecar as Catalogue
-from pulsar_ingress_proxy.routing import requests
+from pulsar_ingress_proxy.routing import paths
+from pulsar_ingress_proxy.tools.preflight import CannotStart
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/%b HTTP/1.1\r\nHost: %b\r\nX-Pulsar-ListenerName: %b\r\n\r\n"
@@ -195,7 +196,7 @@ async def test_long_names_and_paths_are_not_remembered(start: Start, broker: Raw
     """Whoever sends a thousand different ones of 30 kB must not own 30 MB of what decisions are remembered by."""
     served = await start(broker.url)
     decisions = served.sidecar._context.decisions
-    remembered = len(decisions._requests), requests._remembered_target.cache_info().currsize
+    remembered = len(decisions._requests), paths._remembered_target.cache_info().currsize
     for field in (b"X-Forwarded-Host: ", b"X-Forwarded-Proto: ", b"X-Pulsar-ListenerName: "):
         long = field + b"x" * 30_000
         client = await served.client(b"GET /%b HTTP/1.1\r\nHost: pulsar\r\n%b\r\n\r\n" % (b"y" * 2_000, long))
@@ -204,4 +205,4 @@ async def test_long_names_and_paths_are_not_remembered(start: Start, broker: Raw
             await wire.head()
             wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
         await client.message()
-    assert (len(decisions._requests), requests._remembered_target.cache_info().currsize) == remembered
+    assert (len(decisions._requests), paths._remembered_target.cache_info().currsize) == remembered

@@ -19,9 +19,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from raw import OK, Message, RawBroker, Served, Start, Wire
 
-from pulsar_ingress_proxy.app.sidecar import CannotStart
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, ServerTls
+from pulsar_ingress_proxy.tools.preflight import CannotStart
 
 NAME = "pulsar.example.com"
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"

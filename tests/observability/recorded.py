@@ -11,7 +11,8 @@ from pulsar_ingress_proxy.config.model import Events
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.event_log import EventLog
 from pulsar_ingress_proxy.routing.ingresses import Ingress
-from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.paths import Target
+from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Selection
 from pulsar_ingress_proxy.syntax.authorities import Authority
 

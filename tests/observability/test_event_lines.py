@@ -12,7 +12,8 @@ from recorded import HOST, LOOKUP, PUBLIC, lookup
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.event_lines import event, line, origin
 from pulsar_ingress_proxy.observability.event_schema import FIELDS, NAMES
-from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.paths import Target
+from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.syntax.authorities import Authority
 

@@ -12,7 +12,7 @@ from recorded import SECONDS, Clock, Counted, events, finished, lines, lookup, n
 from pulsar_ingress_proxy.memory import EVENT_QUEUE
 from pulsar_ingress_proxy.observability.event_lines import line, origin
 from pulsar_ingress_proxy.observability.event_log import event
-from pulsar_ingress_proxy.routing.requests import Target
+from pulsar_ingress_proxy.routing.paths import Target
 
 LINE = len(line(lookup(), origin("pulsar", "gateway-7f9c-abcde")))
 """Bytes of each of the events that are added here."""

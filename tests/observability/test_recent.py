@@ -7,7 +7,7 @@ from recorded import lookup
 
 from pulsar_ingress_proxy.memory import RECENT
 from pulsar_ingress_proxy.observability.recent import Recent, Sort, sorts_of
-from pulsar_ingress_proxy.routing.requests import Target
+from pulsar_ingress_proxy.routing.paths import Target
 
 MISS: dict[str, Any] = {"miss_reason": "no-rule", "selection": None}
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ingress_proxy.routing.ingresses import Ingress
-from pulsar_ingress_proxy.routing.requests import BadPath, Target, listener_names, read_target, set_listener_name
+from pulsar_ingress_proxy.routing.paths import BadPath, Target, read_target
+from pulsar_ingress_proxy.routing.requests import listener_names, set_listener_name
 
 
 @pytest.mark.parametrize(

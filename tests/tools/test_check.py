@@ -10,9 +10,10 @@ import pytest
 import trustme
 import yaml
 
-from pulsar_ingress_proxy.app.sidecar import CannotStart, Sidecar
+from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import ConfigFaults, load
+from pulsar_ingress_proxy.tools.preflight import CannotStart
 
 GOOD = {
     "bindAddresses": ["http://127.0.0.1:0"],

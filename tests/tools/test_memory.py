@@ -37,12 +37,13 @@ from pulsar_ingress_proxy.memory import (
 from pulsar_ingress_proxy.observability import event_lines
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.requests import Request, Target, read_target
+from pulsar_ingress_proxy.routing.paths import Target, read_target
+from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Selection
 from pulsar_ingress_proxy.routing.snapshot import build
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
-from pulsar_ingress_proxy.tools.sizing import most_memory
+from pulsar_ingress_proxy.tools.check import most_memory
 
 ASTRAL = "%F0%9F%98%80"
 """A character that makes every other one in its text take four bytes."""

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.paths import Target
+from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.syntax.authorities import Authority

@@ -6,33 +6,19 @@ nothing.
 
 import asyncio
 import gc
-import json
 import logging
 import resource
 import signal
-import socket
-import ssl
 import sys
-from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
 
-from aiohttp import web
-from pydantic import ValidationError
-
-from pulsar_ingress_proxy.app.sidecar import CannotStart, Sidecar, bound, prepare
-from pulsar_ingress_proxy.binary.server import RefusingProtocol
-from pulsar_ingress_proxy.config import Config, ConfigFaults, glean, gleaned_status_address, load
-from pulsar_ingress_proxy.config import model as keys
-from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
-from pulsar_ingress_proxy.net.status import StatusServer
-from pulsar_ingress_proxy.net.tls import CannotLoad, ServerTls
+from pulsar_ingress_proxy.app.hold import HoldingServers
+from pulsar_ingress_proxy.app.sidecar import Sidecar
+from pulsar_ingress_proxy.config import Config, ConfigFaults, load
 from pulsar_ingress_proxy.observability import log as logs
-from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
-from pulsar_ingress_proxy.syntax.authorities import parse_authority
-from pulsar_ingress_proxy.syntax.listeners import TLS_SCHEMES, WEB_SCHEMES, BindAddress, parse_bind_addresses
 from pulsar_ingress_proxy.tools.config_warnings import review
+from pulsar_ingress_proxy.tools.preflight import CannotStart, prepare
 
 LOOK = 1.0
 """Seconds between looks at the config and the certificates."""
@@ -174,67 +160,21 @@ async def _text(path: Path) -> str | None:
 
 
 async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, signals: Signals) -> None:
-    """Say the reason on all sockets, over HTTP with 503, until the file is another, or a while if that is not it."""
-    body = json.dumps({"reason": f"bad-config: {fault}"}).encode()
-
-    async def answer(_: web.BaseRequest) -> web.StreamResponse:
-        headers = {"Retry-After": "5", "Cache-Control": "no-store"}
-        return web.Response(status=503, body=body, content_type="application/json", headers=headers)
-
-    runner = web.ServerRunner(web.Server(answer, **SETTINGS))
-    metrics = Metrics("")
-    metrics.last_reload.set(0)
-    status = StatusServer(metrics, lambda: str(fault))
-    values = glean(text)
-    address = parse_authority(gleaned_status_address(values))
-    assert address is not None
-    assert address.port is not None
-    tls = _tls(values)
-    await runner.setup()
-    problems = [await _problem(f"metrics.address {address}", status.open(address.host, address.port))]
-    places = [(address.host, address.port)]
-    refusing: list[asyncio.Server] = []
-
-    async def refuse(bind: BindAddress, context: ssl.SSLContext | None) -> None:
-        loop, reason = asyncio.get_running_loop(), f"bad-config: {fault}"
-        host = bind.host.strip("[]")
-        refusing.append(await loop.create_server(lambda: RefusingProtocol(reason), host, bind.port, ssl=context))
-
-    for bind in _sockets(values):
-        context = tls if bind.scheme in TLS_SCHEMES else None
-        if bind.scheme in WEB_SCHEMES:
-            site = web.TCPSite(runner, bind.host.strip("[]"), bind.port, ssl_context=context, reuse_address=True)
-            opening = site.start()
-        else:
-            opening = refuse(bind, context)
-        problems.append(await _problem(f"bindAddresses {bind}", opening))
-        places.append((bind.host, bind.port))
-    taken = [place for place, problem in zip(places, problems, strict=True) if problem is not None]
+    """Say the reason on all sockets until the file is another, or a while if that is not it."""
+    servers = HoldingServers(text, fault)
+    problems = await servers.open()
     if not is_known:
         _say("holding", fault)
-        for problem in filter(None, problems):
+        for problem in problems:
             _say("holding, but not there", problem)
     looks = 0
     while not await signals.pause() and await _text(path) == text:
         looks += 1
         if looks % PATIENCE or not isinstance(fault, CannotStart):
             continue
-        if all(_is_free(host, port) for host, port in taken) and _may_start(path, fault):
+        if servers.may_bind() and _may_start(path, fault):
             break
-    for server in refusing:
-        server.close()
-    await runner.cleanup()
-    await status.close()
-
-
-def _is_free(host: str, port: int) -> bool:
-    """Whether a socket that somebody else had can be had now."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        socket.create_server((host.strip("[]"), port), family=family).close()
-    except OSError:
-        return False
-    return True
+    await servers.close()
 
 
 def _may_start(path: Path, fault: CannotStart) -> bool:
@@ -244,31 +184,3 @@ def _may_start(path: Path, fault: CannotStart) -> bool:
     except (ConfigFaults, CannotStart) as found:
         return str(found) != str(fault)
     return True
-
-
-async def _problem(what: str, opening: Awaitable[None]) -> CannotStart | None:
-    try:
-        await bound(what, opening)
-    except CannotStart as problem:
-        return problem
-    return None
-
-
-# Where a config that is no good means to be served, as far as that can be made out.
-
-
-def _sockets(values: dict[str, Any]) -> tuple[BindAddress, ...]:
-    try:
-        return parse_bind_addresses(values["bindAddresses"])
-    except (KeyError, TypeError, ValueError):
-        binds: tuple[BindAddress, ...] = Config.model_fields["bind_addresses"].default
-        return binds
-
-
-def _tls(values: dict[str, Any]) -> ssl.SSLContext | None:
-    """What clients of https sockets expect to be shown; where there is none, they are told in plain HTTP."""
-    try:
-        tls = keys.ServerTls.model_validate(values.get("tls") or {})
-        return ServerTls(tls).context if tls.certificate and tls.key else None
-    except (ValidationError, CannotLoad):
-        return None

@@ -11,18 +11,16 @@ from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.console.history import Cause, History
 from pulsar_ingress_proxy.console.server import Console
 from pulsar_ingress_proxy.console.view import Shown
-from pulsar_ingress_proxy.discovery import package
 from pulsar_ingress_proxy.discovery.manager import DiscoveryManager, is_wanted
 from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
 from pulsar_ingress_proxy.http.server import HttpServer
 from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.net.status import StatusServer
-from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, ServerTls
+from pulsar_ingress_proxy.net.tls import ServerTls
 from pulsar_ingress_proxy.observability import tracing
 from pulsar_ingress_proxy.observability.event_log import EventLog
-from pulsar_ingress_proxy.observability.lag import Lag
-from pulsar_ingress_proxy.observability.metrics import Metrics
+from pulsar_ingress_proxy.observability.metrics import LoopLag, Metrics
 from pulsar_ingress_proxy.observability.recent import Recent
 from pulsar_ingress_proxy.observability.recorder import Recorder
 from pulsar_ingress_proxy.routing.decisions import dial_url
@@ -30,12 +28,9 @@ from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Findings
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build, in_zone
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES, BindAddress, ServiceUrl
+from pulsar_ingress_proxy.tools.preflight import CannotStart, prepare
 
 log = logging.getLogger("proxy")
-
-
-class CannotStart(Exception):
-    """A socket, a file or a package that the config asks for cannot be had; a line a fault."""
 
 
 class Sidecar:
@@ -52,7 +47,7 @@ class Sidecar:
         self._pool: ConnectionPool | None = None
         self._tls: ServerTls | None = None
         self._events: EventLog | None = None
-        self._lag: Lag | None = None
+        self._lag: LoopLag | None = None
         self._tracing: tracing.Tracing | None = None
         self._console: Console | None = None
         self.history = History()
@@ -114,7 +109,7 @@ class Sidecar:
         except CannotStart:
             await self.stop()
             raise
-        self._lag = Lag(self.metrics.loop_lag)
+        self._lag = LoopLag(self.metrics.loop_lag)
         self.metrics.last_reload.set(1)
         self._not_ready = None
         log.info("serving %s; metrics on %s", ", ".join(str(server.bind) for server in self._servers), metrics)
@@ -288,26 +283,6 @@ class Sidecar:
 
 def _place(bind: BindAddress) -> tuple[str, str]:
     return bind.scheme, bind.address
-
-
-def prepare(config: Config) -> tuple[BrokerTls, ServerTls | None]:
-    """What a start needs beside the config and its sockets; raises CannotStart with every fault, for `check` too."""
-    faults: list[str] = []
-    server: ServerTls | None = None
-    brokers: BrokerTls | None = None
-    try:
-        server = ServerTls(config.tls) if config.tls.certificate is not None else None
-    except CannotLoad as fault:
-        faults += fault.faults
-    try:
-        brokers = BrokerTls(config)
-    except CannotLoad as fault:
-        faults += fault.faults
-    if config.kubernetes.enabled and (problem := package.missing()) is not None:
-        faults.append(f"kubernetes.enabled: {problem}")
-    if faults or brokers is None:
-        raise CannotStart("\n".join(faults))
-    return brokers, server
 
 
 async def bound(what: str, opening: Awaitable[None]) -> None:

@@ -7,7 +7,8 @@ from pulsar_ingress_proxy.binary.commands_pb2 import Connect
 from pulsar_ingress_proxy.routing.addresses import Broker
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import dial_url
-from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.paths import Target
+from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection, select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority

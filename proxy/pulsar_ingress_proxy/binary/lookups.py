@@ -9,7 +9,8 @@ from pulsar_ingress_proxy.memory import BINARY_TOPICS
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import BROKERS, Decision, not_exposed
 from pulsar_ingress_proxy.routing.ingresses import Ingress
-from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.paths import Target
+from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 

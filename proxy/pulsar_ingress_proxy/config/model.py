@@ -24,8 +24,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from pulsar_ingress_proxy.routing.requests import Exposable
-from pulsar_ingress_proxy.syntax.authorities import parse_authority
+from pulsar_ingress_proxy.syntax.authorities import Network, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import (
     BINARY_SCHEMES,
     TLS_SCHEMES,
@@ -45,7 +44,8 @@ from pulsar_ingress_proxy.syntax.listeners import (
 )
 from pulsar_ingress_proxy.syntax.selectors import parse_selector
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Exposable = Literal["lookup", "client", "admin", "topics", "ws", "functions"]
+"""Areas of the brokers' HTTP API; `client` are the GETs that clients make."""
 
 _SPIFFE_ID = re.compile(r"spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+)*")  # SPIFFE-ID 2: no port, no query, no empty segment
 _SPIFFE_EXAMPLE = "spiffe://cluster.local/ns/pulsar/sa/broker"

@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import importlib.util
 import logging
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -30,6 +31,13 @@ KEYS = ("kubernetes", "brokers", "internal_listener_name")
 
 def is_wanted(config: Config) -> bool:
     return config.kubernetes.enabled or config.brokers.discover == "admin"
+
+
+def missing_package() -> str | None:
+    """What to do where the `kubernetes` package is not installed, which is an extra."""
+    if importlib.util.find_spec("kubernetes") is not None:
+        return None
+    return "needs the package 'kubernetes': pip install 'pulsar-ingress-proxy[kubernetes]'"
 
 
 class DiscoveryManager:

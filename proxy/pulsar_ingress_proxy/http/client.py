@@ -23,10 +23,10 @@ from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
 from aiohttp.web_request import BaseRequest
 
 from pulsar_ingress_proxy import memory
-from pulsar_ingress_proxy.config.model import Network
 from pulsar_ingress_proxy.http import headers
 from pulsar_ingress_proxy.net.errors import UpstreamError
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
+from pulsar_ingress_proxy.syntax.authorities import Network
 
 if TYPE_CHECKING:
     from pulsar_ingress_proxy.http.server import HttpServer

@@ -7,7 +7,8 @@ from functools import lru_cache
 from http import HTTPStatus
 
 from pulsar_ingress_proxy.memory import CONNECTION_OPTIONS
-from pulsar_ingress_proxy.routing.requests import BadPath, Request, Target, listener_names, read_target
+from pulsar_ingress_proxy.routing.paths import BadPath, Target, read_target
+from pulsar_ingress_proxy.routing.requests import Request, listener_names
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority, parse_location
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 

@@ -22,7 +22,7 @@ from pulsar_ingress_proxy.observability import event_lines
 from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
 from pulsar_ingress_proxy.observability.batches import Outcome
 from pulsar_ingress_proxy.observability.metrics import Metrics
-from pulsar_ingress_proxy.routing.requests import BadPath, read_target
+from pulsar_ingress_proxy.routing.paths import BadPath, read_target
 from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
 
 # Letters that mean themselves wherever a path may stand: in a head, in a URL, in JSON.

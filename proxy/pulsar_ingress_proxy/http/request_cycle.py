@@ -32,8 +32,9 @@ from pulsar_ingress_proxy.observability.tracing import Span
 from pulsar_ingress_proxy.routing.answers import decide_leak, lacks_listener, leak_refusal
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import Decision, dial_url
+from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.redirects import Redirect, decide_redirect, refuse_hop
-from pulsar_ingress_proxy.routing.requests import Request, Target, listener_names, set_listener_name
+from pulsar_ingress_proxy.routing.requests import Request, listener_names, set_listener_name
 from pulsar_ingress_proxy.routing.selection import Refusal
 from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
 

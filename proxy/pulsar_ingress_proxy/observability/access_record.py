@@ -6,7 +6,8 @@ out later, off that way.
 
 from dataclasses import dataclass, field
 
-from pulsar_ingress_proxy.routing.requests import Request, Target
+from pulsar_ingress_proxy.routing.paths import Target
+from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Selection
 
 UNKNOWN = Target("other", "other")

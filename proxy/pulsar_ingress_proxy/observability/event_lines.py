@@ -16,7 +16,7 @@ from pulsar_ingress_proxy.memory import CLIENT_CLASSES, EVENT_DECISIONS, USER_AG
 from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
 from pulsar_ingress_proxy.observability.batches import Batch
 from pulsar_ingress_proxy.observability.event_schema import SCHEMA_VERSION
-from pulsar_ingress_proxy.routing.requests import Target
+from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.syntax.authorities import Authority
 
 Value = str | int | float | bool | None

@@ -10,7 +10,8 @@ from typing import Literal
 from pulsar_ingress_proxy.routing.addresses import Broker
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import not_exposed
-from pulsar_ingress_proxy.routing.requests import BadPath, Request, read_target, set_listener_name
+from pulsar_ingress_proxy.routing.paths import BadPath, read_target
+from pulsar_ingress_proxy.routing.requests import Request, set_listener_name
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import (

@@ -7,16 +7,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pulsar_ingress_proxy.app.sidecar import CannotStart, prepare
+from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.config import Config, locate
 from pulsar_ingress_proxy.discovery.admin import Unanswered, read_token
 from pulsar_ingress_proxy.discovery.reconciler.store import World
-from pulsar_ingress_proxy.memory import MIB
 from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
-from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES, ServiceUrl
 from pulsar_ingress_proxy.tools.config_warnings import review
-from pulsar_ingress_proxy.tools.sizing import most_memory
+from pulsar_ingress_proxy.tools.preflight import CannotStart, prepare
+
+PROCESS = 64 * memory.MIB
+"""A sidecar that nobody has connected to, without discovery."""
+DISCOVERY = 64 * memory.MIB
+"""The Kubernetes client, which is imported only where discovery is on."""
+_ESCAPED = 6
+"""Bytes of a character that has to be escaped in a line of an event; lines are held twice, apart and joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +115,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _mebibytes(size: int) -> int:
-    return -(-size // MIB)
+    return -(-size // memory.MIB)
 
 
 def _sourced(entry: Entry, listener: str, url: ServiceUrl) -> str:
@@ -128,4 +134,24 @@ def _as_json(entry: Entry) -> dict[str, Any]:
             {"listener": listener, "url": str(entry.listeners[listener][scheme]), "source": source, "by": by}
             for (listener, scheme), (source, by) in entry.sources.items()
         ],
+    }
+
+
+def most_memory(config: Config) -> dict[str, int]:
+    """The most bytes that clients can make the sidecar hold, by the config key or the part that they come from."""
+    limits, sockets = config.limits, config.bind_addresses
+    protocols = len({socket.scheme in BINARY_SCHEMES for socket in sockets})
+    with_tls = any(socket.scheme in TLS_SCHEMES for socket in sockets)
+    connection = memory.CONNECTION + 2 * memory.UNSENT + (memory.TLS_CONNECTION if with_tls else 0)
+    caches = sum(cache.total_bytes for cache in memory.CACHES) + len(sockets) * memory.FAST_PATH
+    events = memory.EVENT_QUEUE + 2 * _ESCAPED * memory.EVENT_LINES if config.events.path is not None else 0
+    return {
+        "process": PROCESS + (DISCOVERY if config.kubernetes.enabled else 0),
+        "limits.connections": protocols * limits.connections * connection,
+        "limits.inFlight": protocols * limits.in_flight * memory.IN_FLIGHT,
+        "limits.bufferBytes": limits.buffer_bytes,
+        "limits.replayTotalBytes": limits.replay_total_bytes,
+        "caches": caches,
+        "events": events,
+        "console": 4 * memory.RECENT if config.console.address is not None else 0,
     }

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar, get_args
 
-from pulsar_ingress_proxy.routing.requests import Exposable
+from pulsar_ingress_proxy.config.model import Exposable
 from pulsar_ingress_proxy.syntax.hosts import normal
 from pulsar_ingress_proxy.syntax.listeners import VARIABLE, ServiceUrl, check_name, parse_service_url
 
