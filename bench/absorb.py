@@ -77,7 +77,7 @@ class Processes(threading.Thread):
         self.join()
 
 
-class Watching(Progress):
+class InformerSet(Progress):
     """Progress that looks at the clocks whenever a stage begins."""
 
     def watch(self, processes: Processes) -> None:
@@ -105,7 +105,7 @@ def main(tables: str, inbox: str, *folders: str) -> None:
     ):
         for folder in folders:
             os.symlink(folder, Path(inbox) / Path(folder).name)
-            progress, before = Watching(spark), work.total.events
+            progress, before = InformerSet(spark), work.total.events
             progress.watch(processes)
             work.take_new(progress)
             progress.stage("done")

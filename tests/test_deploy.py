@@ -11,7 +11,7 @@ from deployed import CONFIGS, FILES, GATEWAYS, NEEDED, ROOT, config, documents, 
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS
 from pulsar_ingress_proxy.routing.snapshot import build
-from pulsar_ingress_proxy.tools.config_warnings import review
+from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 
 PAGES = ("docs/install.md", "docs/without.md", "docs/runbooks/sidecar-down.md")
 
@@ -38,7 +38,7 @@ def test_configs_are_good(place: str, tmp_path: Path, capsys: pytest.CaptureFixt
     path = tmp_path / "config.yaml"
     path.write_text(CONFIGS[place])
     assert main(["check", "--no-files", "--config", str(path)]) == 0, capsys.readouterr().err
-    doubts = {doubt.partition(":")[0] for doubt in review(build(config(place)))}
+    doubts = {doubt.partition(":")[0] for doubt in config_warnings(build(config(place)))}
     assert doubts <= {"brokers.tls.certificate"}
 
 

@@ -15,7 +15,7 @@ import yaml
 from deployed import CONFIGS, DEPLOY, ROOT, Object, documents, manifests, one
 
 from pulsar_ingress_proxy.config import Config, load_mapping
-from pulsar_ingress_proxy.discovery.manifests import read_world
+from pulsar_ingress_proxy.discovery.manifests import read_store
 from pulsar_ingress_proxy.routing.discovered import NOTHING
 from pulsar_ingress_proxy.routing.snapshot import build
 from pulsar_ingress_proxy.syntax.authorities import Authority
@@ -165,8 +165,8 @@ EXAMPLES = [
 def handed_out(gateway: str, config: Config, folder: Path) -> list[tuple[str, str, str, int]]:
     """What clients are told: a broker's pod, and scheme, host and port of an address of its."""
     discovers = config.kubernetes.enabled
-    findings = read_world(manifests(gateway, folder)[-1], config).findings() if discovers else NOTHING
-    snapshot = build(config, findings=findings)
+    discovered = read_store(manifests(gateway, folder)[-1], config).discovered() if discovers else NOTHING
+    snapshot = build(config, discovered=discovered)
     name = "broker-{n}" if gateway == "compose" else "pulsar-broker-{n}.pulsar-broker.pulsar.svc.cluster.local"
     told = []
     for n in range(2 if gateway == "compose" else 3):

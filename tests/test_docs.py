@@ -20,7 +20,7 @@ from pulsar_ingress_proxy.observability.catalogue import PREFIX, Metric, Pipelin
 from pulsar_ingress_proxy.observability.event_schema import FIELDS
 from pulsar_ingress_proxy.observability.metrics import Metrics, registry
 from pulsar_ingress_proxy.routing.snapshot import build
-from pulsar_ingress_proxy.tools.config_warnings import review
+from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -42,7 +42,7 @@ def readme_config() -> str:
 
 
 def test_the_readmes_config_is_valid_and_nothing_about_it_is_questionable() -> None:
-    assert list(review(build(load_mapping(yaml.safe_load(readme_config()))))) == []
+    assert list(config_warnings(build(load_mapping(yaml.safe_load(readme_config()))))) == []
 
 
 def test_explain_answers_what_the_readme_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

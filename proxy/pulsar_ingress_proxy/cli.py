@@ -15,8 +15,8 @@ from pulsar_ingress_proxy.config import Config, ConfigFaults, load
 from pulsar_ingress_proxy.config.model import Log, json_schema
 from pulsar_ingress_proxy.demo import show
 from pulsar_ingress_proxy.discovery.manager import missing_package
-from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_world
-from pulsar_ingress_proxy.discovery.reconciler.store import World
+from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_store
+from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
 from pulsar_ingress_proxy.observability import log
 from pulsar_ingress_proxy.routing.discovered import NOTHING
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
@@ -126,24 +126,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _read(options: argparse.Namespace) -> tuple[Config, Snapshot, World | None]:
+def _read(options: argparse.Namespace) -> tuple[Config, Snapshot, ObjectStore | None]:
     """The config, the world if there is one to look at, and the picture that both give."""
     config = load(options.config)
-    world = _world(options, config)
-    return config, build(config, findings=world.findings() if world is not None else NOTHING), world
+    store = _store(options, config)
+    return config, build(config, discovered=store.discovered() if store is not None else NOTHING), store
 
 
-def _world(options: argparse.Namespace, config: Config) -> World | None:
+def _store(options: argparse.Namespace, config: Config) -> ObjectStore | None:
     if options.manifests is not None:
-        return read_world(options.manifests, config)
+        return read_store(options.manifests, config)
     if options.kubeconfig is None:
         return None
     if problem := missing_package():
         raise CannotExplain(f"--kubeconfig: {problem}")
-    from pulsar_ingress_proxy.discovery.informers import CannotList, list_world
+    from pulsar_ingress_proxy.discovery.informers import CannotList, list_store
 
     try:
-        return asyncio.run(list_world(config, options.kubeconfig, options.context))
+        return asyncio.run(list_store(config, options.kubeconfig, options.context))
     except CannotList as fault:
         raise CannotExplain(str(fault)) from None
 
@@ -166,11 +166,11 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _check(options: argparse.Namespace) -> int:
     try:
-        _, snapshot, world = _read(options)
+        _, snapshot, store = _read(options)
     except (ConfigFaults, BadManifests, CannotExplain) as fault:
         report = Report(options.config, str(fault).splitlines())
     else:
-        report = check(options.config, snapshot, world, with_files=not options.no_files)
+        report = check(options.config, snapshot, store, with_files=not options.no_files)
     if options.json:
         print(json.dumps(report.as_json(), indent=2))
     else:
@@ -194,7 +194,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    _, snapshot, world = _read(options)
+    _, snapshot, store = _read(options)
     if options.listener is not None and options.listener not in snapshot.known_listeners:
         known = ", ".join(sorted(snapshot.known_listeners)) or "none"
         raise CannotExplain(f"no broker has an address on listener '{options.listener}'; there are {known}")
@@ -205,14 +205,14 @@ def _doctor(options: argparse.Namespace) -> int:
             result += f"; WARNING: {finding.warning}" if finding.warning is not None else ""
             print(f"{finding.listener:<12} {finding.url:<60} {result}", flush=True)
 
-    gaps = doctor.gaps(snapshot, options.listener, world.hosts, world.strays) if world is not None else ()
-    findings = asyncio.run(doctor.examine(snapshot, options.listener, show_line, gaps))
-    unreachable = sum(not finding.reachable for finding in findings)
+    gaps = doctor.gaps(snapshot, options.listener, store.hosts, store.unmapped) if store is not None else ()
+    discovered = asyncio.run(doctor.examine(snapshot, options.listener, show_line, gaps))
+    unreachable = sum(not finding.reachable for finding in discovered)
     if options.json:
-        shown = [asdict(finding) | {"reachable": finding.reachable} for finding in findings]
+        shown = [asdict(finding) | {"reachable": finding.reachable} for finding in discovered]
         print(json.dumps(shown, indent=2))
     else:
-        print(f"{len(findings) - unreachable} of {len(findings)} addresses reachable from here")
+        print(f"{len(discovered) - unreachable} of {len(discovered)} addresses reachable from here")
     return _UNREACHABLE if unreachable else 0
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.console.changes import changes
-from pulsar_ingress_proxy.routing.discovered import Conflict, Findings, FoundBroker
+from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered, DiscoveredBroker
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.syntax.listeners import parse_service_url
@@ -20,8 +20,8 @@ BASE: dict[str, Any] = {
 }
 
 
-def picture(findings: Findings | None = None, **keys: Any) -> Snapshot:
-    return build(load_mapping({**BASE, **keys}), findings=findings or Findings())
+def picture(discovered: Discovered | None = None, **keys: Any) -> Snapshot:
+    return build(load_mapping({**BASE, **keys}), discovered=discovered or Discovered())
 
 
 def door(**changed: Any) -> dict[str, Any]:
@@ -78,9 +78,11 @@ def test_of_the_config(keys: dict[str, Any], lines: list[str]) -> None:
 
 def test_of_what_was_found() -> None:
     url = parse_service_url("https://b-0.found")
-    found = Findings(
+    found = Discovered(
         ingresses=(Ingress("ingress/web/door", ("c.example",), "external"),),
-        brokers=(FoundBroker(("b-9",), {"external": {"https": url}}, {("external", "https"): ("derived", "route/x")}),),
+        brokers=(
+            DiscoveredBroker(("b-9",), {"external": {"https": url}}, {("external", "https"): ("derived", "route/x")}),
+        ),
         conflicts=(Conflict("route/web/odd", "says too little"),),
     )
     after = picture(found)
@@ -99,8 +101,8 @@ def test_of_what_was_found() -> None:
 def test_another_source_of_the_same_address_is_a_change() -> None:
     url = parse_service_url("https://b-0.example")
 
-    def found(source: Any) -> Findings:
-        return Findings(brokers=(FoundBroker(("b-9",), {"e": {"https": url}}, {("e", "https"): (source, "x")}),))
+    def found(source: Any) -> Discovered:
+        return Discovered(brokers=(DiscoveredBroker(("b-9",), {"e": {"https": url}}, {("e", "https"): (source, "x")}),))
 
     (line,) = changes(picture(found("derived")), picture(found("annotation")))
     assert line == "broker b-9: e is at https://b-0.example (annotation), no longer at https://b-0.example (derived)"

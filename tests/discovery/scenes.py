@@ -6,8 +6,8 @@ from typing import Any
 import yaml
 
 from pulsar_ingress_proxy.config import Config, load_mapping
-from pulsar_ingress_proxy.discovery.reconciler.store import Own, World
-from pulsar_ingress_proxy.routing.discovered import Findings
+from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore, PodIdentity
+from pulsar_ingress_proxy.routing.discovered import Discovered
 
 DOMAIN = "pulsar-broker.pulsar.svc.cluster.local"
 
@@ -21,7 +21,7 @@ kubernetes:
   gateways: [nginx, gateway/edge/public, service/edge/edge]
 """
 
-OWN = Own("edge", {"app": "edge", "istio": "public"})
+OWN = PodIdentity("edge", {"app": "edge", "istio": "public"})
 """The sidecar is in the pod of the public gateway, in `edge`; brokers are in `pulsar`; `tenant` is watched too."""
 
 
@@ -83,31 +83,31 @@ def config(changes: str = "") -> Config:
     return load_mapping(values | changed | {"kubernetes": kubernetes})
 
 
-def scene(*texts: str, changes: str = "", own: Own = OWN) -> World:
+def scene(*texts: str, changes: str = "", own: PodIdentity = OWN) -> ObjectStore:
     """A world with these manifests."""
-    return filled(World(config(changes), own), [obj for text in texts for obj in objects(text)])
+    return filled(ObjectStore(config(changes), own), [obj for text in texts for obj in objects(text)])
 
 
-def filled(world: World, manifests: Iterable[dict[str, Any]]) -> World:
+def filled(store: ObjectStore, manifests: Iterable[dict[str, Any]]) -> ObjectStore:
     for obj in manifests:
-        world.put(obj)
-    return world
+        store.put(obj)
+    return store
 
 
-def doors(findings: Findings) -> dict[str, tuple[str, list[str]]]:
+def doors(discovered: Discovered) -> dict[str, tuple[str, list[str]]]:
     """Each ingress's listener and hosts, by its name."""
-    return {one.name: (one.listener, list(one.hosts)) for one in findings.ingresses}
+    return {one.name: (one.listener, list(one.hosts)) for one in discovered.ingresses}
 
 
-def addresses(findings: Findings, listener: str = "external") -> dict[str, list[str]]:
+def addresses(discovered: Discovered, listener: str = "external") -> dict[str, list[str]]:
     """The URLs of each broker on a listener, by the first label of its name; those that have none left out."""
     found = {}
-    for one in findings.brokers:
+    for one in discovered.brokers:
         if urls := one.listeners.get(listener):
             found[one.names[0].partition(".")[0]] = sorted(map(str, urls.values()))
     return found
 
 
-def told(findings: Findings) -> list[str]:
+def reported(discovered: Discovered) -> list[str]:
     """The conflicts, as lines."""
-    return [f"{conflict.subject}: {conflict.text}" for conflict in findings.conflicts]
+    return [f"{conflict.subject}: {conflict.text}" for conflict in discovered.conflicts]

@@ -14,26 +14,26 @@ import pytest
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.demo.broker_api import Answer
 from pulsar_ingress_proxy.demo.cluster import Hold, SimulatedCluster, always, dies, says
-from pulsar_ingress_proxy.discovery.admin import KIND, Asking, Rounds, Unanswered, described, read_token
+from pulsar_ingress_proxy.discovery.admin import KIND, AdminPoller, BrokerAdmin, Unanswered, described, read_token
 from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.net.tls import BrokerTls
 from pulsar_ingress_proxy.observability.metrics import Metrics
-from pulsar_ingress_proxy.routing.discovered import NOTHING, Findings
+from pulsar_ingress_proxy.routing.discovered import NOTHING, Discovered
 from pulsar_ingress_proxy.syntax.authorities import Authority
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl, parse_service_url
 
 
 class Round:
-    """Rounds that a test makes, and what came of them."""
+    """AdminPoller that a test makes, and what came of them."""
 
-    def __init__(self, cluster: SimulatedCluster, pool: BrokerPool, told: Findings, **keys: Any) -> None:
+    def __init__(self, cluster: SimulatedCluster, pool: BrokerPool, reported: Discovered, **keys: Any) -> None:
         config = load_mapping({"brokers": {"webServiceUrl": [cluster.brokers[0].web], "discover": "admin", **keys}})
         self._places = {
             broker.name: ServiceUrl("http", "127.0.0.1", broker.web.rpartition(":")[2]) for broker in cluster.brokers
         }
-        self.news: list[Findings] = []
+        self.news: list[Discovered] = []
         self.metrics = Metrics("pulsar")
-        self._rounds = Rounds(Asking(config, pool, self._dial), self.metrics, told, self.news.append)
+        self._rounds = AdminPoller(BrokerAdmin(config, pool, self._dial), self.metrics, reported, self.news.append)
 
     def _dial(self, name: Authority) -> ServiceUrl | None:
         return self._places.get(name.host)
@@ -53,9 +53,9 @@ class Round:
 
 
 @asynccontextmanager
-async def rounds(cluster: SimulatedCluster, told: Findings = NOTHING, **keys: Any) -> AsyncIterator[Round]:
+async def rounds(cluster: SimulatedCluster, reported: Discovered = NOTHING, **keys: Any) -> AsyncIterator[Round]:
     config = load_mapping({"brokers": {"webServiceUrl": [cluster.brokers[0].web]}})
-    yield Round(cluster, BrokerPool(5, BrokerTls(config)), told, **keys)
+    yield Round(cluster, BrokerPool(5, BrokerTls(config)), reported, **keys)
 
 
 async def test_brokers_say_which_listeners_they_have() -> None:
@@ -103,7 +103,7 @@ async def test_the_token_is_read_anew_for_every_round(tmp_path: Path) -> None:
 async def test_no_token_is_sent_in_clear_where_the_pool_has_tls() -> None:
     config = load_mapping({"brokers": {"webServiceUrl": ["https://pulsar-broker:8443"]}})
     pool = BrokerPool(5, BrokerTls(config))
-    asking = Asking(config, pool, lambda name: parse_service_url(f"http://{name}"))
+    asking = BrokerAdmin(config, pool, lambda name: parse_service_url(f"http://{name}"))
     with pytest.raises(Unanswered, match="no token is sent there"):
         await asking.broker(Authority("broker-0", 8080), "secret")
 

@@ -11,7 +11,7 @@ from fake_api import INGRESSES, FakeApi, says, serving_api
 from kubernetes.aio.config import incluster_config
 
 from pulsar_ingress_proxy.discovery import credentials
-from pulsar_ingress_proxy.discovery.api_client import Cluster, Refused
+from pulsar_ingress_proxy.discovery.api_client import KubernetesApi, Refused
 from pulsar_ingress_proxy.discovery.credentials import Credentials, NoCredentials
 
 
@@ -64,7 +64,7 @@ async def test_in_a_pod_its_account_counts_and_its_token_is_read_again(
     api = FakeApi(INGRESSES)
     async with serving_api(api, tls=pod.trust(trustme.CA())):
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(api.port))
-        cluster = Cluster(Credentials())
+        cluster = KubernetesApi(Credentials())
         await cluster.get(INGRESSES + "?limit=1")
         assert await cluster.home() == "gateways"
         pod.token.write_text("second")
@@ -83,7 +83,7 @@ async def test_a_ca_that_is_replaced_is_read_again(pod: Pod, monkeypatch: pytest
     api = FakeApi(INGRESSES)
     async with serving_api(api, tls=shows_old):
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(api.port))
-        cluster = Cluster(Credentials())
+        cluster = KubernetesApi(Credentials())
         await cluster.get(INGRESSES + "?limit=1")
     async with serving_api(api, api.port, shows_new):
         with pytest.raises(Refused) as refused:
@@ -105,14 +105,14 @@ async def test_a_pod_without_an_account_is_told_so(
     (tmp_path / file).unlink()
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(NoCredentials, match=r"the pod's service account: .* does not exist"):
-        await Cluster(Credentials()).connect()
+        await KubernetesApi(Credentials()).connect()
 
 
 async def test_a_kubeconfig_that_is_named_beats_the_pods_account(
     pod: Pod, api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path, "messaging")))
-    cluster = Cluster(Credentials())
+    cluster = KubernetesApi(Credentials())
     await cluster.get(INGRESSES + "?limit=1")
     assert await cluster.home() == "messaging"
     assert tokens(api) == ["bearer secret"]
@@ -125,12 +125,12 @@ async def test_another_context_may_be_chosen(api: FakeApi, tmp_path: Path) -> No
     config["users"].append({"name": "other", "user": {"token": "other"}})
     config["contexts"].append({"name": "other", "context": {"cluster": "fake", "user": "other"}})
     file.write_text(yaml.safe_dump(config))
-    cluster = Cluster(Credentials(str(file), "other"))
+    cluster = KubernetesApi(Credentials(str(file), "other"))
     await cluster.get(INGRESSES + "?limit=1")
     assert (await cluster.home(), tokens(api)) == ("default", ["bearer other"])
     await cluster.close()
     with pytest.raises(NoCredentials, match=f"{file}: .*nowhere"):
-        await Cluster(Credentials(str(file), "nowhere")).connect()
+        await KubernetesApi(Credentials(str(file), "nowhere")).connect()
 
 
 @pytest.mark.parametrize(
@@ -150,16 +150,16 @@ async def test_a_kubeconfig_that_is_none_is_told_in_one_line(tmp_path: Path, tex
     file = tmp_path / "kubeconfig"
     file.write_text(text)
     with pytest.raises(NoCredentials) as fault:
-        await Cluster(Credentials(str(file))).connect()
+        await KubernetesApi(Credentials(str(file))).connect()
     assert str(fault.value).startswith(f"{file}: ")
     assert "\n" not in str(fault.value)
 
 
 async def test_where_nothing_says_how_to_reach_a_cluster_that_is_told(tmp_path: Path) -> None:
     with pytest.raises(NoCredentials, match=r"\.kube/config: there is no such file"):
-        await Cluster(Credentials()).connect()
+        await KubernetesApi(Credentials()).connect()
     with pytest.raises(NoCredentials, match="/no/such/file: there is no such file"):
-        await Cluster(Credentials("/no/such/file")).connect()
+        await KubernetesApi(Credentials("/no/such/file")).connect()
     with pytest.raises(Refused, match="there is no such file") as refused:
-        await Cluster(Credentials()).get("/")
+        await KubernetesApi(Credentials()).get("/")
     assert refused.value.reason == "unauthorized"

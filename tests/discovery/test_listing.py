@@ -13,7 +13,7 @@ from fake_api import BUILT_IN, INGRESSES, FakeApi, door, says, serving_api
 
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.discovery.informers import CannotList, list_world
+from pulsar_ingress_proxy.discovery.informers import CannotList, list_store
 
 KEYS: dict[str, Any] = {"brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]}, "kubernetes": {"enabled": True}}
 URL = "https://pulsar.example.com/lookup/v2/topic/persistent/public/default/orders"
@@ -45,8 +45,8 @@ async def test_each_kind_is_listed_once_and_nothing_is_watched(api: FakeApi, tmp
     api.define("gateway.networking.k8s.io", "v1alpha2", "tlsroutes")
     for number in range(3):
         await api.put(INGRESSES, f"door-{number}", **door(f"door-{number}.example.com"))
-    world = await list_world(load_mapping(KEYS), str(api.kubeconfig(tmp_path)), None)
-    assert [ingress.hosts for ingress in world.findings().ingresses] == [
+    store = await list_store(load_mapping(KEYS), str(api.kubeconfig(tmp_path)), None)
+    assert [ingress.hosts for ingress in store.discovered().ingresses] == [
         ("door-0.example.com",),
         ("door-1.example.com",),
         ("door-2.example.com",),
@@ -61,14 +61,14 @@ async def test_every_kind_that_may_not_be_read_is_a_line(api: FakeApi, tmp_path:
     for kind in ("Pod", "Service"):
         api.script[BUILT_IN[kind].format("pulsar")].append(says(403, f"{kind} is forbidden"))
     with pytest.raises(CannotList) as fault:
-        await list_world(load_mapping(KEYS), str(api.kubeconfig(tmp_path)), None)
+        await list_store(load_mapping(KEYS), str(api.kubeconfig(tmp_path)), None)
     assert str(fault.value).splitlines() == ["Service is forbidden", "Pod is forbidden"]
 
 
 async def test_a_cluster_that_fails_in_between_is_a_line(api: FakeApi, tmp_path: Path) -> None:
     api.script[BUILT_IN["Pod"].format("pulsar")].append(says(500, "etcdserver: request timed out"))
     with pytest.raises(CannotList, match=r"^etcdserver: request timed out$"):
-        await list_world(load_mapping(KEYS), str(api.kubeconfig(tmp_path)), None)
+        await list_store(load_mapping(KEYS), str(api.kubeconfig(tmp_path)), None)
 
 
 @pytest.mark.parametrize("command", [["check"], ["explain", URL], ["doctor"]], ids=["check", "explain", "doctor"])

@@ -8,7 +8,7 @@ from scenes import DOMAIN
 
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_world
+from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_store
 from pulsar_ingress_proxy.routing.snapshot import build
 from pulsar_ingress_proxy.tools import doctor
 
@@ -137,10 +137,12 @@ def test_check_shows_conflicts_and_warns_where_no_gateway_is_named(
     (folder / "second.json").write_text(json.dumps(ingress("second", "b0.example.com", "broker-0")))
     code, lines, _ = run(capsys, "check", "--config", config, "--manifests", folder)
     assert code == 0
-    told = [line for line in lines if line.startswith(("conflict", "warning   kubernetes"))]
-    assert told[0].startswith(f"conflict  pulsar-broker-0.{DOMAIN}: is said to be at https://b0.example.com (derived, ")
-    assert told[1].startswith("warning   kubernetes.gateways: is empty, so every annotated object counts")
-    assert told[2:] == ["warning   kubernetes.enabled: is false, so `run` would find nothing of this"]
+    reported = [line for line in lines if line.startswith(("conflict", "warning   kubernetes"))]
+    assert reported[0].startswith(
+        f"conflict  pulsar-broker-0.{DOMAIN}: is said to be at https://b0.example.com (derived, "
+    )
+    assert reported[1].startswith("warning   kubernetes.gateways: is empty, so every annotated object counts")
+    assert reported[2:] == ["warning   kubernetes.enabled: is false, so `run` would find nothing of this"]
 
 
 def test_explain_decides_by_the_manifests(folder: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +228,7 @@ def test_all_faults_are_told_at_once(folder: Path) -> None:
     (folder / "one.yaml").write_text("x")
     (folder / "two.yaml").write_text("y")
     with pytest.raises(BadManifests) as faults:
-        read_world(folder, load_mapping({"brokers": {"webServiceUrl": ["http://b"]}}))
+        read_store(folder, load_mapping({"brokers": {"webServiceUrl": ["http://b"]}}))
     assert len(str(faults.value).splitlines()) == 2
 
 
@@ -247,14 +249,14 @@ def test_a_folder_that_is_not_there(config: Path, tmp_path: Path, capsys: pytest
 def test_the_sidecar_is_taken_to_be_where_the_brokers_are(
     folder: Path, kubernetes: dict[str, object], url: str, namespace: str
 ) -> None:
-    world = read_world(folder, load_mapping({"brokers": {"webServiceUrl": [url]}, "kubernetes": kubernetes}))
-    assert world.here.own.namespace == namespace
+    store = read_store(folder, load_mapping({"brokers": {"webServiceUrl": [url]}, "kubernetes": kubernetes}))
+    assert store.scope.own.namespace == namespace
 
 
 def test_a_stateful_set_may_begin_elsewhere_than_at_0(folder: Path) -> None:
     text = BROKERS.replace("replicas: 2", "replicas: 1\n  ordinals: {start: 5}")
     (folder / "brokers.yaml").write_text(text)
     config = load_mapping({"brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]}})
-    assert [broker.names[0] for broker in read_world(folder, config).findings().brokers] == [
+    assert [broker.names[0] for broker in read_store(folder, config).discovered().brokers] == [
         f"pulsar-broker-5.{DOMAIN}"
     ]

@@ -4,7 +4,7 @@ import pytest
 from scenes import DOMAIN, brokers, config, scene
 
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.discovered import Conflict, Findings, FoundBroker, Source
+from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered, DiscoveredBroker, Source
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.paths import read_target
 from pulsar_ingress_proxy.routing.precedence import Claim, merge, resolve_claims
@@ -20,7 +20,7 @@ def claim(url: str, source: Source = "derived", by: str = "x", listener: str = "
     return Claim(listener, parse_service_url(url), source, by, weak)
 
 
-def found(*claims: Claim, names: tuple[str, ...] = ("b0", "10.0.0.1")) -> FoundBroker:
+def found(*claims: Claim, names: tuple[str, ...] = ("b0", "10.0.0.1")) -> DiscoveredBroker:
     return resolve_claims(names, claims)[0]
 
 
@@ -72,30 +72,32 @@ def found(*claims: Claim, names: tuple[str, ...] = ("b0", "10.0.0.1")) -> FoundB
     ],
 )
 def test_who_is_believed(claims: list[Claim], urls: dict[str, str], conflicts: int) -> None:
-    broker, told = resolve_claims(("b0",), claims)
+    broker, reported = resolve_claims(("b0",), claims)
     assert {scheme: str(url) for scheme, url in broker.listeners.get("external", {}).items()} == urls
-    assert len(told) == conflicts
+    assert len(reported) == conflicts
     again, _ = resolve_claims(("b0",), reversed(claims))
     assert again == broker
 
 
 def test_a_conflict_names_both_and_who_says_so() -> None:
-    _, (told,) = resolve_claims(("b0",), [claim("https://a", "config", "line 1"), claim("https://b", by="ingress/p/i")])
+    _, (reported,) = resolve_claims(
+        ("b0",), [claim("https://a", "config", "line 1"), claim("https://b", by="ingress/p/i")]
+    )
     said = "is at https://a (config, line 1) on listener 'external', not at https://b (derived, ingress/p/i)"
-    assert told == Conflict("b0", said)
+    assert reported == Conflict("b0", said)
 
 
 def test_a_brokers_own_name_in_another_form_is_no_contradiction() -> None:
     claims = [claim("http://b0:8080", "config"), claim("http://10.0.0.1:8080"), claim("http://10.0.0.1:8081", "admin")]
-    broker, (told,) = resolve_claims(("b0", "10.0.0.1"), claims)
+    broker, (reported,) = resolve_claims(("b0", "10.0.0.1"), claims)
     assert str(broker.listeners["external"]["http"]) == "http://b0:8080"
-    assert told.text.endswith("not at http://10.0.0.1:8081 (admin, x)")
+    assert reported.text.endswith("not at http://10.0.0.1:8081 (admin, x)")
 
 
 def test_findings_of_several_sources_are_one() -> None:
     ingress = Ingress("ingress/p/i", ("a.example",), "external")
-    cluster = Findings((ingress,), (found(claim("https://a")), found(claim("https://z"), names=("b1",))))
-    admin = Findings(
+    cluster = Discovered((ingress,), (found(claim("https://a")), found(claim("https://z"), names=("b1",))))
+    admin = Discovered(
         brokers=(
             found(claim("pulsar://a:6650", "admin", "brokers"), names=("10.0.0.1",)),
             found(claim("pulsar://c:6650", "admin", "brokers"), names=("b2",)),
@@ -117,7 +119,7 @@ def test_findings_of_several_sources_are_one() -> None:
 
 
 def snapshot(changes: str = "", *texts: str) -> Snapshot:
-    return build(config(changes), 1, scene(brokers(), *texts, changes=changes).findings())
+    return build(config(changes), 1, scene(brokers(), *texts, changes=changes).discovered())
 
 
 INGRESS = """
@@ -182,9 +184,9 @@ def test_a_template_holds_against_what_was_found_and_is_completed_by_it() -> Non
         "partner": "https://partner-0.example.com",
         "internal": f"http://pulsar-broker-0.{DOMAIN}:8080",
     }
-    (told,) = picture.conflicts
-    assert told.subject == f"pulsar-broker-0.{DOMAIN}"
-    assert "https://written-0.example.com (config, advertisedListeners.0)" in told.text
+    (reported,) = picture.conflicts
+    assert reported.subject == f"pulsar-broker-0.{DOMAIN}"
+    assert "https://written-0.example.com (config, advertisedListeners.0)" in reported.text
     assert [entry.source for entry in picture.book.entries] == ["config", "config", "config"]
 
 
@@ -223,22 +225,24 @@ def test_two_lines_for_one_broker_leave_what_was_found_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "findings", "known"),
+    ("changes", "discovered", "known"),
     [
-        pytest.param("", Findings(), set(), id="nothing is known"),
-        pytest.param("", scene(brokers()).findings(), set(), id="that pods can be dialled says nothing of listeners"),
-        pytest.param("", scene(brokers(), INGRESS).findings(), {"external", "internal"}, id="addresses"),
-        pytest.param("", Findings(listeners=frozenset(["a"])), {"a"}, id="what brokers say"),
-        pytest.param(TEMPLATE, Findings(listeners=frozenset(["a"])), {"external", "partner", "a"}, id="and the config"),
+        pytest.param("", Discovered(), set(), id="nothing is known"),
+        pytest.param("", scene(brokers()).discovered(), set(), id="that pods can be dialled says nothing of listeners"),
+        pytest.param("", scene(brokers(), INGRESS).discovered(), {"external", "internal"}, id="addresses"),
+        pytest.param("", Discovered(listeners=frozenset(["a"])), {"a"}, id="what brokers say"),
+        pytest.param(
+            TEMPLATE, Discovered(listeners=frozenset(["a"])), {"external", "partner", "a"}, id="and the config"
+        ),
     ],
 )
-def test_which_listeners_are_known(changes: str, findings: Findings, known: set[str]) -> None:
-    assert build(config(changes), 1, findings).known_listeners == known
+def test_which_listeners_are_known(changes: str, discovered: Discovered, known: set[str]) -> None:
+    assert build(config(changes), 1, discovered).known_listeners == known
 
 
 def test_a_door_for_every_host_is_the_last_resort() -> None:
     every, one = Ingress("every", ("*",), "external"), Ingress("one", ("a.example",), "partner")
-    picture = build(config(), 1, Findings((every, one)))
+    picture = build(config(), 1, Discovered((every, one)))
 
     def selected(host: str, forwarded: str | None = None, bind: str | None = None) -> str | None:
         forwarded_host = Authority(forwarded, None) if forwarded else None
@@ -253,8 +257,8 @@ def test_a_door_for_every_host_is_the_last_resort() -> None:
 
 
 def test_hundreds_of_brokers_are_found_by_name_without_looking_at_each() -> None:
-    many = [FoundBroker((f"b{n}.x.svc", f"10.0.{n // 200}.{n % 200}"), {}, {}) for n in range(300)]
-    book = build(config(), 1, Findings(brokers=tuple(many))).book
+    many = [DiscoveredBroker((f"b{n}.x.svc", f"10.0.{n // 200}.{n % 200}"), {}, {}) for n in range(300)]
+    book = build(config(), 1, Discovered(brokers=tuple(many))).book
     broker = book.resolve(Authority("10.0.1.7", 8080), 80)
     assert broker is not None
     assert broker.name == "b207.x.svc"

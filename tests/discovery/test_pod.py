@@ -7,7 +7,7 @@ import pytest
 from fake_api import FakeApi, says, serving_api
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.discovery.api_client import Cluster, Refused
+from pulsar_ingress_proxy.discovery.api_client import KubernetesApi, Refused
 from pulsar_ingress_proxy.discovery.credentials import Credentials
 from pulsar_ingress_proxy.discovery.pod import own_pod
 from pulsar_ingress_proxy.routing.snapshot import build, in_zone
@@ -36,8 +36,8 @@ async def api() -> AsyncIterator[FakeApi]:
 
 
 @pytest.fixture
-async def cluster(api: FakeApi, tmp_path: Path) -> AsyncIterator[Cluster]:
-    one = Cluster(Credentials(str(api.kubeconfig(tmp_path))))
+async def cluster(api: FakeApi, tmp_path: Path) -> AsyncIterator[KubernetesApi]:
+    one = KubernetesApi(Credentials(str(api.kubeconfig(tmp_path))))
     await one.connect()
     yield one
     await one.close()
@@ -48,7 +48,7 @@ def asked(api: FakeApi) -> list[str]:
 
 
 async def test_the_downward_api_tells_all_and_nobody_is_asked(
-    api: FakeApi, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: FakeApi, cluster: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = tmp_path / "labels"
     labels.write_text('app.kubernetes.io/name="gateway"\nistio="ingressgateway"\nempty=""\n')
@@ -61,7 +61,9 @@ async def test_the_downward_api_tells_all_and_nobody_is_asked(
     assert asked(api) == []
 
 
-async def test_newer_clusters_have_the_zone_among_the_labels(api: FakeApi, cluster: Cluster, tmp_path: Path) -> None:
+async def test_newer_clusters_have_the_zone_among_the_labels(
+    api: FakeApi, cluster: KubernetesApi, tmp_path: Path
+) -> None:
     labels = tmp_path / "labels"
     labels.write_text(f'{ZONE}="eu-1c"\n')
     assert (await own_pod(cluster, with_zone=True, labels_file=labels)).zone == "eu-1c"
@@ -69,7 +71,7 @@ async def test_newer_clusters_have_the_zone_among_the_labels(api: FakeApi, clust
 
 
 async def test_else_one_get_on_the_pod_and_one_on_its_node(
-    api: FakeApi, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: FakeApi, cluster: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POD_NAME", "gateway-0")
     pod = await own_pod(cluster, with_zone=True, labels_file=tmp_path / "none")
@@ -78,7 +80,7 @@ async def test_else_one_get_on_the_pod_and_one_on_its_node(
 
 
 async def test_no_zone_is_looked_for_where_none_is_wanted(
-    api: FakeApi, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: FakeApi, cluster: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POD_NAME", "gateway-0")
     assert (await own_pod(cluster, with_zone=False, labels_file=tmp_path / "none")).zone is None
@@ -88,7 +90,7 @@ async def test_no_zone_is_looked_for_where_none_is_wanted(
 @pytest.mark.parametrize("status", [403, 404])
 async def test_what_may_not_be_read_is_done_without_and_told(
     api: FakeApi,
-    cluster: Cluster,
+    cluster: KubernetesApi,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -106,7 +108,7 @@ async def test_what_may_not_be_read_is_done_without_and_told(
 
 
 async def test_an_api_server_that_is_away_has_to_be_waited_for(
-    api: FakeApi, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: FakeApi, cluster: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POD_NAME", "gateway-0")
     api.script[POD].append(says(503))
@@ -114,7 +116,7 @@ async def test_an_api_server_that_is_away_has_to_be_waited_for(
         await own_pod(cluster, with_zone=False, labels_file=tmp_path / "none")
 
 
-async def test_outside_of_any_pod_nobody_is_asked(api: FakeApi, cluster: Cluster, tmp_path: Path) -> None:
+async def test_outside_of_any_pod_nobody_is_asked(api: FakeApi, cluster: KubernetesApi, tmp_path: Path) -> None:
     pod = await own_pod(cluster, with_zone=False, labels_file=tmp_path / "none")
     assert (pod.own.namespace, pod.own.labels) == ("pulsar", {})
     assert asked(api) == []

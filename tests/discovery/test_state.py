@@ -11,17 +11,17 @@ import pytest
 
 from pulsar_ingress_proxy.config import Config, load_mapping
 from pulsar_ingress_proxy.discovery.state import FILE, Known, State
-from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Findings, FoundBroker
+from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Discovered, DiscoveredBroker
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.syntax.listeners import parse_service_url
 
-FOUND = Findings(
+FOUND = Discovered(
     ingresses=(
         Ingress("ingress/pulsar/public", ("pulsar.example.com",), "external", frozenset(["external"])),
         Ingress("gateway/pulsar/partner", ("*.partner.example",), "partner", lookup_properties={"rack": "a"}),
     ),
     brokers=(
-        FoundBroker(
+        DiscoveredBroker(
             ("broker-0.broker.pulsar.svc.cluster.local", "10.1.0.7"),
             {
                 "external": {
@@ -37,7 +37,7 @@ FOUND = Findings(
     ),
     conflicts=(Conflict("a", "b"),),
 )
-TOLD = Findings(brokers=(FoundBroker(("broker-1",)),), listeners=frozenset(["internal", "external"]))
+TOLD = Discovered(brokers=(DiscoveredBroker(("broker-1",)),), listeners=frozenset(["internal", "external"]))
 KNOWN = Known(FOUND, TOLD, "eu-1a")
 
 
@@ -77,8 +77,11 @@ def change(**parts: Any) -> Callable[[bytes], bytes]:
         (lambda data: b"{}", "is not used"),
         (change(version=2), "is of version 2, not 1"),
         (change(known={}), "is not used"),
-        (change(known={"seen": {"brokers": []}, "told": {"brokers": [{"names": 7, "sources": {}}]}}), "is not whole"),
-        (change(known={"seen": {"brokers": [{"sources": []}]}, "told": {"brokers": []}}), "is not used"),
+        (
+            change(known={"observed": {"brokers": []}, "reported": {"brokers": [{"names": 7, "sources": {}}]}}),
+            "is not whole",
+        ),
+        (change(known={"observed": {"brokers": [{"sources": []}]}, "reported": {"brokers": []}}), "is not used"),
     ],
 )
 def test_a_file_that_is_not_what_was_written_is_ignored_with_a_warning(

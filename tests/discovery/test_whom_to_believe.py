@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from scenes import POOL, addresses, brokers, config, doors, objects, pod, scene, told
+from scenes import POOL, addresses, brokers, config, doors, objects, pod, reported, scene
 
-from pulsar_ingress_proxy.discovery.reconciler.store import Own
+from pulsar_ingress_proxy.discovery.reconciler.store import PodIdentity
 from pulsar_ingress_proxy.routing.snapshot import build
 
 INGRESS = """
@@ -14,7 +14,7 @@ kind: Ingress
 metadata:
   name: broker-0
   namespace: NAMESPACE
-  annotations: {pulsar-ingress-proxy/listener: external, NOTES}
+  annotations: {pulsar-ingress-proxy/listener: external, ANNOTATIONS}
 spec:
   ingressClassName: CLASS
   rules:
@@ -25,7 +25,7 @@ spec:
 ROUTE = """
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
-metadata: {name: mine, namespace: NAMESPACE, annotations: {pulsar-ingress-proxy/listener: external, NOTES}}
+metadata: {name: mine, namespace: NAMESPACE, annotations: {pulsar-ingress-proxy/listener: external, ANNOTATIONS}}
 spec:
   parentRefs: [{name: public, namespace: edge}]
   hostnames: [HOST]
@@ -46,7 +46,7 @@ kind: Service
 metadata:
   name: mine
   namespace: NAMESPACE
-  annotations: {pulsar-ingress-proxy/listener: external, NOTES}
+  annotations: {pulsar-ingress-proxy/listener: external, ANNOTATIONS}
 spec: {type: LoadBalancer, selector: {component: broker}, ports: [{name: http, port: 8080}]}
 status: {loadBalancer: {ingress: [{hostname: mine.example.com}]}}
 """
@@ -60,11 +60,13 @@ def fill(text: str, **values: str) -> str:
     return text
 
 
-def ingress(namespace: str = "pulsar", class_: str = "nginx", host: str = "b0.example.com", notes: str = "") -> str:
-    return fill(INGRESS, namespace=namespace, host=host, notes=notes).replace("CLASS", class_)
+def ingress(
+    namespace: str = "pulsar", class_: str = "nginx", host: str = "b0.example.com", annotations: str = ""
+) -> str:
+    return fill(INGRESS, namespace=namespace, host=host, annotations=annotations).replace("CLASS", class_)
 
 
-@pytest.mark.parametrize("notes", ["", URL])
+@pytest.mark.parametrize("annotations", ["", URL])
 @pytest.mark.parametrize(
     "text",
     [
@@ -73,36 +75,42 @@ def ingress(namespace: str = "pulsar", class_: str = "nginx", host: str = "b0.ex
         pytest.param(fill(INGRESS, host="mine.example.com").replace("CLASS", "nginx"), id="an Ingress"),
     ],
 )
-def test_no_address_comes_from_a_namespace_that_is_neither_the_brokers_nor_the_gateways(text: str, notes: str) -> None:
+def test_no_address_comes_from_a_namespace_that_is_neither_the_brokers_nor_the_gateways(
+    text: str, annotations: str
+) -> None:
     own_pod = pod(0).replace("namespace: pulsar", "namespace: tenant")
     # Watched, and yet not believed.
-    findings = scene(brokers(), GATEWAY, own_pod, fill(text, namespace="tenant", notes=notes)).findings()
-    assert addresses(findings) == {}
-    assert findings.brokers == scene(brokers()).findings().brokers
+    discovered = scene(
+        brokers(), GATEWAY, own_pod, fill(text, namespace="tenant", annotations=annotations)
+    ).discovered()
+    assert addresses(discovered) == {}
+    assert discovered.brokers == scene(brokers()).discovered().brokers
     # Not watched: as if it were not there.
-    findings = scene(brokers(), GATEWAY, own_pod, fill(text, namespace="foreign", notes=notes)).findings()
-    assert findings == scene(brokers(), GATEWAY).findings()
+    discovered = scene(
+        brokers(), GATEWAY, own_pod, fill(text, namespace="foreign", annotations=annotations)
+    ).discovered()
+    assert discovered == scene(brokers(), GATEWAY).discovered()
 
 
 @pytest.mark.parametrize("namespace", ["pulsar", "edge"])
 def test_addresses_come_from_the_brokers_namespace_and_the_gateways(namespace: str) -> None:
-    text = fill(ROUTE, namespace=namespace, host="b0.example.com", notes="")
-    assert addresses(scene(brokers(), GATEWAY, text).findings()) == {"pulsar-broker-0": ["http://b0.example.com"]}
+    text = fill(ROUTE, namespace=namespace, host="b0.example.com", annotations="")
+    assert addresses(scene(brokers(), GATEWAY, text).discovered()) == {"pulsar-broker-0": ["http://b0.example.com"]}
 
 
 def test_pods_elsewhere_are_no_brokers_whatever_their_labels() -> None:
     elsewhere = pod(7).replace("namespace: pulsar", "namespace: tenant")
     for changes in ("", "kubernetes: {brokerSelector: component=broker}"):
-        findings = scene(brokers(), elsewhere, changes=changes).findings()
-        assert [broker.names[-1] for broker in findings.brokers] == ["10.0.0.10", "10.0.0.11"]
+        discovered = scene(brokers(), elsewhere, changes=changes).discovered()
+        assert [broker.names[-1] for broker in discovered.brokers] == ["10.0.0.10", "10.0.0.11"]
 
 
 def test_a_gateway_that_is_not_believed_says_no_address() -> None:
     """Without a list every annotated gateway counts, but not what it says about where brokers are."""
     theirs = GATEWAY.replace("edge}", f"tenant, annotations: {{pulsar-ingress-proxy/listener: external, {URL}}}}}")
-    route = fill(ROUTE, namespace="pulsar", host="b0.example.com", notes="").replace("edge}]", "tenant}]")
-    findings = scene(brokers(), theirs, route, changes="kubernetes: {gateways: []}").findings()
-    assert addresses(findings) == {"pulsar-broker-0": ["http://b0.example.com"]}
+    route = fill(ROUTE, namespace="pulsar", host="b0.example.com", annotations="").replace("edge}]", "tenant}]")
+    discovered = scene(brokers(), theirs, route, changes="kubernetes: {gateways: []}").discovered()
+    assert addresses(discovered) == {"pulsar-broker-0": ["http://b0.example.com"]}
 
 
 @pytest.mark.parametrize(
@@ -118,25 +126,25 @@ def test_a_gateway_that_is_not_believed_says_no_address() -> None:
 @pytest.mark.parametrize("suffix", ["pulsar.example.com", ".pulsar.example.com", "'*.Pulsar.example.com'"])
 def test_hosts_must_fall_under_the_allowed_suffixes(suffix: str, host: str, is_allowed: bool) -> None:
     changes = f"kubernetes: {{allowedHostSuffixes: [other.example, {suffix}]}}"
-    findings = scene(brokers(), ingress(host=host), changes=changes).findings()
-    assert addresses(findings) == ({"pulsar-broker-0": [f"http://{host}"]} if is_allowed else {})
-    assert doors(findings) == ({"ingress/pulsar/broker-0": ("external", [host])} if is_allowed else {})
-    assert all("is not under kubernetes.allowedHostSuffixes: left out" in line for line in told(findings))
-    assert bool(told(findings)) is not is_allowed
+    discovered = scene(brokers(), ingress(host=host), changes=changes).discovered()
+    assert addresses(discovered) == ({"pulsar-broker-0": [f"http://{host}"]} if is_allowed else {})
+    assert doors(discovered) == ({"ingress/pulsar/broker-0": ("external", [host])} if is_allowed else {})
+    assert all("is not under kubernetes.allowedHostSuffixes: left out" in line for line in reported(discovered))
+    assert bool(reported(discovered)) is not is_allowed
 
 
 def test_an_annotation_does_not_get_around_the_allowed_suffixes() -> None:
     changes = "kubernetes: {allowedHostSuffixes: [pulsar.example.com]}"
-    findings = scene(brokers(), ingress(host="b0.pulsar.example.com", notes=URL), changes=changes).findings()
-    assert addresses(findings) == {}
-    assert "https://mine.example.com is not under kubernetes.allowedHostSuffixes" in told(findings)[0]
+    discovered = scene(brokers(), ingress(host="b0.pulsar.example.com", annotations=URL), changes=changes).discovered()
+    assert addresses(discovered) == {}
+    assert "https://mine.example.com is not under kubernetes.allowedHostSuffixes" in reported(discovered)[0]
 
 
 def test_the_private_doors_host_sent_to_the_public_sidecar_is_nobodys() -> None:
     private = ingress(class_="nginx-private", host="private.example.com").replace("external", "private")
     public = ingress(host="pulsar.example.com").replace("name: broker-0\n", "name: public\n")
     own = config()
-    snapshot = build(own, 1, scene(brokers(), private, public).findings())
+    snapshot = build(own, 1, scene(brokers(), private, public).discovered())
     assert snapshot.ingresses.by_host("private.example.com") is None
     assert "private" not in snapshot.known_listeners
     found = snapshot.ingresses.by_host("pulsar.example.com")
@@ -147,18 +155,18 @@ def test_the_private_doors_host_sent_to_the_public_sidecar_is_nobodys() -> None:
 def test_a_door_of_another_namespace_does_not_take_a_host_from_one_that_is_believed() -> None:
     theirs = ingress("tenant", host="pulsar.example.com").replace("external", "internal")
     ours = ingress(host="pulsar.example.com")
-    findings = scene(brokers(), theirs, ours).findings()
-    assert doors(findings) == {"ingress/pulsar/broker-0": ("external", ["pulsar.example.com"])}
+    discovered = scene(brokers(), theirs, ours).discovered()
+    assert doors(discovered) == {"ingress/pulsar/broker-0": ("external", ["pulsar.example.com"])}
     # Nor does it give a listener to somebody else's route.
     bare = ours.replace("pulsar-ingress-proxy/listener: external,", "")
-    findings = scene(brokers(), theirs, bare).findings()
-    assert addresses(findings, "internal") == addresses(scene(brokers()).findings(), "internal")
+    discovered = scene(brokers(), theirs, bare).discovered()
+    assert addresses(discovered, "internal") == addresses(scene(brokers()).discovered(), "internal")
 
 
 def test_a_door_of_the_config_keeps_its_hosts() -> None:
     written = "ingresses: [{name: mine, hosts: ['*.example.com'], listener: partner, expose: [lookup]}]"
-    findings = scene(brokers(), ingress(), changes=written).findings()
-    snapshot = build(config(written), 1, findings)
+    discovered = scene(brokers(), ingress(), changes=written).discovered()
+    snapshot = build(config(written), 1, discovered)
     door = snapshot.ingresses.by_host("b0.example.com")
     assert door is not None
     assert (door.name, door.expose) == ("mine", frozenset(["lookup"]))
@@ -170,10 +178,10 @@ def test_a_door_of_the_config_keeps_its_hosts() -> None:
 
 def test_only_the_namespaces_named_are_seen_and_else_our_own() -> None:
     text = ingress("edge")
-    assert doors(scene(text, changes="kubernetes: {namespaces: []}").findings()) != {}
-    assert doors(scene(text, changes="kubernetes: {namespaces: []}", own=Own("elsewhere")).findings()) == {}
-    findings = scene(brokers(), changes="kubernetes: {namespaces: []}").findings()
-    assert told(findings) == [
+    assert doors(scene(text, changes="kubernetes: {namespaces: []}").discovered()) != {}
+    assert doors(scene(text, changes="kubernetes: {namespaces: []}", own=PodIdentity("elsewhere")).discovered()) == {}
+    discovered = scene(brokers(), changes="kubernetes: {namespaces: []}").discovered()
+    assert reported(discovered) == [
         "brokers: namespace pulsar of service/pulsar/pulsar-broker is not watched: add it to kubernetes.namespaces"
     ]
 
@@ -183,18 +191,18 @@ NONSENSE: list[Any] = [None, [], "text", 7, {"rules": 7}, {"rules": [7], "listen
 
 def test_objects_that_make_no_sense_are_harmless() -> None:
     """A file, or a CRD without a schema, may hold anything."""
-    world = scene(brokers())
-    before = world.findings()
+    store = scene(brokers())
+    before = store.discovered()
     for text in (INGRESS, ROUTE, SERVICE, GATEWAY, POOL.replace("name: pulsar-broker", "name: other"), pod(9)):
         (obj,) = objects(
-            fill(text, namespace="pulsar", notes="", host="h.example").replace("name: broker-0\n", "name: x\n")
+            fill(text, namespace="pulsar", annotations="", host="h.example").replace("name: broker-0\n", "name: x\n")
         )
         for nonsense in NONSENSE:
             for part in ("spec", "status"):
-                world.put({**obj, part: nonsense})
-            world.put({**obj, "metadata": {**obj["metadata"], "annotations": nonsense, "labels": nonsense}})
-            world.findings()
+                store.put({**obj, part: nonsense})
+            store.put({**obj, "metadata": {**obj["metadata"], "annotations": nonsense, "labels": nonsense}})
+            store.discovered()
         kind = obj["kind"]
-        world.remove(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
-        assert not world.put({**obj, "metadata": None})
-    assert world.findings() == before
+        store.remove(kind, obj["metadata"]["namespace"], obj["metadata"]["name"])
+        assert not store.put({**obj, "metadata": None})
+    assert store.discovered() == before

@@ -10,24 +10,24 @@ import aiohttp
 import pytest
 import yaml
 from processes import BIN, run
-from worlds import DOOR, World
+from worlds import DOOR, ObjectStore
 from yarl import URL
 
 TOPIC = "persistent://public/default/orders"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
 
 
-def listener_headers(world: World) -> list[list[str]]:
+def listener_headers(world: ObjectStore) -> list[list[str]]:
     return [seen.values("X-Pulsar-ListenerName") for broker in world.cluster.brokers for seen in broker.requests]
 
 
-async def metrics(world: World) -> dict[str, float]:
+async def metrics(world: ObjectStore) -> dict[str, float]:
     async with aiohttp.ClientSession() as session, session.get(world.metrics) as answer:
         lines = (await answer.text()).splitlines()
     return {key: float(value) for key, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
 
 
-async def test_lookup_is_tagged_redirected_to_the_right_broker_and_counted(world: World) -> None:
+async def test_lookup_is_tagged_redirected_to_the_right_broker_and_counted(world: ObjectStore) -> None:
     async with world.client.get(world.url + LOOKUP) as answer:
         body = await answer.json()
         hosts = [str(step.headers["Location"]) for step in answer.history]
@@ -43,7 +43,7 @@ async def test_lookup_is_tagged_redirected_to_the_right_broker_and_counted(world
     assert counted["pulsar_ingress_" + hits] == len(hosts) + 1
 
 
-async def test_a_bundle_is_taken_by_the_broker_that_the_leader_chose(world: World) -> None:
+async def test_a_bundle_is_taken_by_the_broker_that_the_leader_chose(world: ObjectStore) -> None:
     """Two hops through the gateway: the broker that gets authoritative=true is the one that it names."""
     for number in range(12):
         path = f"/lookup/v2/topic/persistent/public/ns-{number}/orders"
@@ -55,7 +55,7 @@ async def test_a_bundle_is_taken_by_the_broker_that_the_leader_chose(world: Worl
             assert URL(last).host == f"broker-{owner}.{DOOR}"
 
 
-async def test_admin_calls_with_bodies_reach_the_owner(world: World) -> None:
+async def test_admin_calls_with_bodies_reach_the_owner(world: ObjectStore) -> None:
     world.cluster.own(TOPIC, 2)
     for number in range(3):
         path = f"/admin/v2/persistent/public/default/orders/subscription/sub-{number}"
@@ -65,7 +65,7 @@ async def test_admin_calls_with_bodies_reach_the_owner(world: World) -> None:
     assert [body["entryId"] for body in bodies] == [0, 1, 2]
 
 
-async def test_websocket_passes_gateway_and_sidecar(world: World) -> None:
+async def test_websocket_passes_gateway_and_sidecar(world: ObjectStore) -> None:
     path = "/ws/v2/producer/persistent/public/default/orders"
     async with world.client.ws_connect(world.url + path) as socket:
         for message in ("a", "b" * 200_000):
@@ -73,7 +73,7 @@ async def test_websocket_passes_gateway_and_sidecar(world: World) -> None:
             assert await socket.receive_str() == message
 
 
-async def test_forged_headers_gain_nothing(world: World) -> None:
+async def test_forged_headers_gain_nothing(world: ObjectStore) -> None:
     forged = {
         "X-Forwarded-Host": "elsewhere.example.org",
         "X-Original-Principal": "superuser",
@@ -91,7 +91,7 @@ async def test_forged_headers_gain_nothing(world: World) -> None:
     assert set(map(tuple, listener_headers(world))) == {("external",)}
 
 
-async def test_explain_says_the_same_beforehand(world: World) -> None:
+async def test_explain_says_the_same_beforehand(world: ObjectStore) -> None:
     internal = f"http://{world.cluster.brokers[1].name}:8080{LOOKUP}?authoritative=true"
     code, out, err = await run(
         BIN / "pulsar-ingress-proxy", "explain", "--config", world.config, "--json", "--location", internal,
@@ -108,7 +108,7 @@ async def test_explain_says_the_same_beforehand(world: World) -> None:
 
 
 async def test_doctor_finds_brokers_behind_an_envoy_reachable(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(world.ca))  # what clients outside trust
     reader, writer = await asyncio.open_connection("localhost", world.port, ssl=ssl.create_default_context())
@@ -131,7 +131,7 @@ async def test_doctor_finds_brokers_behind_an_envoy_reachable(
     ]
 
 
-async def test_brokers_may_die(world: World) -> None:
+async def test_brokers_may_die(world: ObjectStore) -> None:
     await world.cluster.brokers[1].stop()
     world.cluster.own(TOPIC, 2)
     for _ in range(6):
@@ -139,13 +139,13 @@ async def test_brokers_may_die(world: World) -> None:
             assert answer.status == 200
 
 
-async def test_http2_from_a_gateway_is_closed_with_the_cure_in_the_log(world: World) -> None:
+async def test_http2_from_a_gateway_is_closed_with_the_cure_in_the_log(world: ObjectStore) -> None:
     async with world.client.get(world.h2_url + LOOKUP) as answer:
         assert answer.status == 503
     await world.sidecar.says("DO_NOT_UPGRADE")
 
 
-async def test_sigterm_ends_it_well(world: World) -> None:
+async def test_sigterm_ends_it_well(world: ObjectStore) -> None:
     async with world.client.get(world.url + LOOKUP) as answer:
         assert answer.status == 200
     assert await world.sidecar.end(signal.SIGTERM) == 0

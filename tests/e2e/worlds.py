@@ -30,7 +30,7 @@ class GatewayNames(AbstractResolver):
 
 
 @dataclass
-class World:
+class ObjectStore:
     """All that stands behind one gateway, and a client in front of it."""
 
     cluster: SimulatedCluster
@@ -46,7 +46,7 @@ class World:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path) -> AsyncIterator[ObjectStore]:
     authority = trustme.CA()
     pair = authority.issue_cert(DOOR, f"*.{DOOR}", "localhost")
     pair.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "gateway.pem"))
@@ -67,7 +67,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             ) as envoy,
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=GatewayNames(), ssl=trust)) as client,
         ):  # fmt: skip
-            yield World(
+            yield ObjectStore(
                 cluster,
                 sidecar,
                 envoy,

@@ -6,7 +6,7 @@ import yaml
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.config.model import PENDING
 from pulsar_ingress_proxy.routing.snapshot import build
-from pulsar_ingress_proxy.tools.config_warnings import review
+from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 
 GOOD = """
 brokers: {webServiceUrl: [http://pulsar-broker:8080]}
@@ -19,7 +19,7 @@ advertisedListeners:
 
 
 def doubts(more: str, base: str = GOOD) -> list[str]:
-    return list(review(build(load_mapping({**yaml.safe_load(base), **yaml.safe_load(more or "{}")}))))
+    return list(config_warnings(build(load_mapping({**yaml.safe_load(base), **yaml.safe_load(more or "{}")}))))
 
 
 def test_nothing_is_said_of_a_good_config() -> None:

@@ -17,7 +17,7 @@ from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load
 from pulsar_ingress_proxy.observability import log as logs
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
-from pulsar_ingress_proxy.tools.config_warnings import review
+from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 from pulsar_ingress_proxy.tools.preflight import CannotStart, prepare
 
 LOOK = 1.0
@@ -147,7 +147,7 @@ def _say(what: str, fault: Exception) -> None:
 
 
 def _say_doubts(snapshot: Snapshot) -> None:
-    for doubt in review(snapshot):
+    for doubt in config_warnings(snapshot):
         log.warning("%s", doubt)
 
 

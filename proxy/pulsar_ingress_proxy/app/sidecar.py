@@ -24,7 +24,7 @@ from pulsar_ingress_proxy.observability.metrics import LoopLag, Metrics
 from pulsar_ingress_proxy.observability.recent import Recent
 from pulsar_ingress_proxy.observability.recorder import Recorder
 from pulsar_ingress_proxy.routing.decisions import dial_url
-from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Findings
+from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Discovered
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build, in_zone
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES, BindAddress, ServiceUrl
@@ -67,9 +67,9 @@ class Sidecar:
         return self._context.snapshot
 
     @property
-    def findings(self) -> Findings:
+    def discovered(self) -> Discovered:
         """What discovery has found so far."""
-        return self._discovery.findings if self._discovery is not None else NOTHING
+        return self._discovery.discovered if self._discovery is not None else NOTHING
 
     @property
     def has_looked(self) -> bool:
@@ -202,7 +202,7 @@ class Sidecar:
         self.metrics.discovery_conflicts.set(len(conflicts))
 
     def _picture(self, config: Config, generation: int) -> Snapshot:
-        snapshot = build(config, generation, self.findings)
+        snapshot = build(config, generation, self.discovered)
         if self._discovery is None or self._discovery.zone is None:
             return snapshot
         return in_zone(snapshot, self._discovery.zone)

@@ -15,7 +15,7 @@ _SHOWN_ELSEWHERE = frozenset(("ingresses", "advertisedListeners"))
 
 def changes(old: Snapshot, new: Snapshot) -> Iterator[str]:
     """Every change, doors and brokers first."""
-    yield from _doors({door.name: door for door in old.ingresses}, {door.name: door for door in new.ingresses})
+    yield from _ingresses({door.name: door for door in old.ingresses}, {door.name: door for door in new.ingresses})
     yield from _book(_by_broker(old), _by_broker(new))
     yield from (f"listener {name}: new" for name in sorted(new.known_listeners - old.known_listeners))
     yield from (f"listener {name}: gone" for name in sorted(old.known_listeners - new.known_listeners))
@@ -26,16 +26,16 @@ def changes(old: Snapshot, new: Snapshot) -> Iterator[str]:
     yield from sorted(f"no longer in conflict: {one.subject} {one.text}" for one in settled)
 
 
-def _doors(old: Mapping[str, Ingress], new: Mapping[str, Ingress]) -> Iterator[str]:
+def _ingresses(old: Mapping[str, Ingress], new: Mapping[str, Ingress]) -> Iterator[str]:
     for name, door in new.items():
         if name not in old:
             yield f"ingress {name}: new, {', '.join(door.hosts) or 'without hosts'} for '{door.listener}'"
         elif door != old[name]:
-            yield from _door(name, old[name], door)
+            yield from _ingress(name, old[name], door)
     yield from (f"ingress {name}: gone" for name in old if name not in new)
 
 
-def _door(name: str, old: Ingress, new: Ingress) -> Iterator[str]:
+def _ingress(name: str, old: Ingress, new: Ingress) -> Iterator[str]:
     yield from _names(f"ingress {name}: host {{}}", old.hosts, new.hosts)
     before, after = _said(old), _said(new)
     for key, value in after.items():

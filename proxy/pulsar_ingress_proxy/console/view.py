@@ -20,7 +20,7 @@ from pulsar_ingress_proxy.observability.recent import Kept, Recent, Sort
 from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
-from pulsar_ingress_proxy.tools.config_warnings import review
+from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 from pulsar_ingress_proxy.tools.doctor import Finding
 from pulsar_ingress_proxy.tools.explain import explain
 
@@ -244,7 +244,7 @@ class View:
     def _doubts(self, snapshot: Snapshot) -> list[str]:
         """Those of a large book take a while, and pages ask for them over and over."""
         if self._reviewed is None or self._reviewed[0] is not snapshot:
-            self._reviewed = snapshot, list(review(snapshot))
+            self._reviewed = snapshot, list(config_warnings(snapshot))
         return self._reviewed[1]
 
     def _conflicts(self) -> list[models.Conflict]:

@@ -217,7 +217,7 @@ async def _change(sidecar: Sidecar, file: Path) -> None:
     _add_partners(file)
     await sidecar.reload(load(file, {}))
     async with asyncio.timeout(10):
-        while not sidecar.findings.brokers:  # noqa: ASYNC110 - nobody is told when they have
+        while not sidecar.discovered.brokers:  # noqa: ASYNC110 - nobody is told when they have
             await asyncio.sleep(0.05)
 
 

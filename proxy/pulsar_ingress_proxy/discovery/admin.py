@@ -19,7 +19,7 @@ from pulsar_ingress_proxy.http.upstream import UpstreamConnection
 from pulsar_ingress_proxy.net.errors import UpstreamError
 from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.observability.metrics import Metrics
-from pulsar_ingress_proxy.routing.discovered import Findings, FoundBroker, Source
+from pulsar_ingress_proxy.routing.discovered import Discovered, DiscoveredBroker, Source
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import (
     VARIABLE,
@@ -52,7 +52,7 @@ class Unanswered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class BrokerAdmin:
     """How brokers are asked, and at which address each is reached."""
 
     config: Config
@@ -74,7 +74,7 @@ class Asking:
             unanswered = Unanswered("garbled", f"{url} lists no brokers, and is one")
         raise unanswered
 
-    async def broker(self, name: Authority, token: str | None) -> FoundBroker:
+    async def broker(self, name: Authority, token: str | None) -> DiscoveredBroker:
         """What one broker says of itself; raises Unanswered."""
         pool = self.config.web_pool[0]
         url = self.dial(name) or ServiceUrl(pool.scheme, name.host, str(name.port or pool.port))
@@ -113,15 +113,17 @@ class Asking:
                 raise Unanswered("refused", f"{url} answers {status}, or far too much, to {path}")
 
 
-class Rounds:
+class AdminPoller:
     """`run` until cancelled; `news` hears of what is told and differs from what was told before."""
 
-    def __init__(self, asking: Asking, metrics: Metrics, told: Findings, news: Callable[[Findings], None]) -> None:
+    def __init__(
+        self, asking: BrokerAdmin, metrics: Metrics, reported: Discovered, news: Callable[[Discovered], None]
+    ) -> None:
         self._asking = asking
         self._metrics = metrics
         self._news = news
-        self._told = told
-        self._known = {broker.names[0]: broker for broker in told.brokers}
+        self._reported = reported
+        self._known = {broker.names[0]: broker for broker in reported.brokers}
         self._said = ""
         metrics.discovery_synced.set(0, KIND)
 
@@ -143,7 +145,7 @@ class Rounds:
         names = await self._asking.brokers(token)
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def ask(name: Authority) -> FoundBroker | Unanswered:
+        async def ask(name: Authority) -> DiscoveredBroker | Unanswered:
             async with limit:
                 try:
                     return await self._asking.broker(name, token)
@@ -151,19 +153,19 @@ class Rounds:
                     return refused
 
         answers = await asyncio.gather(*map(ask, names))
-        known: dict[str, FoundBroker] = {}
+        known: dict[str, DiscoveredBroker] = {}
         for name, answer in zip(names, answers, strict=True):
             broker = self._known.get(name.host) if isinstance(answer, Unanswered) else answer
             if broker is not None:
                 known[name.host] = broker
         self._known = known
-        listeners = self._told.listeners
+        listeners = self._reported.listeners
         if len(known) == len(names):  # or a listener that exists might be refused as unknown
             listeners = frozenset(name for broker in known.values() for name in broker.listeners)
-        told = Findings(brokers=tuple(known[name] for name in sorted(known)), listeners=listeners)
-        if told != self._told:
-            self._told = told
-            self._news(told)
+        reported = Discovered(brokers=tuple(known[name] for name in sorted(known)), listeners=listeners)
+        if reported != self._reported:
+            self._reported = reported
+            self._news(reported)
         if failures := [answer for answer in answers if isinstance(answer, Unanswered)]:
             raise failures[0]
         self._metrics.discovery_synced.set(1, KIND)
@@ -177,7 +179,7 @@ class Rounds:
             log.warning("%s; what brokers said before stays in force", refused)
 
 
-def described(name: Authority, runtime: Mapping[str, Any], internal: str) -> FoundBroker:
+def described(name: Authority, runtime: Mapping[str, Any], internal: str) -> DiscoveredBroker:
     """A broker by its configuration: its listeners, and its web ports as the internal one's; raises Unanswered."""
     # The broker writes Java's own text of each value: Optional[8080], null.
     text = str(runtime.get("advertisedListeners") or "")
@@ -194,7 +196,7 @@ def described(name: Authority, runtime: Mapping[str, Any], internal: str) -> Fou
     if own:
         listeners[internal] = {**own, **listeners.get(internal, {})}
     by: tuple[Source, str] = ("admin", f"broker {name}")
-    return FoundBroker(
+    return DiscoveredBroker(
         (name.host,), listeners, {(listener, scheme): by for listener, urls in listeners.items() for scheme in urls}
     )
 

@@ -95,7 +95,7 @@ class Patience:
 PATIENCE = Patience()
 
 
-class Cluster:
+class KubernetesApi:
     """One API server. Credentials that it does not take any longer are read again."""
 
     def __init__(self, credentials: Credentials, patience: Patience = PATIENCE) -> None:

@@ -11,32 +11,32 @@ import asyncio
 import random
 from typing import Protocol
 
-from pulsar_ingress_proxy.discovery.api_client import Cluster, Event, Object, Refused, collection, typed
+from pulsar_ingress_proxy.discovery.api_client import Event, KubernetesApi, Object, Refused, collection, typed
 from pulsar_ingress_proxy.discovery.reconciler.kinds import Kind
 
 _HEALTHY = 1.0
 """Seconds that a watch must last to count as one: some middlemen end them at once, again and again."""
 
 
-class Audience(Protocol):
+class InformerHandler(Protocol):
     """Who hears what a watch sees, and how it fares."""
 
     def put(self, obj: Object) -> None: ...
     def remove(self, kind: Kind, namespace: str, name: str) -> None: ...
-    def listed(self, watch: "Watch") -> None:
+    def listed(self, watch: "Informer") -> None:
         """All objects that there are have been put."""
 
-    def opened(self, watch: "Watch") -> None:
+    def opened(self, watch: "Informer") -> None:
         """From now on every change is heard of."""
 
-    def ended(self, watch: "Watch") -> None:
+    def ended(self, watch: "Informer") -> None:
         """In good order; another goes on where it ended."""
 
-    def refused(self, watch: "Watch", refused: Refused) -> None:
+    def refused(self, watch: "Informer", refused: Refused) -> None:
         """What is known stays, and grows old until it is opened again."""
 
 
-class Pauses:
+class Backoff:
     """How long to wait before asking again: longer each time, and never the same for two."""
 
     def __init__(self, first: float, longest: float) -> None:
@@ -67,11 +67,17 @@ class Recovery:
             pass
 
 
-class Watch:
+class Informer:
     """One kind in one namespace."""
 
     def __init__(
-        self, cluster: Cluster, kind: Kind, version: str, namespace: str, audience: Audience, recovery: Recovery
+        self,
+        cluster: KubernetesApi,
+        kind: Kind,
+        version: str,
+        namespace: str,
+        audience: InformerHandler,
+        recovery: Recovery,
     ) -> None:
         self.kind = kind
         self.namespace = namespace
@@ -80,7 +86,7 @@ class Watch:
         self._cluster = cluster
         self._audience = audience
         self._recovery = recovery
-        self._pauses = Pauses(cluster.patience.first_pause, cluster.patience.longest_pause)
+        self._pauses = Backoff(cluster.patience.first_pause, cluster.patience.longest_pause)
         self._known: dict[str, str] = {}
         """The version of every object that is known, by name."""
         self._version: str | None = None

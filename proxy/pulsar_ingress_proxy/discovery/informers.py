@@ -10,43 +10,43 @@ import time
 from collections.abc import Callable, Iterable
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.api_client import Cluster, Object, Refused, collection, typed
+from pulsar_ingress_proxy.discovery.api_client import KubernetesApi, Object, Refused, collection, typed
 from pulsar_ingress_proxy.discovery.credentials import Credentials
-from pulsar_ingress_proxy.discovery.informer import Pauses, Recovery, Watch
+from pulsar_ingress_proxy.discovery.informer import Backoff, Informer, Recovery
 from pulsar_ingress_proxy.discovery.pod import OwnPod, own_pod
 from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS, Kind
-from pulsar_ingress_proxy.discovery.reconciler.store import World
+from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
 from pulsar_ingress_proxy.observability.metrics import Metrics
-from pulsar_ingress_proxy.routing.discovered import Findings
+from pulsar_ingress_proxy.routing.discovered import Discovered
 
 log = logging.getLogger("proxy.discovery")
 
 _LONGEST_GATHERING = 0.5
 """Seconds, where changes come one after another; a change is to be in force within one."""
 
-News = Callable[[Findings, str | None], None]
+News = Callable[[Discovered, str | None], None]
 """What was found, and the zone of the gateway's node."""
 
 
-class Watching:
+class InformerSet:
     """`run` until cancelled; `news` hears of findings that differ from those before."""
 
-    def __init__(self, config: Config, cluster: Cluster, metrics: Metrics, news: News) -> None:
+    def __init__(self, config: Config, cluster: KubernetesApi, metrics: Metrics, news: News) -> None:
         self._config = config
         self._cluster = cluster
         self._metrics = metrics
         self._news = news
         self._recovery = Recovery()
-        self._watches: dict[Kind, list[Watch]] = {}
-        self._open: set[Watch] = set()
-        self._unseen: set[Watch] = set()
+        self._watches: dict[Kind, list[Informer]] = {}
+        self._open: set[Informer] = set()
+        self._unseen: set[Informer] = set()
         """Watches without which the world is not whole."""
         self._is_complete = False
         """Whether all kinds that the cluster has are among the watches."""
         self._gathering: asyncio.TimerHandle | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._not_before = 0.0
-        self._findings: Findings | None = None
+        self._discovered: Discovered | None = None
         self._said: set[object] = set()
         self._zone: str | None = None
 
@@ -54,7 +54,7 @@ class Watching:
         """Never returns."""
         pod = await self._own_pod()
         self._zone = pod.zone
-        self._world = World(self._config, pod.own)
+        self._store = ObjectStore(self._config, pod.own)
         namespaces = self._config.kubernetes.namespaces or (pod.own.namespace,)
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -70,7 +70,7 @@ class Watching:
                 self._metrics.discovery_synced.drop(kind.name)
 
     async def _own_pod(self) -> OwnPod:
-        pauses = Pauses(self._cluster.patience.first_pause, self._cluster.patience.longest_pause)
+        pauses = Backoff(self._cluster.patience.first_pause, self._cluster.patience.longest_pause)
         while True:
             try:
                 return await own_pod(self._cluster, self._config.kubernetes.zone_property is not None)
@@ -82,7 +82,7 @@ class Watching:
 
     async def _look_for_kinds(self, tasks: asyncio.TaskGroup, namespaces: Iterable[str]) -> None:
         """Kinds of CRDs come and go."""
-        pauses = Pauses(self._cluster.patience.first_pause, self._cluster.patience.longest_pause)
+        pauses = Backoff(self._cluster.patience.first_pause, self._cluster.patience.longest_pause)
         while True:
             missing = [kind for kind in KINDS if kind not in self._watches]
             try:
@@ -112,13 +112,13 @@ class Watching:
         if kind in self._said:
             self._said.discard(kind)
             log.info("the cluster has %s now", kind.name)
-        watches = [Watch(self._cluster, kind, version, name, self, self._recovery) for name in namespaces]
+        watches = [Informer(self._cluster, kind, version, name, self, self._recovery) for name in namespaces]
         self._watches[kind] = watches
         self._unseen.update(watches)
         self._metrics.discovery_synced.set(0, kind.name)
         tasks.create_task(self._follow(kind, watches), name=f"watch {kind.plural}")
 
-    async def _follow(self, kind: Kind, watches: list[Watch]) -> None:
+    async def _follow(self, kind: Kind, watches: list[Informer]) -> None:
         await asyncio.gather(*(watch.run() for watch in watches))
         self._open.difference_update(watches)
         self._unseen.difference_update(watches)
@@ -130,33 +130,33 @@ class Watching:
 
     def put(self, obj: Object) -> None:
         try:
-            if self._world.put(obj):
+            if self._store.put(obj):
                 self._conclude_soon()
         except Exception:  # anybody may write objects, and none of them is to blind us to all others
             metadata = obj["metadata"]
             log.exception("%s %s/%s cannot be read", obj["kind"], metadata.get("namespace"), metadata["name"])
 
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
-        if self._world.remove(kind.name, namespace, name):
+        if self._store.remove(kind.name, namespace, name):
             self._conclude_soon()
 
-    def listed(self, watch: Watch) -> None:
+    def listed(self, watch: Informer) -> None:
         self._unseen.discard(watch)
         self._conclude_soon()
         if self._deadline is None:
             self._wait_for_the_rest()
 
-    def opened(self, watch: Watch) -> None:
+    def opened(self, watch: Informer) -> None:
         self._open.add(watch)
         self._said.discard(watch)
         if self._open.issuperset(self._watches[watch.kind]):
             self._metrics.discovery_synced.set(1, watch.kind.name)
         self._say_back()
 
-    def ended(self, watch: Watch) -> None:
+    def ended(self, watch: Informer) -> None:
         self._metrics.discovery_restarts.add(watch.kind.name, "ended")
 
-    def refused(self, watch: Watch, refused: Refused) -> None:
+    def refused(self, watch: Informer, refused: Refused) -> None:
         self._metrics.discovery_restarts.add(watch.kind.name, refused.reason)
         self._metrics.discovery_synced.set(0, watch.kind.name)
         self._open.discard(watch)
@@ -167,7 +167,7 @@ class Watching:
         elif refused.reason not in ("expired", "closed", "silent"):  # which are mended at once, or will be unreachable
             self._say_away(refused)
         # One that may not be read keeps nobody waiting; nor does one that came late.
-        if refused.reason == "forbidden" or self._findings is not None:
+        if refused.reason == "forbidden" or self._discovered is not None:
             self._unseen.discard(watch)
             self._conclude_soon()
 
@@ -218,34 +218,34 @@ class Watching:
 
     def _compare(self) -> None:
         try:
-            findings = self._world.findings()
+            discovered = self._store.discovered()
         except Exception:  # as in `put`
             log.exception("what was found before stays in force")
             return
-        if findings != self._findings:
-            self._findings = findings
-            self._news(findings, self._zone)
+        if discovered != self._discovered:
+            self._discovered = discovered
+            self._news(discovered, self._zone)
 
 
 class CannotList(Exception):
     """The cluster cannot be read: a line for each thing that is in the way."""
 
 
-async def list_world(config: Config, kubeconfig: str, context: str | None) -> World:
+async def list_store(config: Config, kubeconfig: str, context: str | None) -> ObjectStore:
     """The world of a sidecar with this config; raises CannotList, as half a world would be misleading."""
-    cluster = Cluster(Credentials(kubeconfig, context))
+    cluster = KubernetesApi(Credentials(kubeconfig, context))
     try:
-        world = World(config, (await own_pod(cluster, with_zone=False)).own)
+        store = ObjectStore(config, (await own_pod(cluster, with_zone=False)).own)
         versions = {kind.name: kind.versions[0] for kind in KINDS if not kind.optional}
         versions |= await cluster.served(kind for kind in KINDS if kind.optional)
         faults: list[str] = []
         for kind in KINDS:
-            for namespace in sorted(world.here.namespaces) if kind.name in versions else ():
+            for namespace in sorted(store.scope.namespaces) if kind.name in versions else ():
                 version = versions[kind.name]
                 try:
                     async for page in cluster.pages(collection(kind, version, namespace)):
                         for each in page.objects:
-                            world.put(typed(kind, version, each))
+                            store.put(typed(kind, version, each))
                 except Refused as refused:
                     if refused.reason != "forbidden":
                         raise
@@ -256,4 +256,4 @@ async def list_world(config: Config, kubeconfig: str, context: str | None) -> Wo
         await cluster.close()
     if faults:
         raise CannotList("\n".join(faults))
-    return world
+    return store

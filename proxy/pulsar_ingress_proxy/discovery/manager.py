@@ -8,11 +8,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.admin import Asking, Rounds
+from pulsar_ingress_proxy.discovery.admin import AdminPoller, BrokerAdmin
 from pulsar_ingress_proxy.discovery.state import Known, State
 from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.observability.metrics import Metrics
-from pulsar_ingress_proxy.routing.discovered import NOTHING, Findings
+from pulsar_ingress_proxy.routing.discovered import NOTHING, Discovered
 from pulsar_ingress_proxy.routing.precedence import merge
 from pulsar_ingress_proxy.syntax.authorities import Authority
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
@@ -62,7 +62,7 @@ class DiscoveryManager:
         """Whether what is known was found by the config in force, or by one before it."""
         self._tasks: list[asyncio.Task[None]] = []
         self._grace: asyncio.TimerHandle | None = None
-        self.findings: Findings = NOTHING
+        self.discovered: Discovered = NOTHING
         self.not_ready: str | None = None
         """Why the sidecar should not be asked yet."""
 
@@ -90,10 +90,10 @@ class DiscoveryManager:
             return
         await self._end()
         self._state, self._written = State(config) if config.kubernetes.state_path is not None else None, None
-        seen = self._known.seen if config.kubernetes.enabled else NOTHING
-        told = self._known.told if config.brokers.discover == "admin" else NOTHING
+        observed = self._known.observed if config.kubernetes.enabled else NOTHING
+        reported = self._known.reported if config.brokers.discover == "admin" else NOTHING
         self._is_of_config = not config.kubernetes.enabled
-        self._learn(Known(seen, told, self._known.zone))
+        self._learn(Known(observed, reported, self._known.zone))
         self._begin(config)
 
     async def stop(self) -> None:
@@ -121,19 +121,19 @@ class DiscoveryManager:
 
     async def _watch(self, config: Config) -> None:
         await asyncio.to_thread(importlib.import_module, "kubernetes.aio")  # takes a second
-        from pulsar_ingress_proxy.discovery.api_client import Cluster
+        from pulsar_ingress_proxy.discovery.api_client import KubernetesApi
         from pulsar_ingress_proxy.discovery.credentials import Credentials
-        from pulsar_ingress_proxy.discovery.informers import Watching
+        from pulsar_ingress_proxy.discovery.informers import InformerSet
 
-        cluster = Cluster(Credentials())
+        cluster = KubernetesApi(Credentials())
         try:
-            await Watching(config, cluster, self._metrics, self._see).run()
+            await InformerSet(config, cluster, self._metrics, self._see).run()
         finally:
             await cluster.close()
 
     async def _ask(self, config: Config) -> None:
-        asking = Asking(config, self._pool, self._dial)
-        await Rounds(asking, self._metrics, self._known.told, self._hear).run()
+        asking = BrokerAdmin(config, self._pool, self._dial)
+        await AdminPoller(asking, self._metrics, self._known.reported, self._hear).run()
 
     async def _keep(self, state: State) -> None:
         while True:
@@ -150,21 +150,21 @@ class DiscoveryManager:
 
     # What the sources tell.
 
-    def _see(self, seen: Findings, zone: str | None) -> None:
+    def _see(self, observed: Discovered, zone: str | None) -> None:
         self._is_of_config = True
         self._is_news.set()
-        self._learn(Known(seen, self._known.told, zone))
+        self._learn(Known(observed, self._known.reported, zone))
         self._be_ready()
 
-    def _hear(self, told: Findings) -> None:
+    def _hear(self, reported: Discovered) -> None:
         self._is_news.set()
-        self._learn(Known(self._known.seen, told, self._known.zone))
+        self._learn(Known(self._known.observed, reported, self._known.zone))
 
     def _learn(self, known: Known) -> None:
         if known == self._known:
             return
         self._known = known
-        self.findings = merge(known.seen, known.told)
+        self.discovered = merge(known.observed, known.reported)
         self._news()
 
     def _be_ready(self, why: str = "") -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.discovery.reconciler.scope import Own, Standpoint
-from pulsar_ingress_proxy.discovery.reconciler.store import World
+from pulsar_ingress_proxy.discovery.reconciler.scope import PodIdentity, Scope
+from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MOST_PODS = 1000
@@ -26,16 +26,16 @@ class BadManifests(Exception):
     """All that is wrong with a folder of manifests, a line a fault."""
 
 
-def read_world(folder: str | Path, config: Config) -> World:
+def read_store(folder: str | Path, config: Config) -> ObjectStore:
     """Read all manifests under a folder; raises BadManifests with every fault."""
     objects = list(read_manifests(Path(folder)))
     own = _own_namespace(objects, config)
-    world = World(config, Own(own))
+    store = ObjectStore(config, PodIdentity(own))
     for obj in objects:
         placed = {**obj, "metadata": {"namespace": own, **obj["metadata"]}}
         for one in (placed, *_pods(placed)):
-            world.put(one)
-    return world
+            store.put(one)
+    return store
 
 
 def read_manifests(folder: Path) -> Iterator[Manifest]:
@@ -95,7 +95,7 @@ def _own_namespace(objects: Iterable[Manifest], config: Config) -> str:
     """Where the sidecar would be: it is in no manifest, so by what the config names, else by where the brokers are."""
     if config.kubernetes.namespaces:
         return config.kubernetes.namespaces[0]
-    pools = {(pool.service.namespace, pool.service.name) for pool in Standpoint(config, Own("")).pools}
+    pools = {(pool.service.namespace, pool.service.name) for pool in Scope(config, PodIdentity("")).pools}
     everywhere: set[str] = set()
     behind: set[str] = set()
     for obj in objects:

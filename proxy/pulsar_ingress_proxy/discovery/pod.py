@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pulsar_ingress_proxy.discovery.api_client import Cluster, Object, Refused
-from pulsar_ingress_proxy.discovery.reconciler.store import Own
+from pulsar_ingress_proxy.discovery.api_client import KubernetesApi, Object, Refused
+from pulsar_ingress_proxy.discovery.reconciler.store import PodIdentity
 
 log = logging.getLogger("proxy.discovery")
 
@@ -23,11 +23,11 @@ _ZONE = "topology.kubernetes.io/zone"
 class OwnPod:
     """What is known of it; a zone only where one was asked for."""
 
-    own: Own
+    own: PodIdentity
     zone: str | None = None
 
 
-async def own_pod(cluster: Cluster, with_zone: bool, labels_file: Path = LABELS) -> OwnPod:
+async def own_pod(cluster: KubernetesApi, with_zone: bool, labels_file: Path = LABELS) -> OwnPod:
     """Look at it; raises Refused where the API server would have to be asked and is away."""
     namespace = os.environ.get("POD_NAMESPACE") or await cluster.home()
     labels = await asyncio.to_thread(_read_labels, labels_file)
@@ -37,17 +37,17 @@ async def own_pod(cluster: Cluster, with_zone: bool, labels_file: Path = LABELS)
         labels = _labels(pod)
         node = node or pod.get("spec", {}).get("nodeName")
     zone = await _zone(cluster, labels, node) if with_zone else None
-    return OwnPod(Own(namespace, labels), zone)
+    return OwnPod(PodIdentity(namespace, labels), zone)
 
 
-async def _own_object(cluster: Cluster, namespace: str) -> Object:
+async def _own_object(cluster: KubernetesApi, namespace: str) -> Object:
     name = os.environ.get("POD_NAME") or (os.environ.get("HOSTNAME") if cluster.credentials.in_pod else None)
     if not name:
         return {}
     return await _got(cluster, f"/api/v1/namespaces/{namespace}/pods/{name}", "selectors are matched to no labels")
 
 
-async def _zone(cluster: Cluster, labels: Mapping[str, str], node: str | None) -> str | None:
+async def _zone(cluster: KubernetesApi, labels: Mapping[str, str], node: str | None) -> str | None:
     # Since Kubernetes 1.35 pods have the zone among their labels.
     zone = os.environ.get("NODE_ZONE") or labels.get(_ZONE)
     if not zone and node:
@@ -57,7 +57,7 @@ async def _zone(cluster: Cluster, labels: Mapping[str, str], node: str | None) -
     return zone or None
 
 
-async def _got(cluster: Cluster, path: str, otherwise: str) -> Object:
+async def _got(cluster: KubernetesApi, path: str, otherwise: str) -> Object:
     try:
         return await cluster.get(path)
     except Refused as refused:

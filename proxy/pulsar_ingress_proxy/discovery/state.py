@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.routing.discovered import NOTHING, Findings
+from pulsar_ingress_proxy.routing.discovered import NOTHING, Discovered
 
 log = logging.getLogger("proxy.discovery")
 
@@ -28,9 +28,9 @@ _MOST_BYTES = 64 << 20
 class Known:
     """All that discovery knows at one moment."""
 
-    seen: Findings = NOTHING
+    observed: Discovered = NOTHING
     """In the cluster."""
-    told: Findings = NOTHING
+    reported: Discovered = NOTHING
     """By the brokers."""
     zone: str | None = None
 
@@ -77,7 +77,7 @@ class State:
         if state["config"] != self._config:
             raise ValueError("was written under another config")
         known = state["known"]
-        for broker in (*known["seen"]["brokers"], *known["told"]["brokers"]):
+        for broker in (*known["observed"]["brokers"], *known["reported"]["brokers"]):
             broker["sources"] = {tuple(key.split(",")): source for key, source in broker["sources"].items()}
         return _KNOWN.validate_python(known)
 

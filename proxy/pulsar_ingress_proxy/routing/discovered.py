@@ -12,7 +12,7 @@ Source = Literal["config", "annotation", "derived", "admin"]
 
 
 @dataclass(frozen=True, slots=True)
-class FoundBroker:
+class DiscoveredBroker:
     """One broker: every name that it may call itself by, the chief one first, and how it is reached."""
 
     names: tuple[str, ...]
@@ -32,14 +32,14 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class Discovered:
     """All that is known of the cluster at one moment. Equal findings make no new generation."""
 
     ingresses: tuple[Ingress, ...] = ()
-    brokers: tuple[FoundBroker, ...] = ()
+    brokers: tuple[DiscoveredBroker, ...] = ()
     listeners: frozenset[str] = frozenset()
     """Names that brokers themselves say they have (brokers.discover: admin)."""
     conflicts: tuple[Conflict, ...] = ()
 
 
-NOTHING = Findings()
+NOTHING = Discovered()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import NamedTuple, get_args
 
-from pulsar_ingress_proxy.routing.discovered import Conflict, Findings, FoundBroker, Source
+from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered, DiscoveredBroker, Source
 from pulsar_ingress_proxy.syntax.listeners import WEB_SCHEMES, ServiceUrl
 
 _TRUST = {source: rank for rank, source in enumerate(get_args(Source))}
@@ -38,7 +38,7 @@ class Claim(NamedTuple):
         return f"{self.url} ({self.source}, {self.by})"
 
 
-def resolve_claims(names: tuple[str, ...], claims: Iterable[Claim]) -> tuple[FoundBroker, list[Conflict]]:
+def resolve_claims(names: tuple[str, ...], claims: Iterable[Claim]) -> tuple[DiscoveredBroker, list[Conflict]]:
     """A broker as the most trusted of these claims have it, and what they disagree on."""
     listeners: dict[str, dict[str, ServiceUrl]] = {}
     sources: dict[tuple[str, str], tuple[Source, str]] = {}
@@ -56,7 +56,7 @@ def resolve_claims(names: tuple[str, ...], claims: Iterable[Claim]) -> tuple[Fou
             listeners.setdefault(listener, {})[scheme] = chosen.url
             sources[listener, scheme] = chosen.source, chosen.by
             conflicts += _overruled(names, chosen, claimed)
-    return FoundBroker(names, listeners, sources), conflicts
+    return DiscoveredBroker(names, listeners, sources), conflicts
 
 
 def _undecided(broker: str, listener: str, rivals: list[Claim]) -> Conflict:
@@ -72,18 +72,18 @@ def _overruled(names: tuple[str, ...], chosen: Claim, claimed: Iterable[Claim]) 
             yield Conflict(names[0], f"is at {chosen} on listener '{chosen.listener}', not at {other}")
 
 
-def claims(broker: FoundBroker) -> Iterator[Claim]:
+def claims(broker: DiscoveredBroker) -> Iterator[Claim]:
     """What a finding says of a broker, as claims."""
     for listener, urls in broker.listeners.items():
         for scheme, url in urls.items():
             yield Claim(listener, url, *broker.sources[listener, scheme])
 
 
-def merge(*findings: Findings) -> Findings:
+def merge(*discovered: Discovered) -> Discovered:
     """All findings as one: brokers that share a name are one broker, with what all say of it."""
-    brokers: list[FoundBroker] = []
-    conflicts = [conflict for found in findings for conflict in found.conflicts]
-    for found in findings:
+    brokers: list[DiscoveredBroker] = []
+    conflicts = [conflict for found in discovered for conflict in found.conflicts]
+    for found in discovered:
         by_name = _by_name(brokers)
         for broker in found.brokers:
             places = {place for name in broker.names for place in by_name.get(name, ())}
@@ -95,10 +95,10 @@ def merge(*findings: Findings) -> Findings:
             names = tuple(dict.fromkeys((*known.names, *broker.names)))
             brokers[place], disagreements = resolve_claims(names, [*claims(known), *claims(broker)])
             conflicts += disagreements
-    return Findings(
-        ingresses=tuple(ingress for found in findings for ingress in found.ingresses),
+    return Discovered(
+        ingresses=tuple(ingress for found in discovered for ingress in found.ingresses),
         brokers=tuple(brokers),
-        listeners=frozenset(name for found in findings for name in found.listeners),
+        listeners=frozenset(name for found in discovered for name in found.listeners),
         conflicts=in_order(conflicts),
     )
 
@@ -108,7 +108,7 @@ def in_order(conflicts: Iterable[Conflict]) -> tuple[Conflict, ...]:
     return tuple(sorted(set(conflicts), key=lambda conflict: (conflict.subject, conflict.text)))
 
 
-def _by_name(brokers: Iterable[FoundBroker]) -> Mapping[str, list[int]]:
+def _by_name(brokers: Iterable[DiscoveredBroker]) -> Mapping[str, list[int]]:
     places: dict[str, list[int]] = {}
     for place, broker in enumerate(brokers):
         for name in broker.names:

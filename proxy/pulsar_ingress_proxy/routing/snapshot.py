@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.routing.addresses import AddressBook, Broker, Entry
-from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Findings, FoundBroker
+from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Discovered, DiscoveredBroker
 from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
 from pulsar_ingress_proxy.routing.precedence import Claim, claims, in_order, resolve_claims
 from pulsar_ingress_proxy.syntax.hosts import covers
@@ -34,19 +34,19 @@ class Snapshot:
         return name if name in self.known_listeners or name in self.config.named_listeners else "other"
 
 
-def build(config: Config, generation: int = 1, findings: Findings = NOTHING) -> Snapshot:
+def build(config: Config, generation: int = 1, discovered: Discovered = NOTHING) -> Snapshot:
     """The picture that a config and what was found give; where they disagree the config holds."""
-    conflicts = list(findings.conflicts)
-    ingresses = [*_ingresses(config), *_found_ingresses(config, findings, conflicts)]
-    book = AddressBook(_entries(config, findings, conflicts))
+    conflicts = list(discovered.conflicts)
+    ingresses = [*_ingresses(config), *_found_ingresses(config, discovered, conflicts)]
+    book = AddressBook(_entries(config, discovered, conflicts))
     return Snapshot(
         generation=generation,
         config=config,
         ingresses=Ingresses(ingresses),
         book=book,
-        known_listeners=_known_listeners(config, findings, book),
+        known_listeners=_known_listeners(config, discovered, book),
         inside_suffixes=book.inside_suffixes(),
-        reported_listeners=findings.listeners,
+        reported_listeners=discovered.listeners,
         conflicts=in_order(conflicts),
     )
 
@@ -76,10 +76,10 @@ def _ingresses(config: Config) -> Iterable[Ingress]:
         )
 
 
-def _found_ingresses(config: Config, findings: Findings, conflicts: list[Conflict]) -> Iterable[Ingress]:
+def _found_ingresses(config: Config, discovered: Discovered, conflicts: list[Conflict]) -> Iterable[Ingress]:
     """Those that were found, without the hosts that the config's cover: what those forbid stays forbidden."""
     written = [(host, ingress) for ingress in config.ingresses for host in ingress.hosts]
-    for found in findings.ingresses:
+    for found in discovered.ingresses:
         hosts = []
         for host in found.hosts:
             owner = next((ingress for pattern, ingress in written if covers(pattern, host)), None)
@@ -92,7 +92,7 @@ def _found_ingresses(config: Config, findings: Findings, conflicts: list[Conflic
             yield replace(found, hosts=tuple(hosts))
 
 
-def _entries(config: Config, findings: Findings, conflicts: list[Conflict]) -> Iterable[Entry]:
+def _entries(config: Config, discovered: Discovered, conflicts: list[Conflict]) -> Iterable[Entry]:
     """The lines of the config, each with what was found of its brokers; then the brokers that no line names.
 
     Of a template's brokers those that were found come before it, so that they speak for themselves.
@@ -103,7 +103,7 @@ def _entries(config: Config, findings: Findings, conflicts: list[Conflict]) -> I
     ]
     described: dict[Entry, list[Entry]] = {}
     others: list[Entry] = []
-    for found, written in _matched(findings.brokers, lines):
+    for found, written in _matched(discovered.brokers, lines):
         if len({line for line, _ in written if not line.is_template}) > 1:
             names = " and ".join(broker.name for _, broker in written)
             conflicts.append(Conflict(found.names[0], f"is {names} by the config: what was found of it is left out"))
@@ -124,8 +124,8 @@ def _entries(config: Config, findings: Findings, conflicts: list[Conflict]) -> I
 
 
 def _matched(
-    brokers: Iterable[FoundBroker], lines: list[Entry]
-) -> Iterator[tuple[FoundBroker, list[tuple[Entry, Broker]]]]:
+    brokers: Iterable[DiscoveredBroker], lines: list[Entry]
+) -> Iterator[tuple[DiscoveredBroker, list[tuple[Entry, Broker]]]]:
     """Each broker that was found, and the lines that name it, each with the broker as it has it."""
     plain: dict[str, list[int]] = {}
     for place, line in enumerate(lines):
@@ -147,9 +147,9 @@ def _claims(broker: Broker, line: Entry) -> Iterator[Claim]:
             yield Claim(listener, url, "config", line.line)
 
 
-def _known_listeners(config: Config, findings: Findings, book: AddressBook) -> frozenset[str]:
+def _known_listeners(config: Config, discovered: Discovered, book: AddressBook) -> frozenset[str]:
     """Names that some broker has. That pods can be dialled does not say that their brokers have any listeners."""
     written = {name for line in config.advertised_listeners for name in line.listeners}
-    found = {name for broker in findings.brokers for name in broker.listeners} - {config.internal_listener_name}
-    known = written | found | findings.listeners
+    found = {name for broker in discovered.brokers for name in broker.listeners} - {config.internal_listener_name}
+    known = written | found | discovered.listeners
     return frozenset(known | book.listeners if known else known)

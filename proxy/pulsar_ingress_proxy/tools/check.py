@@ -10,11 +10,11 @@ from typing import Any
 from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.config import Config, locate
 from pulsar_ingress_proxy.discovery.admin import Unanswered, read_token
-from pulsar_ingress_proxy.discovery.reconciler.store import World
+from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
 from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES, ServiceUrl
-from pulsar_ingress_proxy.tools.config_warnings import review
+from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 from pulsar_ingress_proxy.tools.preflight import CannotStart, prepare
 
 PROCESS = 64 * memory.MIB
@@ -33,7 +33,7 @@ class Report:
     faults: Sequence[str]
     warnings: Sequence[str] = ()
     snapshot: Snapshot | None = None
-    world: World | None = None
+    store: ObjectStore | None = None
 
     @property
     def is_questionable(self) -> bool:
@@ -62,25 +62,25 @@ class Report:
 
     def _lines(self) -> Iterator[str]:
         yield f"{self.config}: valid"
-        if self.world is not None:
-            here = self.world.here
-            yield f"seen from namespace {here.own.namespace}, in {', '.join(sorted(here.namespaces))}"
+        if self.store is not None:
+            scope = self.store.scope
+            yield f"seen from namespace {scope.own.namespace}, in {', '.join(sorted(scope.namespaces))}"
         if self.snapshot is not None:
             yield from _lines(self.snapshot)
         yield from (f"warning   {warning}" for warning in self.warnings)
 
 
-def check(path: str, snapshot: Snapshot, world: World | None, with_files: bool) -> Report:
+def check(path: str, snapshot: Snapshot, store: ObjectStore | None, with_files: bool) -> Report:
     """Say what there is to say of a config that could be read; without its files, those are not looked for."""
     faults: list[str] = []
-    warnings = list(review(snapshot, is_discovering=world is not None))
+    warnings = list(config_warnings(snapshot, is_discovering=store is not None))
     if with_files:
         try:
             prepare(snapshot.config)
         except CannotStart as fault:
             faults = locate(path, str(fault).splitlines())
         warnings += _token(snapshot.config)
-    return Report(path, faults, warnings, snapshot, world)
+    return Report(path, faults, warnings, snapshot, store)
 
 
 def _token(config: Config) -> Iterator[str]:

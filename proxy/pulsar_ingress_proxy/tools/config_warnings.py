@@ -12,7 +12,7 @@ from pulsar_ingress_proxy.syntax.authorities import parse_authority
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES, ServiceUrl, is_one_socket, kind_of
 
 
-def review(snapshot: Snapshot, is_discovering: bool = False) -> Iterator[str]:
+def config_warnings(snapshot: Snapshot, is_discovering: bool = False) -> Iterator[str]:
     """Every doubt, in the order of the file; `is_discovering` where the snapshot has what was found somewhere."""
     yield from _sockets(snapshot)
     yield from _certificates(snapshot)

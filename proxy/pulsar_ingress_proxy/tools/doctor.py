@@ -69,7 +69,7 @@ class Finding:
 
 
 def gaps(
-    snapshot: Snapshot, listener: str | None, routed: Iterable[tuple[str, bool]], strays: Iterable[Conflict]
+    snapshot: Snapshot, listener: str | None, routed: Iterable[tuple[str, bool]], unmapped: Iterable[Conflict]
 ) -> Iterator[Finding]:
     """Mapped hosts that no route has, and routes that nobody gives a listener, by what discovery sees."""
     for entry in snapshot.book.entries:
@@ -83,7 +83,7 @@ def gaps(
                 said.add((name, url.host))
                 yield Finding(name, entry.broker, str(url), problem=f"no route at our gateways has {url.host}")
     if listener is None:
-        yield from (Finding("(none)", stray.subject, stray.subject, problem=stray.text) for stray in strays)
+        yield from (Finding("(none)", stray.subject, stray.subject, problem=stray.text) for stray in unmapped)
 
 
 def _is_routed(url: ServiceUrl, routed: Iterable[tuple[str, bool]]) -> bool:

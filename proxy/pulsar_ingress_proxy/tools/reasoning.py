@@ -52,7 +52,7 @@ def _offer(rule: Rule, request: Request, snapshot: Snapshot) -> str | None:
             listener = request.bind_listener
             return f"the socket it came in by is for '{listener}'" if listener is not None else None
         case "ingress":
-            return _door(request, snapshot)
+            return _ingress(request, snapshot)
         case _:
             default = snapshot.config.lookup_listener_name
             return f"lookupListenerName is '{default}'" if default is not None else None
@@ -90,7 +90,7 @@ def _named(where: str, names: tuple[str, ...]) -> str | None:
     return f"{where} names '{name}'" if name is not None else None
 
 
-def _door(request: Request, snapshot: Snapshot) -> str | None:
+def _ingress(request: Request, snapshot: Snapshot) -> str | None:
     for what, host in (("Host", request.host), ("X-Forwarded-Host", request.forwarded_host)):
         ingress = snapshot.ingresses.by_host(host.host) if host is not None else None
         if host is not None and ingress is not None:

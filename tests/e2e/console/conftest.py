@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 from browsers import launched
-from console_world import World, made
+from console_world import ObjectStore, made
 from playwright.async_api import Browser
 
 
 @pytest.fixture
-async def console(tmp_path: Path) -> AsyncIterator[World]:
+async def console(tmp_path: Path) -> AsyncIterator[ObjectStore]:
     async with made(tmp_path) as world:
         yield world
 

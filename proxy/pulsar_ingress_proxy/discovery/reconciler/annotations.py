@@ -24,7 +24,7 @@ _SECTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
-class Notes:
+class Annotations:
     """The annotations of one object, as far as they matter here."""
 
     listeners: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -48,10 +48,10 @@ class Notes:
         return any(fault.startswith(f"{annotation}: ") for fault in self.faults)
 
 
-NONE = Notes()
+NONE = Annotations()
 
 
-def read_notes(annotations: Mapping[str, str]) -> Notes:
+def read_annotations(annotations: Mapping[str, str]) -> Annotations:
     """Read an object's annotations. One that is wrong is as if it were not there, and is told."""
     faults: list[str] = []
     listeners = _checked(LISTENER, annotations, _listeners, faults)
@@ -62,7 +62,7 @@ def read_notes(annotations: Mapping[str, str]) -> Notes:
     unknown = [name for name in annotations if name.startswith(PREFIX) and name not in _KNOWN]
     faults += [f"{name}: unknown annotation; known are {', '.join(_KNOWN)}" for name in unknown]
     dns = (normal(host) for host in _parts(annotations.get(_EXTERNAL_DNS, "")))
-    notes = Notes(
+    found = Annotations(
         listeners=dict(listeners),
         lookup_properties=dict(properties),
         allowed_listeners=frozenset(name for name, _ in allowed) if ALLOWED_LISTENERS in annotations else None,
@@ -72,7 +72,7 @@ def read_notes(annotations: Mapping[str, str]) -> Notes:
         passes_tls=any(name.endswith("/ssl-passthrough") and annotations[name] == "true" for name in annotations),
         faults=tuple(faults),
     )
-    return NONE if notes == NONE else notes
+    return NONE if found == NONE else found
 
 
 def _checked(

@@ -4,23 +4,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from pulsar_ingress_proxy.discovery.reconciler.brokers import Member
+from pulsar_ingress_proxy.discovery.reconciler.brokers import BrokerPod
 from pulsar_ingress_proxy.discovery.reconciler.objects import Carries, Gateway, Key, Route, Section, Service
-from pulsar_ingress_proxy.discovery.reconciler.scope import Standpoint
+from pulsar_ingress_proxy.discovery.reconciler.scope import Scope
 from pulsar_ingress_proxy.syntax.hosts import ANY, covers, meet
 
 
-class Surroundings(Protocol):
+class ClusterView(Protocol):
     """The rest of the world, as far as a derivation asks for it."""
 
     @property
-    def here(self) -> Standpoint: ...
+    def scope(self) -> Scope: ...
 
     def gateway(self, key: Key) -> Gateway | None: ...
 
     def service(self, key: Key) -> Service | None: ...
 
-    def brokers_behind(self, service: Key) -> tuple[Member, ...]: ...
+    def brokers_behind(self, service: Key) -> tuple[BrokerPod, ...]: ...
 
     def services_before(self, gateway: Gateway) -> tuple[Service, ...]:
         """Those that lead to a gateway of Istio, on the pod of which we are."""
@@ -40,15 +40,15 @@ class Attachment:
     gateway: Gateway | None = None
 
 
-def attachments(route: Route, around: Surroundings) -> Iterator[Attachment]:
+def attachments(route: Route, around: ClusterView) -> Iterator[Attachment]:
     """All places through which requests for this route come to us."""
     if route.key.kind == "Ingress":
-        if around.here.has_class(route):
+        if around.scope.has_class(route):
             yield from _ingress_sections(route)
         return
     for parent in route.parents:
         gateway = around.gateway(parent.gateway)
-        if parent.refused or not around.here.is_attached(route, parent.gateway, gateway):
+        if parent.refused or not around.scope.is_attached(route, parent.gateway, gateway):
             continue
         if gateway is None:
             yield _attached(route, route.hosts or (ANY,), None, parent.gateway, None)
@@ -70,22 +70,22 @@ def _attached(
     route: Route, hosts: tuple[str, ...], section: Section | None, key: Key, gateway: Gateway | None
 ) -> Attachment:
     name = section.name if section is not None else ""
-    own = route.notes.listener(name)
-    inherited = gateway.notes.listener(name) if gateway is not None else None
+    own = route.annotations.listener(name)
+    inherited = gateway.annotations.listener(name) if gateway is not None else None
     return Attachment(hosts, own or inherited, own is not None, section, key, gateway)
 
 
 def _ingress_sections(ingress: Route) -> Iterator[Attachment]:
     """An Ingress says whether a host has TLS; that it is on port 443 or 80 is what everybody means by that."""
-    takes: frozenset[Carries] = frozenset(["tls" if ingress.notes.passes_tls else "http"])
+    takes: frozenset[Carries] = frozenset(["tls" if ingress.annotations.passes_tls else "http"])
     for port in (443, 80):
         tls = port == 443
         hosts = tuple(
             host
             for host in ingress.hosts
-            if tls is (ingress.notes.passes_tls or any(covers(one, host) for one in ingress.tls_hosts))
+            if tls is (ingress.annotations.passes_tls or any(covers(one, host) for one in ingress.tls_hosts))
         )
         if hosts:
-            listener = ingress.notes.listener("")
+            listener = ingress.annotations.listener("")
             section = Section("", port, takes, tls, tuple((ANY, host) for host in hosts))
             yield Attachment(hosts, listener, listener is not None, section)

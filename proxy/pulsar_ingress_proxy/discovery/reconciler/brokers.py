@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from pulsar_ingress_proxy.discovery.reconciler.objects import Key, Pod, Service, Slice
 from pulsar_ingress_proxy.discovery.reconciler.ports import Ports
-from pulsar_ingress_proxy.discovery.reconciler.scope import Standpoint
+from pulsar_ingress_proxy.discovery.reconciler.scope import Scope
 from pulsar_ingress_proxy.syntax.selectors import selects
 
 Name = TypeVar("Name")
@@ -24,7 +24,7 @@ class BrokerId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class BrokerPod:
     """One broker, as the cluster has it."""
 
     id: BrokerId
@@ -46,16 +46,16 @@ def names_of(hostname: str, subdomain: str, namespace: str, ips: Iterable[str], 
     return tuple(dict.fromkeys((f"{full}.svc.{domain}", f"{full}.svc", full, name, hostname, *ips)))
 
 
-class Membership:
+class BrokerPods:
     """All brokers, and the Services of their namespaces."""
 
-    def __init__(self, here: Standpoint) -> None:
-        self._here = here
-        self._pools = {pool.service for pool in here.pools}
+    def __init__(self, scope: Scope) -> None:
+        self._here = scope
+        self._pools = {pool.service for pool in scope.pools}
         self._pods: dict[Key, Pod] = {}
         self._slices: dict[Key, Slice] = {}
         self._services: dict[Key, Service] = {}
-        self.brokers: dict[BrokerId, Member] = {}
+        self.brokers: dict[BrokerId, BrokerPod] = {}
         self.changed = False
         """Whether a broker came, went or changed, since somebody set this back."""
         self._by_label: dict[tuple[str, str, str], set[BrokerId]] = {}
@@ -108,7 +108,7 @@ class Membership:
 
     # PendingLookups.
 
-    def behind(self, service: Key) -> tuple[Member, ...]:
+    def behind(self, service: Key) -> tuple[BrokerPod, ...]:
         """The brokers that a Service leads to, of several any two: those that stay, where some are about to end."""
         found = self._services.get(service)
         if found is None:
@@ -118,9 +118,9 @@ class Membership:
             for key in self._slices_of.get(service, ())
             for endpoint in self._slices[key].endpoints
         }
-        members = [self.brokers[id_] for id_ in ids if id_ in self.brokers]
-        staying = [member for member in members if not member.ending]
-        return tuple((staying or members)[:2])
+        brokers = [self.brokers[id_] for id_ in ids if id_ in self.brokers]
+        staying = [broker for broker in brokers if not broker.ending]
+        return tuple((staying or brokers)[:2])
 
     def _selected(self, service: Service) -> set[BrokerId]:
         namespace = service.key.namespace
@@ -146,30 +146,30 @@ class Membership:
                     services |= self._leading_to(one)
         return services
 
-    def _leading_to(self, member: Member) -> set[Key]:
-        namespace = member.id.namespace
-        services = {self._service_of(key) for key in self._mentions.get(member.id, ())}
-        for item in member.labels.items():
+    def _leading_to(self, broker: BrokerPod) -> set[Key]:
+        namespace = broker.id.namespace
+        services = {self._service_of(key) for key in self._mentions.get(broker.id, ())}
+        for item in broker.labels.items():
             for key in self._services_by_label.get((namespace, *item), ()):
-                if selects(self._services[key].selector, member.labels):
+                if selects(self._services[key].selector, broker.labels):
                     services.add(key)
         return services
 
     def _service_of(self, slice_: Key) -> Key:
         return Key("Service", slice_.namespace, self._slices[slice_].service)
 
-    def _member(self, id_: BrokerId) -> Member | None:
-        here = self._here
+    def _member(self, id_: BrokerId) -> BrokerPod | None:
+        scope = self._here
         pod = self._pods.get(Key("Pod", *id_))
         listed = sorted(key for key in self._mentions.get(id_, ()) if self._service_of(key) in self._pools)
         if pod is not None:
-            if here.broker_selector is not None:
-                is_broker = here.broker_selector.matches(pod.labels)
+            if scope.broker_selector is not None:
+                is_broker = scope.broker_selector.matches(pod.labels)
             else:
                 is_broker = bool(listed) or any(self._pool_selects(key, pod) for key in self._pools)
-            names = names_of(pod.hostname, pod.subdomain, id_.namespace, pod.ips, here.domain)
-            return Member(id_, names, pod.key, pod.ports, pod.labels, pod.ending) if is_broker else None
-        if not listed or here.broker_selector is not None:
+            names = names_of(pod.hostname, pod.subdomain, id_.namespace, pod.ips, scope.domain)
+            return BrokerPod(id_, names, pod.key, pod.ports, pod.labels, pod.ending) if is_broker else None
+        if not listed or scope.broker_selector is not None:
             return None
         return self._endpoint_member(id_, listed)
 
@@ -179,7 +179,7 @@ class Membership:
             return False
         return selects(service.selector, pod.labels)
 
-    def _endpoint_member(self, id_: BrokerId, slices: list[Key]) -> Member | None:
+    def _endpoint_member(self, id_: BrokerId, slices: list[Key]) -> BrokerPod | None:
         """A broker of which only the Service's endpoints tell: pods are not watched, or it is none."""
         found = [
             (one, endpoint)
@@ -195,7 +195,7 @@ class Membership:
         subdomain = first.service if endpoint.hostname else ""
         names = names_of(hostname, subdomain, id_.namespace, ips, self._here.domain)
         ending = all(one.ending for _, one in found)
-        return Member(id_, names, first.key, first.ports, ending=ending)
+        return BrokerPod(id_, names, first.key, first.ports, ending=ending)
 
 
 def _sharpest(service: Service) -> tuple[str, str, str]:

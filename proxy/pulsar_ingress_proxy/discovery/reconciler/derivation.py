@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER, Notes
-from pulsar_ingress_proxy.discovery.reconciler.attachment import Surroundings, attachments
-from pulsar_ingress_proxy.discovery.reconciler.ingresses import gateway_doors, route_doors, service_doors
+from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER, Annotations
+from pulsar_ingress_proxy.discovery.reconciler.attachment import ClusterView, attachments
+from pulsar_ingress_proxy.discovery.reconciler.ingresses import gateway_ingresses, route_ingresses, service_ingresses
 from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service
 from pulsar_ingress_proxy.discovery.reconciler.routes import (
     Address,
@@ -21,7 +21,7 @@ from pulsar_ingress_proxy.routing.ingresses import Ingress
 class Derived:
     """One object's part in what is found."""
 
-    doors: tuple[Ingress, ...] = ()
+    ingresses: tuple[Ingress, ...] = ()
     addresses: tuple[Address, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     hosts: frozenset[tuple[str, bool]] = frozenset()
@@ -31,28 +31,28 @@ class Derived:
 NOTHING = Derived()
 
 
-def derive(obj: Gateway | Route | Service, around: Surroundings) -> Derived:
+def derive(obj: Gateway | Route | Service, around: ClusterView) -> Derived:
     """An object's part, as far as it has one."""
     match obj:
         case Route():
             places = tuple(attachments(obj, around))
-            found = [*route_doors(obj, places, around.here), *route_addresses(obj, places, around)]
+            found = [*route_ingresses(obj, places, around.scope), *route_addresses(obj, places, around)]
             hosts = frozenset(routed_hosts(obj, places))
-            return _sorted(found, _faults(obj.key, obj.notes) if places else (), hosts)
+            return _sorted(found, _faults(obj.key, obj.annotations) if places else (), hosts)
         case Gateway():
-            doors = [*gateway_doors(obj, around.here)]
-            return _sorted(doors, _faults(obj.key, obj.notes) if around.here.is_beside(obj) else ())
+            ingresses = [*gateway_ingresses(obj, around.scope)]
+            return _sorted(ingresses, _faults(obj.key, obj.annotations) if around.scope.is_beside(obj) else ())
         case Service():
-            found = [*service_doors(obj, around.here), *service_addresses(obj, around)]
-            ours = around.here.is_door(obj) or obj.key.namespace in around.here.broker_namespaces
+            found = [*service_ingresses(obj, around.scope), *service_addresses(obj, around)]
+            ours = around.scope.is_ingress(obj) or obj.key.namespace in around.scope.broker_namespaces
             addressed = frozenset((one.url.host, True) for one in found if isinstance(one, Address))
-            return _sorted(found, _faults(obj.key, obj.notes) if ours else (), addressed)
+            return _sorted(found, _faults(obj.key, obj.annotations) if ours else (), addressed)
 
 
-def _faults(key: Key, notes: Notes) -> Iterable[Conflict]:
-    for fault in notes.faults:
+def _faults(key: Key, annotations: Annotations) -> Iterable[Conflict]:
+    for fault in annotations.faults:
         yield Conflict(str(key), fault)
-    if key.kind in ("Ingress", "Service") and any(notes.listeners) and not notes.listener(""):
+    if key.kind in ("Ingress", "Service") and any(annotations.listeners) and not annotations.listener(""):
         yield Conflict(str(key), f"{LISTENER}: this kind has no sections: write the name of a listener alone")
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER, Notes
+from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER, Annotations
 from pulsar_ingress_proxy.discovery.reconciler.attachment import Attachment
 from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service
-from pulsar_ingress_proxy.discovery.reconciler.scope import Standpoint
+from pulsar_ingress_proxy.discovery.reconciler.scope import Scope
 from pulsar_ingress_proxy.routing.discovered import Conflict
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.syntax.hosts import ANY
@@ -15,7 +15,7 @@ Carried = Iterable[tuple[str, str]]
 """Listeners and hosts."""
 
 
-def route_doors(route: Route, places: Iterable[Attachment], here: Standpoint) -> Iterator[Ingress | Conflict]:
+def route_ingresses(route: Route, places: Iterable[Attachment], scope: Scope) -> Iterator[Ingress | Conflict]:
     """The doors of a route that has a listener of its own; with its gateway's, the gateway is the door."""
     places = tuple(places)
     carried = [
@@ -25,60 +25,67 @@ def route_doors(route: Route, places: Iterable[Attachment], here: Standpoint) ->
         for host in at.hosts
         if host != ANY or at.section is None or at.section.tells_hosts
     ]
-    yield from _doors(route.key, route.notes, carried, here)
+    yield from _ingresses(route.key, route.annotations, carried, scope)
     if known := {at.section.name for at in places if at.section is not None} - {""}:
-        yield from _strange_sections(route.key, route.notes, known)
+        yield from _strange_sections(route.key, route.annotations, known)
 
 
-def gateway_doors(gateway: Gateway, here: Standpoint) -> Iterator[Ingress | Conflict]:
+def gateway_ingresses(gateway: Gateway, scope: Scope) -> Iterator[Ingress | Conflict]:
     """The doors of a gateway: its sections, each with its listener."""
-    if not here.is_beside(gateway):
+    if not scope.is_beside(gateway):
         return
     carried = [
         (listener, host)
         for section in gateway.sections
-        if section.takes and (listener := gateway.notes.listener(section.name)) is not None
+        if section.takes and (listener := gateway.annotations.listener(section.name)) is not None
         for _, host in section.hosts
         if host != ANY or section.tells_hosts
     ]
-    yield from _doors(gateway.key, gateway.notes, carried, here)
-    yield from _strange_sections(gateway.key, gateway.notes, {section.name for section in gateway.sections})
+    yield from _ingresses(gateway.key, gateway.annotations, carried, scope)
+    yield from _strange_sections(gateway.key, gateway.annotations, {section.name for section in gateway.sections})
 
 
-def service_doors(service: Service, here: Standpoint) -> Iterator[Ingress | Conflict]:
+def service_ingresses(service: Service, scope: Scope) -> Iterator[Ingress | Conflict]:
     """The door of a Service that leads to our gateway from outside: the names that it has there."""
-    listener = service.notes.listener("")
-    if listener is None or not service.is_outside or not here.is_door(service):
+    listener = service.annotations.listener("")
+    if listener is None or not service.is_outside or not scope.is_ingress(service):
         return
-    named = [url.host for url in service.notes.external_urls if "{" not in url.host]
-    hosts = named or service.notes.hosts or service.addresses
-    yield from _doors(service.key, service.notes, [(listener, host) for host in hosts], here)
+    named = [url.host for url in service.annotations.external_urls if "{" not in url.host]
+    hosts = named or service.annotations.hosts or service.addresses
+    yield from _ingresses(service.key, service.annotations, [(listener, host) for host in hosts], scope)
 
 
-def _doors(key: Key, notes: Notes, carried: Carried, here: Standpoint) -> Iterator[Ingress | Conflict]:
+def _ingresses(key: Key, annotations: Annotations, carried: Carried, scope: Scope) -> Iterator[Ingress | Conflict]:
     hosts: dict[str, list[str]] = {}
     for listener, host in dict.fromkeys(carried):
-        if host == ANY and not here.trusts(key.namespace):
+        if host == ANY and not scope.trusts(key.namespace):
             continue  # not everybody may say what becomes of all that nobody else has
-        allowed = list(here.allowed(host))
+        allowed = list(scope.allowed(host))
         hosts.setdefault(listener, []).extend(allowed)
         if not allowed:
             yield Conflict(str(key), f"has host {host}, which is not under kubernetes.allowedHostSuffixes: left out")
     for listener, own in hosts.items():
         if own:
             unique = tuple(dict.fromkeys(own))
-            yield Ingress(str(key), unique, listener, notes.allowed_listeners, notes.expose, notes.lookup_properties)
+            yield Ingress(
+                str(key),
+                unique,
+                listener,
+                annotations.allowed_listeners,
+                annotations.expose,
+                annotations.lookup_properties,
+            )
 
 
-def _strange_sections(key: Key, notes: Notes, known: set[str]) -> Iterator[Conflict]:
-    for name in notes.listeners:
+def _strange_sections(key: Key, annotations: Annotations, known: set[str]) -> Iterator[Conflict]:
+    for name in annotations.listeners:
         if name and name not in known:
             there = f"there are {', '.join(sorted(known))}" if known else "it has none"
             yield Conflict(str(key), f"{LISTENER}: there is no section '{name}'; {there}")
 
 
 def resolve_hosts(
-    doors: Mapping[Key, Iterable[Ingress]], here: Standpoint
+    ingresses: Mapping[Key, Iterable[Ingress]], scope: Scope
 ) -> tuple[list[tuple[Key, Ingress]], list[Conflict]]:
     """Doors such that no host is of two listeners.
 
@@ -86,29 +93,29 @@ def resolve_hosts(
     Among equals that disagree nobody has the host.
     """
     ranked = sorted(
-        ((_rank(key, here), key, door) for key, own in doors.items() for door in own),
+        ((_rank(key, scope), key, ingress) for key, own in ingresses.items() for ingress in own),
         key=lambda one: (one[0], one[1], one[2].listener),
     )
     claims: dict[str, list[tuple[tuple[bool, bool], Ingress]]] = {}
-    for rank, _, door in ranked:
-        for host in door.hosts:
-            claims.setdefault(host, []).append((rank, door))
+    for rank, _, ingress in ranked:
+        for host in ingress.hosts:
+            claims.setdefault(host, []).append((rank, ingress))
     owners: dict[str, str | None] = {}
     conflicts: list[Conflict] = []
     for host, claimed in claims.items():
-        best = {door.listener: door for rank, door in reversed(claimed) if rank == claimed[0][0]}
+        best = {ingress.listener: ingress for rank, ingress in reversed(claimed) if rank == claimed[0][0]}
         owners[host] = claimed[0][1].listener if len(best) == 1 else None
         if len(best) > 1:
             said = " and ".join(f"{best[name].name} ({name})" for name in sorted(best))
             host_ = "every host" if host == ANY else host
             conflicts.append(Conflict(host_, f"is of {said}: it is of neither"))
     settled = []
-    for _, key, door in ranked:
-        hosts = tuple(host for host in door.hosts if owners[host] == door.listener)
+    for _, key, ingress in ranked:
+        hosts = tuple(host for host in ingress.hosts if owners[host] == ingress.listener)
         if hosts:
-            settled.append((key, door if hosts == door.hosts else replace(door, hosts=hosts)))
+            settled.append((key, ingress if hosts == ingress.hosts else replace(ingress, hosts=hosts)))
     return settled, conflicts
 
 
-def _rank(key: Key, here: Standpoint) -> tuple[bool, bool]:
-    return not here.trusts(key.namespace), key.kind in ("Gateway", "IstioGateway")
+def _rank(key: Key, scope: Scope) -> tuple[bool, bool]:
+    return not scope.trusts(key.namespace), key.kind in ("Gateway", "IstioGateway")

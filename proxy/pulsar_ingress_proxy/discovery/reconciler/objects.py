@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from pulsar_ingress_proxy.discovery.reconciler.annotations import Notes
+from pulsar_ingress_proxy.discovery.reconciler.annotations import Annotations
 from pulsar_ingress_proxy.discovery.reconciler.kinds import BY_NAME
 
 Carries = Literal["http", "tls", "tcp"]
@@ -49,7 +49,7 @@ class Gateway:
     """A Gateway of the Gateway API or of Istio."""
 
     key: Key
-    notes: Notes
+    annotations: Annotations
     sections: tuple[Section, ...]
     selector: Mapping[str, str] | None = field(hash=False)
     """Istio's: the labels of the pods it is for."""
@@ -93,7 +93,7 @@ class Route:
     """An Ingress, HTTPRoute, TLSRoute, TCPRoute or VirtualService."""
 
     key: Key
-    notes: Notes
+    annotations: Annotations
     hosts: tuple[str, ...]
     rules: tuple[Rule, ...]
     parents: tuple[Parent, ...] = ()
@@ -114,7 +114,7 @@ class ServicePort:
 @dataclass(frozen=True, slots=True)
 class Service:
     key: Key
-    notes: Notes
+    annotations: Annotations
     type: str
     selector: Mapping[str, str] = field(hash=False)
     ports: tuple[ServicePort, ...]

@@ -8,7 +8,7 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from pulsar_ingress_proxy.discovery.reconciler.annotations import read_notes
+from pulsar_ingress_proxy.discovery.reconciler.annotations import read_annotations
 from pulsar_ingress_proxy.discovery.reconciler.kinds import GATEWAY_API, Kind
 from pulsar_ingress_proxy.discovery.reconciler.objects import (
     Backend,
@@ -49,9 +49,9 @@ def read(key: Key, obj: Raw) -> Object | None:
 
 
 def _ingress(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Route:
-    annotations = _texts(metadata.get("annotations"))
-    notes = read_notes(annotations)
-    carries: Carries = "tls" if notes.passes_tls else "http"
+    texts = _texts(metadata.get("annotations"))
+    annotations = read_annotations(texts)
+    carries: Carries = "tls" if annotations.passes_tls else "http"
     tls_hosts = tuple(host for one in _records(spec.get("tls")) for host in _hosts(one.get("hosts")) or (ANY,))
     default = {"backend": spec.get("defaultBackend")}
     rules = []
@@ -64,8 +64,8 @@ def _ingress(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Route:
     hosts = tuple(dict.fromkeys(host for rule in rules for host in rule.hosts))
     if ANY in hosts and tls_hosts and ANY not in tls_hosts:
         hosts = tuple(dict.fromkeys((*(host for host in hosts if host != ANY), *tls_hosts)))
-    ingress_class = spec.get("ingressClassName") or annotations.get("kubernetes.io/ingress.class")
-    return Route(key, notes, hosts, tuple(rules), ingress_class=ingress_class, tls_hosts=tls_hosts)
+    ingress_class = spec.get("ingressClassName") or texts.get("kubernetes.io/ingress.class")
+    return Route(key, annotations, hosts, tuple(rules), ingress_class=ingress_class, tls_hosts=tls_hosts)
 
 
 def _ingress_backend(key: Key, backend: object) -> Backend:
@@ -90,7 +90,7 @@ def _gateway(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Gateway:
             sections.append(Section(str(one.get("name")), port, takes, tls, ((namespace, host),)))
     status = _record(obj.get("status"))
     addresses = tuple(_addresses(one.get("value") for one in _records(status.get("addresses"))))
-    return Gateway(key, read_notes(_texts(metadata.get("annotations"))), tuple(sections), None, addresses)
+    return Gateway(key, read_annotations(_texts(metadata.get("annotations"))), tuple(sections), None, addresses)
 
 
 def _gateway_protocol(protocol: str, passes: bool) -> tuple[frozenset[Carries], bool | None]:
@@ -124,7 +124,7 @@ def _istio_gateway(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Gateway:
             name = str(one.get("name") or port.get("name") or "")
             sections.append(Section(name, number, takes, speaks_tls, tuple(hosts)))
     selector = _texts(spec.get("selector"))
-    return Gateway(key, read_notes(_texts(metadata.get("annotations"))), tuple(sections), selector)
+    return Gateway(key, read_annotations(_texts(metadata.get("annotations"))), tuple(sections), selector)
 
 
 def _istio_protocol(protocol: str, tls: Raw | None) -> tuple[frozenset[Carries], bool | None]:
@@ -158,10 +158,10 @@ def _gateway_route(carries: Carries) -> Callable[[Key, Raw, Raw, Raw], Route]:
             if any(filter_.get("type") == "RequestRedirect" for filter_ in _records(one.get("filters"))):
                 backends = ()
             rules.append(Rule(carries, backends, whole=carries != "http" or _takes_all_paths(one)))
-        notes, hosts = read_notes(_texts(metadata.get("annotations"))), _hosts(spec.get("hostnames"))
+        annotations, hosts = read_annotations(_texts(metadata.get("annotations"))), _hosts(spec.get("hostnames"))
         # Hosts that are none must not make it a route of every host.
         has_place = bool(hosts) or not spec.get("hostnames")
-        return Route(key, notes, hosts, tuple(rules), tuple(parents) if has_place else ())
+        return Route(key, annotations, hosts, tuple(rules), tuple(parents) if has_place else ())
 
     return reader
 
@@ -195,7 +195,7 @@ def _is_refused(obj: Raw, ref: Raw) -> bool:
 
 
 def _virtual_service(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Route:
-    notes = read_notes(_texts(metadata.get("annotations")))
+    annotations = read_annotations(_texts(metadata.get("annotations")))
     parents = tuple(Parent(gateway) for gateway in _istio_gateways(key, spec.get("gateways")))
     exported = tuple(key.namespace if name == "." else name for name in _strings(spec.get("exportTo")))
     carried: tuple[Carries, ...] = ("http", "tls", "tcp")
@@ -206,7 +206,7 @@ def _virtual_service(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Route:
     hosts = tuple(host for host in _hosts(spec.get("hosts")) if "." in host or host == ANY)
     if exported and ANY not in exported:
         parents = tuple(parent for parent in parents if parent.gateway.namespace in exported)
-    return Route(key, notes, hosts, rules, parents if hosts else ())
+    return Route(key, annotations, hosts, rules, parents if hosts else ())
 
 
 def _istio_gateways(key: Key, names: object) -> Iterator[Key]:
@@ -274,7 +274,7 @@ def _service(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Service:
     outside = [one.get("hostname") or one.get("ip") for one in _records(balancer.get("ingress"))]
     return Service(
         key,
-        read_notes(_texts(metadata.get("annotations"))),
+        read_annotations(_texts(metadata.get("annotations"))),
         str(spec.get("type") or "ClusterIP"),
         _texts(spec.get("selector")),
         tuple(ports),

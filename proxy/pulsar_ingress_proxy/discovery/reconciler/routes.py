@@ -7,9 +7,9 @@ mean two things is told as a conflict and gives no address.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pulsar_ingress_proxy.discovery.reconciler.annotations import EXTERNAL_URL, Notes
-from pulsar_ingress_proxy.discovery.reconciler.attachment import Attachment, Surroundings
-from pulsar_ingress_proxy.discovery.reconciler.brokers import BrokerId, Member
+from pulsar_ingress_proxy.discovery.reconciler.annotations import EXTERNAL_URL, Annotations
+from pulsar_ingress_proxy.discovery.reconciler.attachment import Attachment, ClusterView
+from pulsar_ingress_proxy.discovery.reconciler.brokers import BrokerId, BrokerPod
 from pulsar_ingress_proxy.discovery.reconciler.objects import (
     Backend,
     Key,
@@ -20,7 +20,7 @@ from pulsar_ingress_proxy.discovery.reconciler.objects import (
     ServicePort,
 )
 from pulsar_ingress_proxy.discovery.reconciler.ports import families_of, number_of, schemes_of
-from pulsar_ingress_proxy.discovery.reconciler.scope import Standpoint
+from pulsar_ingress_proxy.discovery.reconciler.scope import Scope
 from pulsar_ingress_proxy.routing.discovered import Conflict, Source
 from pulsar_ingress_proxy.syntax.hosts import is_wild, meet
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, DEFAULT_PORTS, ServiceUrl
@@ -48,14 +48,14 @@ class _Unclear(Exception):
 class _Lead:
     """The one broker that a host leads to, and by which backend."""
 
-    broker: Member
+    broker: BrokerPod
     service: Service
     port: ServicePort
 
 
-def route_addresses(route: Route, places: Iterable[Attachment], around: Surroundings) -> Iterator[Address | Conflict]:
+def route_addresses(route: Route, places: Iterable[Attachment], around: ClusterView) -> Iterator[Address | Conflict]:
     """What a route says about how brokers are reached."""
-    if not around.here.trusts(route.key.namespace):
+    if not around.scope.trusts(route.key.namespace):
         return
     for at in places:
         for host, rules in _by_host(route, at).items():
@@ -67,20 +67,20 @@ def route_addresses(route: Route, places: Iterable[Attachment], around: Surround
                 yield Conflict(str(route.key), str(why))
 
 
-def service_addresses(service: Service, around: Surroundings) -> Iterator[Address | Conflict]:
+def service_addresses(service: Service, around: ClusterView) -> Iterator[Address | Conflict]:
     """What a Service of one broker that is reached from outside says."""
-    here, notes, listener = around.here, service.notes, service.notes.listener("")
-    if listener is None or not service.is_outside or service.key.namespace not in here.broker_namespaces:
+    scope, annotations, listener = around.scope, service.annotations, service.annotations.listener("")
+    if listener is None or not service.is_outside or service.key.namespace not in scope.broker_namespaces:
         return
     brokers = around.brokers_behind(service.key)
-    if len(brokers) != 1 or notes.is_wrong(EXTERNAL_URL):
+    if len(brokers) != 1 or annotations.is_wrong(EXTERNAL_URL):
         return
     (broker,) = brokers
-    hosts = notes.hosts or service.addresses
+    hosts = annotations.hosts or service.addresses
     try:
         for url, source in _service_urls(service, broker, hosts, around):
-            weak = _is_pool(service.key, here)
-            yield Address(broker.id, listener, _checked(url, here), source, service.key, weak)
+            weak = _is_pool(service.key, scope)
+            yield Address(broker.id, listener, _checked(url, scope), source, service.key, weak)
     except _Unclear as why:
         yield Conflict(str(service.key), str(why))
 
@@ -107,9 +107,9 @@ def _by_host(route: Route, at: Attachment) -> dict[str, list[Rule]]:
     return found
 
 
-def _lead(host: str, rules: Iterable[Rule], around: Surroundings) -> _Lead | None:
+def _lead(host: str, rules: Iterable[Rule], around: ClusterView) -> _Lead | None:
     """The one broker behind a host; None where it is no broker's, as that of the pool is not."""
-    leads: dict[BrokerId, tuple[Member, Backend]] = {}
+    leads: dict[BrokerId, tuple[BrokerPod, Backend]] = {}
     is_whole, has_others, crowd = False, False, ""
     for rule in rules:
         for backend in rule.backends:
@@ -119,7 +119,7 @@ def _lead(host: str, rules: Iterable[Rule], around: Surroundings) -> _Lead | Non
                 is_whole = is_whole or rule.whole
             else:
                 has_others = True
-            if len(brokers) > 1 and backend.service is not None and not _is_pool(backend.service, around.here):
+            if len(brokers) > 1 and backend.service is not None and not _is_pool(backend.service, around.scope):
                 crowd = f"{host} leads to {backend.service}, and that to several brokers: it is nobody's address"
     if len(leads) > 1:
         names = ", ".join(sorted(broker.names[0] for broker, _ in leads.values()))
@@ -139,35 +139,35 @@ def _lead(host: str, rules: Iterable[Rule], around: Surroundings) -> _Lead | Non
     return _Lead(broker, service, port)
 
 
-def _addresses(route: Route, at: Attachment, host: str, lead: _Lead, around: Surroundings) -> Iterator[Address]:
-    here = around.here
+def _addresses(route: Route, at: Attachment, host: str, lead: _Lead, around: ClusterView) -> Iterator[Address]:
+    scope = around.scope
     schemes = schemes_of(lead.port, lead.broker.ports, known_ports(lead.broker, around))
     families = families_of(schemes)
-    notes = _speaking(route.notes, at, here)
-    if notes.is_wrong(EXTERNAL_URL):
+    annotations = _speaking(route.annotations, at, scope)
+    if annotations.is_wrong(EXTERNAL_URL):
         return
-    written = [url for url in notes.external_urls if families == {_family(url.scheme)}]
+    written = [url for url in annotations.external_urls if families == {_family(url.scheme)}]
     if not written and len(families) != 1:
-        written = list(notes.external_urls) if len(notes.external_urls) == 1 else []
+        written = list(annotations.external_urls) if len(annotations.external_urls) == 1 else []
     if not written:
         urls: list[tuple[ServiceUrl, Source]] = [(_derived_url(route, at, host, lead, schemes, around), "derived")]
     else:
         urls = [(_written_url(url, route, at, host, around), "annotation") for url in written]
-    weak = _is_pool(lead.service.key, here)
+    weak = _is_pool(lead.service.key, scope)
     for url, source in urls:
-        yield Address(lead.broker.id, at.listener, _checked(url, here), source, route.key, weak)
+        yield Address(lead.broker.id, at.listener, _checked(url, scope), source, route.key, weak)
 
 
-def _speaking(notes: Notes, at: Attachment, here: Standpoint) -> Notes:
+def _speaking(annotations: Annotations, at: Attachment, scope: Scope) -> Annotations:
     """Whose external-url holds: the route's, else the gateway's, if that may say how brokers are reached."""
     gateway = at.gateway
-    if notes.external_urls or notes.is_wrong(EXTERNAL_URL) or gateway is None:
-        return notes
-    return gateway.notes if here.trusts(gateway.key.namespace) else notes
+    if annotations.external_urls or annotations.is_wrong(EXTERNAL_URL) or gateway is None:
+        return annotations
+    return gateway.annotations if scope.trusts(gateway.key.namespace) else annotations
 
 
 def _derived_url(
-    route: Route, at: Attachment, host: str, lead: _Lead, schemes: frozenset[str], around: Surroundings
+    route: Route, at: Attachment, host: str, lead: _Lead, schemes: frozenset[str], around: ClusterView
 ) -> ServiceUrl:
     if at.section is None:
         raise _Unclear(f"its gateway {at.key} is not seen, so scheme and port of {host} are not known")
@@ -183,29 +183,31 @@ def _derived_url(
     return _url(scheme, _host(route, at, host, around), _outer_port(at, at.section, around))
 
 
-def _written_url(url: ServiceUrl, route: Route, at: Attachment, host: str, around: Surroundings) -> ServiceUrl:
+def _written_url(url: ServiceUrl, route: Route, at: Attachment, host: str, around: ClusterView) -> ServiceUrl:
     if "{" not in url.host:
         return url
     return ServiceUrl(url.scheme, url.host.replace("{host}", _host(route, at, host, around)), url.port, url.shows_port)
 
 
-def _host(route: Route, at: Attachment, host: str, around: Surroundings) -> str:
+def _host(route: Route, at: Attachment, host: str, around: ClusterView) -> str:
     """The route's host; where bytes are routed by their port alone, the one name or address that its gateway has."""
     if not is_wild(host):
         return host
     if at.section is None or "tcp" not in at.section.takes:
         raise _Unclear(f"its host {host} is a wildcard, which is nobody's address")
     gateway = at.gateway
-    names = route.notes.hosts
+    names = route.annotations.hosts
     if gateway is not None and not names:
         services = around.services_before(gateway) if gateway.selector is not None else ()
-        names = gateway.notes.hosts or gateway.addresses or tuple(one for each in services for one in each.addresses)
+        names = (
+            gateway.annotations.hosts or gateway.addresses or tuple(one for each in services for one in each.addresses)
+        )
     if len(names) != 1:
         raise _Unclear(f"nothing says by which host it is reached{_choice(names)}: annotate it with {EXTERNAL_URL}")
     return names[0]
 
 
-def _outer_port(at: Attachment, section: Section, around: Surroundings) -> int:
+def _outer_port(at: Attachment, section: Section, around: ClusterView) -> int:
     """The port that clients connect to. Istio's is the gateway Service's port, or else what that leads to.
 
     A server's number is looked up among the Service's ports first and is the pod's own port where none has it
@@ -228,14 +230,14 @@ def _outer_port(at: Attachment, section: Section, around: Surroundings) -> int:
 
 
 def _service_urls(
-    service: Service, broker: Member, hosts: tuple[str, ...], around: Surroundings
+    service: Service, broker: BrokerPod, hosts: tuple[str, ...], around: ClusterView
 ) -> Iterator[tuple[ServiceUrl, Source]]:
     def host() -> str:
         if len(hosts) != 1:
             raise _Unclear(f"nothing says by which host it is reached{_choice(hosts)}: annotate it with {EXTERNAL_URL}")
         return hosts[0]
 
-    written = service.notes.external_urls
+    written = service.annotations.external_urls
     for url in written:
         filled = url.host.replace("{host}", host()) if "{" in url.host else url.host
         yield ServiceUrl(url.scheme, filled, url.port, url.shows_port), "annotation"
@@ -254,10 +256,10 @@ def _service_urls(
         yield _url(scheme, host(), service.outer_port(port)), "derived"
 
 
-def known_ports(broker: Member, around: Surroundings) -> dict[int, str]:
+def known_ports(broker: BrokerPod, around: ClusterView) -> dict[int, str]:
     """The broker's ports that the config's own URLs lead to, and what is spoken there."""
     known: dict[int, str] = {}
-    for pool in around.here.pools:
+    for pool in around.scope.pools:
         service = around.service(pool.service)
         for port in service.ports if service is not None else ():
             if str(port.port) == pool.url.port and (number := number_of(port, broker.ports)) is not None:
@@ -280,8 +282,8 @@ def _only_family(lead: _Lead, schemes: frozenset[str]) -> tuple[str, str]:
     return family
 
 
-def _checked(url: ServiceUrl, here: Standpoint) -> ServiceUrl:
-    if list(here.allowed(url.host)) != [url.host]:
+def _checked(url: ServiceUrl, scope: Scope) -> ServiceUrl:
+    if list(scope.allowed(url.host)) != [url.host]:
         raise _Unclear(f"{url} is not under kubernetes.allowedHostSuffixes: left out")
     return url
 
@@ -296,8 +298,8 @@ def _family(scheme: str) -> tuple[str, str]:
     return family
 
 
-def _is_pool(service: Key, here: Standpoint) -> bool:
-    return any(pool.service == service for pool in here.pools)
+def _is_pool(service: Key, scope: Scope) -> bool:
+    return any(pool.service == service for pool in scope.pools)
 
 
 def _choice(hosts: tuple[str, ...]) -> str:

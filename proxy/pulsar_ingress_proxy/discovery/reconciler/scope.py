@@ -12,7 +12,7 @@ from pulsar_ingress_proxy.syntax.selectors import Selector, parse_selector, sele
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class PodIdentity:
     """The sidecar's own pod, that is the gateway's."""
 
     namespace: str
@@ -28,10 +28,10 @@ class Pool:
     service: Key
 
 
-class Standpoint:
+class Scope:
     """What config and own pod say about every object, whatever else there is."""
 
-    def __init__(self, config: Config, own: Own) -> None:
+    def __init__(self, config: Config, own: PodIdentity) -> None:
         keys = config.kubernetes
         self.own = own
         self.namespaces = frozenset(keys.namespaces or (own.namespace,))
@@ -70,7 +70,7 @@ class Standpoint:
                 return False
             names_gateways = any(named.kind == "gateway" for named in self._named)
             return self.lists(gateway.key) or not names_gateways
-        return self._counts(gateway.key, bool(gateway.notes.listeners))
+        return self._counts(gateway.key, bool(gateway.annotations.listeners))
 
     def is_attached(self, route: Route, gateway: Key, seen: Gateway | None) -> bool:
         """Whether a route that hangs on this gateway comes to us by it."""
@@ -79,11 +79,11 @@ class Standpoint:
         if gateway.kind == "IstioGateway" and self.own.labels:
             # Its selector says no, or cannot be seen.
             return seen is None and self.lists(gateway)
-        return self._counts(gateway, bool(route.notes.listeners))
+        return self._counts(gateway, bool(route.annotations.listeners))
 
     def has_class(self, ingress: Route) -> bool:
         """Whether an Ingress is served by our gateway."""
-        return ingress.ingress_class in self._classes or self._counts(ingress.key, bool(ingress.notes.listeners))
+        return ingress.ingress_class in self._classes or self._counts(ingress.key, bool(ingress.annotations.listeners))
 
     def is_gateways(self, service: Service) -> bool:
         """Whether a Service leads to our own pod."""
@@ -92,8 +92,8 @@ class Standpoint:
             bool(service.selector) and service.key.namespace == own.namespace and selects(service.selector, own.labels)
         )
 
-    def is_door(self, service: Service) -> bool:
-        return self.is_gateways(service) or self._counts(service.key, bool(service.notes.listeners))
+    def is_ingress(self, service: Service) -> bool:
+        return self.is_gateways(service) or self._counts(service.key, bool(service.annotations.listeners))
 
     def _counts(self, key: Key, annotated: bool) -> bool:
         """By the list; where there is none, every annotated object does."""

@@ -9,17 +9,17 @@ from typing import Any
 
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.reconciler.annotations import NONE
-from pulsar_ingress_proxy.discovery.reconciler.brokers import Member, Membership
+from pulsar_ingress_proxy.discovery.reconciler.brokers import BrokerPod, BrokerPods
 from pulsar_ingress_proxy.discovery.reconciler.derivation import NOTHING, Derived, derive
 from pulsar_ingress_proxy.discovery.reconciler.kinds import BY_NAME, kind_of
 from pulsar_ingress_proxy.discovery.reconciler.merge import assemble
 from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Object, Pod, Route, Service, Slice
 from pulsar_ingress_proxy.discovery.reconciler.parsing import key_of, read
-from pulsar_ingress_proxy.discovery.reconciler.scope import Own, Standpoint
-from pulsar_ingress_proxy.routing.discovered import Conflict, Findings
+from pulsar_ingress_proxy.discovery.reconciler.scope import PodIdentity, Scope
+from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered
 from pulsar_ingress_proxy.syntax.selectors import selects
 
-__all__ = ["Own", "World"]
+__all__ = ["ObjectStore", "PodIdentity"]
 
 _OWN_SERVICES = Key("Service", "", "")
 """What depends on it depends on all Services that lead to our gateway."""
@@ -30,21 +30,21 @@ def _lead(service: Key) -> Key:
     return service._replace(kind="lead")
 
 
-class World:
+class ObjectStore:
     """All objects that were seen, and what they show together."""
 
-    def __init__(self, config: Config, own: Own) -> None:
+    def __init__(self, config: Config, own: PodIdentity) -> None:
         self._config = config
-        self.here = Standpoint(config, own)
+        self.scope = Scope(config, own)
         self._objects: dict[Key, Gateway | Route | Service] = {}
-        self._membership = Membership(self.here)
+        self._membership = BrokerPods(self.scope)
         self._own_services: dict[Key, Service] = {}
-        self._behind: dict[Key, tuple[Member, ...]] = {}
+        self._behind: dict[Key, tuple[BrokerPod, ...]] = {}
         self._derived: dict[Key, Derived] = {}
         self._dependents: dict[Key, set[Key]] = {}
         self._dependencies: dict[Key, set[Key]] = {}
         self._stale: set[Key] = set()
-        self._findings: Findings | None = None
+        self._discovered: Discovered | None = None
         self._strays: tuple[Conflict, ...] = ()
 
     def put(self, obj: Mapping[str, Any]) -> bool:
@@ -65,16 +65,16 @@ class World:
         changed += [self._put(key, obj) for key, obj in listed.items()]
         return any(changed)
 
-    def findings(self) -> Findings:
+    def discovered(self) -> Discovered:
         """All that is known, the same for the same objects however they came."""
-        if self._findings is None or self._stale:
+        if self._discovered is None or self._stale:
             for key in self._stale:
                 self._rederive(key)
             self._stale.clear()
-            self._findings, self._strays = assemble(
+            self._discovered, self._strays = assemble(
                 self._config, self._derived, self._membership.brokers, _Around(self)
             )
-        return self._findings
+        return self._discovered
 
     @property
     def hosts(self) -> frozenset[tuple[str, bool]]:
@@ -82,21 +82,21 @@ class World:
 
         Each with whether connections say that they are for it: those that are routed by port alone have any host.
         """
-        self.findings()
+        self.discovered()
         return frozenset(host for derived in self._derived.values() for host in derived.hosts)
 
     @property
-    def strays(self) -> tuple[Conflict, ...]:
+    def unmapped(self) -> tuple[Conflict, ...]:
         """Routes to brokers that nobody gives a listener; they are among the conflicts too."""
-        self.findings()
+        self.discovered()
         return self._strays
 
     # Changes.
 
     def _put(self, key: Key, obj: Mapping[str, Any]) -> bool:
-        here = self.here
-        is_needed = key.kind not in ("Pod", "EndpointSlice") or key.namespace in here.broker_namespaces
-        return is_needed and key.namespace in here.namespaces and self._set(key, read(key, obj))
+        scope = self.scope
+        is_needed = key.kind not in ("Pod", "EndpointSlice") or key.namespace in scope.broker_namespaces
+        return is_needed and key.namespace in scope.namespaces and self._set(key, read(key, obj))
 
     def _set(self, key: Key, new: Object | None) -> bool:
         old = self._objects.get(key) or self._membership.get(key)
@@ -117,14 +117,14 @@ class World:
                 else:
                     self._objects.pop(key, None)
                 # Most Services say nothing by themselves.
-                if not isinstance(new, Service) or new.notes != NONE or key in self._dependencies:
+                if not isinstance(new, Service) or new.annotations != NONE or key in self._dependencies:
                     stale.add(key)
         for service in affected:
             stale |= self._led_elsewhere(service)
         self._stale |= stale
         brokers_changed, self._membership.changed = self._membership.changed, False
         if brokers_changed:
-            self._findings = None
+            self._discovered = None
         return brokers_changed or bool(stale)
 
     def _set_service(self, key: Key, service: Service | None, stale: set[Key]) -> set[Key]:
@@ -134,7 +134,7 @@ class World:
             self._own_services[key] = service
         if was_own or key in self._own_services:
             stale |= self._dependents.get(_OWN_SERVICES, set())
-        is_brokers = key.namespace in self.here.broker_namespaces
+        is_brokers = key.namespace in self.scope.broker_namespaces
         return self._membership.set_service(key, service) if is_brokers else set()
 
     def _led_elsewhere(self, service: Key) -> set[Key]:
@@ -148,10 +148,10 @@ class World:
         return self._dependents.get(_lead(service), set())
 
     def _may_lead_to_gateway(self, service: Service) -> bool:
-        here = self.here
-        if here.own.labels:
-            return here.is_gateways(service)
-        return bool(service.selector) and service.key.namespace in here.gateway_namespaces
+        scope = self.scope
+        if scope.own.labels:
+            return scope.is_gateways(service)
+        return bool(service.selector) and service.key.namespace in scope.gateway_namespaces
 
     def _rederive(self, key: Key) -> None:
         for dependency in self._dependencies.pop(key, ()):
@@ -176,33 +176,33 @@ class World:
 class _Around:
     """The rest of the world for one derivation, and what it asked for."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self.here = world.here
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self.scope = store.scope
         self.seen: set[Key] = set()
 
     def gateway(self, key: Key) -> Gateway | None:
         self.seen.add(key)
-        found = self._world._objects.get(key)
+        found = self._store._objects.get(key)
         return found if isinstance(found, Gateway) else None
 
     def service(self, key: Key) -> Service | None:
         self.seen.add(key)
-        found = self._world._objects.get(key)
+        found = self._store._objects.get(key)
         return found if isinstance(found, Service) else None
 
-    def brokers_behind(self, service: Key) -> tuple[Member, ...]:
+    def brokers_behind(self, service: Key) -> tuple[BrokerPod, ...]:
         self.seen.add(_lead(service))
-        behind = self._world._behind
+        behind = self._store._behind
         if service not in behind:
-            behind[service] = self._world._membership.behind(service)
+            behind[service] = self._store._membership.behind(service)
         return behind[service]
 
     def services_before(self, gateway: Gateway) -> tuple[Service, ...]:
         self.seen.add(_OWN_SERVICES)
         services = [
             service
-            for _, service in sorted(self._world._own_services.items())
-            if self.here.own.labels or selects(gateway.selector or {}, service.selector)
+            for _, service in sorted(self._store._own_services.items())
+            if self.scope.own.labels or selects(gateway.selector or {}, service.selector)
         ]
         return tuple(service for service in services if service.is_outside) or tuple(services)

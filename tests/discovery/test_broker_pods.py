@@ -1,9 +1,9 @@
 """Which pods are brokers, and what they call themselves."""
 
 import pytest
-from scenes import POOL, brokers, objects, own_service, pod, scene, told
+from scenes import POOL, brokers, objects, own_service, pod, reported, scene
 
-from pulsar_ingress_proxy.routing.discovered import Findings
+from pulsar_ingress_proxy.routing.discovered import Discovered
 
 FULL = "pulsar-broker-0.pulsar-broker.pulsar.svc.cluster.local"
 
@@ -17,8 +17,8 @@ endpoints: [ENDPOINTS]
 """
 
 
-def names(findings: Findings) -> list[tuple[str, ...]]:
-    return [broker.names for broker in findings.brokers]
+def names(discovered: Discovered) -> list[tuple[str, ...]]:
+    return [broker.names for broker in discovered.brokers]
 
 
 def slice_(endpoints: str, service: str = "pulsar-broker") -> str:
@@ -26,7 +26,7 @@ def slice_(endpoints: str, service: str = "pulsar-broker") -> str:
 
 
 def test_a_pod_behind_the_services_name() -> None:
-    assert names(scene(brokers(1)).findings()) == [
+    assert names(scene(brokers(1)).discovered()) == [
         (
             FULL,
             "pulsar-broker-0.pulsar-broker.pulsar.svc",
@@ -48,8 +48,8 @@ def test_a_pod_behind_the_services_name() -> None:
     ],
 )
 def test_the_service_is_named_in_any_form_and_the_domain_is_the_urls(url: str, domain: str) -> None:
-    findings = scene(brokers(1), changes=f"brokers: {{webServiceUrl: ['{url}']}}").findings()
-    assert names(findings)[0][0] == f"pulsar-broker-0.pulsar-broker.pulsar.svc.{domain}"
+    discovered = scene(brokers(1), changes=f"brokers: {{webServiceUrl: ['{url}']}}").discovered()
+    assert names(discovered)[0][0] == f"pulsar-broker-0.pulsar-broker.pulsar.svc.{domain}"
 
 
 @pytest.mark.parametrize(
@@ -74,36 +74,38 @@ def test_the_service_is_named_in_any_form_and_the_domain_is_the_urls(url: str, d
     ],
 )
 def test_where_no_broker_is_found_it_is_told_why(changes: str, said: str) -> None:
-    findings = scene(brokers(1), changes=changes).findings()
-    assert findings.brokers == ()
-    assert [said in line for line in told(findings)] == [True]
+    discovered = scene(brokers(1), changes=changes).discovered()
+    assert discovered.brokers == ()
+    assert [said in line for line in reported(discovered)] == [True]
 
 
 def test_a_service_without_pods_is_told() -> None:
-    assert told(scene(POOL).findings()) == ["brokers: service/pulsar/pulsar-broker leads to no pod: no broker is found"]
+    assert reported(scene(POOL).discovered()) == [
+        "brokers: service/pulsar/pulsar-broker leads to no pod: no broker is found"
+    ]
 
 
 def test_labels_may_say_who_is_a_broker_instead() -> None:
     proxies = pod(5).replace("component: broker", "component: proxy")
-    findings = scene(brokers(1), proxies, changes="kubernetes: {brokerSelector: component in (proxy)}").findings()
-    assert [one[-1] for one in names(findings)] == ["10.0.0.15"]
+    discovered = scene(brokers(1), proxies, changes="kubernetes: {brokerSelector: component in (proxy)}").discovered()
+    assert [one[-1] for one in names(discovered)] == ["10.0.0.15"]
 
 
 def test_a_pod_without_a_subdomain_is_dialled_by_its_address() -> None:
     text = pod(0).replace("  hostname: pulsar-broker-0\n  subdomain: pulsar-broker\n", "")
-    findings = scene(POOL, text).findings()
-    assert names(findings) == [("10.0.0.10", "pulsar-broker-0")]
-    assert str(findings.brokers[0].listeners["internal"]["http"]) == "http://10.0.0.10:8080"
+    discovered = scene(POOL, text).discovered()
+    assert names(discovered) == [("10.0.0.10", "pulsar-broker-0")]
+    assert str(discovered.brokers[0].listeners["internal"]["http"]) == "http://10.0.0.10:8080"
 
 
 def test_both_addresses_of_a_pod_count() -> None:
     text = pod(0).replace("podIP: 10.0.0.10", "podIPs: [{ip: 10.0.0.10}, {ip: 'fd00:0:0::a'}]")
-    assert names(scene(POOL, text).findings())[0][-2:] == ("10.0.0.10", "[fd00::a]")
+    assert names(scene(POOL, text).discovered())[0][-2:] == ("10.0.0.10", "[fd00::a]")
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_ended_is_no_broker(phase: str) -> None:
-    assert names(scene(POOL, pod(0).replace("Running", phase)).findings()) == []
+    assert names(scene(POOL, pod(0).replace("Running", phase)).discovered()) == []
 
 
 def test_where_pods_are_not_watched_endpoints_tell() -> None:
@@ -112,17 +114,17 @@ def test_where_pods_are_not_watched_endpoints_tell() -> None:
     {addresses: [10.0.0.11], targetRef: {kind: Pod, name: pulsar-broker-1}, conditions: {ready: false}},
     {addresses: [192.0.2.1]}
     """
-    findings = scene(POOL, slice_(endpoints)).findings()
-    assert [one[0] for one in names(findings)] == ["192.0.2.1", FULL, "10.0.0.11"]
-    assert str(findings.brokers[0].listeners["internal"]["pulsar"]) == "pulsar://192.0.2.1:6650"
+    discovered = scene(POOL, slice_(endpoints)).discovered()
+    assert [one[0] for one in names(discovered)] == ["192.0.2.1", FULL, "10.0.0.11"]
+    assert str(discovered.brokers[0].listeners["internal"]["pulsar"]) == "pulsar://192.0.2.1:6650"
 
 
 def test_where_pods_are_watched_endpoints_of_pods_that_are_gone_tell_nothing() -> None:
     endpoints = "{addresses: [10.0.0.99], targetRef: {kind: Pod, name: pulsar-broker-9}}, {addresses: [192.0.2.1]}"
-    world = scene(POOL, pod(0), slice_(endpoints))
-    assert [one[0] for one in names(world.findings())] == ["192.0.2.1", FULL]
-    world.remove("Pod", "pulsar", "pulsar-broker-0")
-    assert [one[0] for one in names(world.findings())] == ["192.0.2.1", "10.0.0.99"]
+    store = scene(POOL, pod(0), slice_(endpoints))
+    assert [one[0] for one in names(store.discovered())] == ["192.0.2.1", FULL]
+    store.remove("Pod", "pulsar", "pulsar-broker-0")
+    assert [one[0] for one in names(store.discovered())] == ["192.0.2.1", "10.0.0.99"]
 
 
 def test_a_pod_that_is_about_to_end_leaves_its_service_to_the_next() -> None:
@@ -141,19 +143,19 @@ def test_a_pod_that_is_about_to_end_leaves_its_service_to_the_next() -> None:
         .replace("name: broker-0", "name: only")
         .replace(", statefulset.kubernetes.io/pod-name: pulsar-broker-0", "")
     )
-    world = scene(POOL, pod(0), service, ingress)
+    store = scene(POOL, pod(0), service, ingress)
 
     def holders() -> list[str]:
-        return [broker.names[-1] for broker in world.findings().brokers if "external" in broker.listeners]
+        return [broker.names[-1] for broker in store.discovered().brokers if "external" in broker.listeners]
 
     assert holders() == ["10.0.0.10"]
     for obj in objects(pod(0, "deletionTimestamp: 2026-01-01T00:00:00Z")):
-        assert world.put(obj)
+        assert store.put(obj)
     assert holders() == ["10.0.0.10"]  # nobody else is there
     for obj in objects(pod(1)):
-        assert world.put(obj)
+        assert store.put(obj)
     assert holders() == ["10.0.0.11"]
-    assert [len(broker.listeners) for broker in world.findings().brokers] == [1, 2]  # it still answers to its names
+    assert [len(broker.listeners) for broker in store.discovered().brokers] == [1, 2]  # it still answers to its names
 
 
 def test_a_service_without_a_selector_leads_where_its_endpoints_do() -> None:
@@ -168,5 +170,5 @@ def test_a_service_without_a_selector_leads_where_its_endpoints_do() -> None:
     status: {loadBalancer: {ingress: [{ip: 203.0.113.7}]}}
     """
     endpoint = "{addresses: [10.0.0.11], targetRef: {kind: Pod, name: pulsar-broker-1}}"
-    findings = scene(brokers(2), manual, slice_(endpoint, "manual")).findings()
-    assert ["external" in broker.listeners for broker in findings.brokers] == [False, True]
+    discovered = scene(brokers(2), manual, slice_(endpoint, "manual")).discovered()
+    assert ["external" in broker.listeners for broker in discovered.brokers] == [False, True]

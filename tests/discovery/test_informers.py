@@ -14,13 +14,13 @@ from aiohttp import web
 from fake_api import BUILT_IN, INGRESSES, FakeApi, door, says, serving_api
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.discovery.api_client import Cluster, Patience
+from pulsar_ingress_proxy.discovery.api_client import KubernetesApi, Patience
 from pulsar_ingress_proxy.discovery.credentials import Credentials
-from pulsar_ingress_proxy.discovery.informers import Watching
-from pulsar_ingress_proxy.discovery.reconciler.store import World
+from pulsar_ingress_proxy.discovery.informers import InformerSet
+from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
 from pulsar_ingress_proxy.observability.catalogue import Metric, Sidecar
 from pulsar_ingress_proxy.observability.metrics import Metrics, Number
-from pulsar_ingress_proxy.routing.discovered import Findings
+from pulsar_ingress_proxy.routing.discovered import Discovered
 
 QUICK = Patience(first_pause=0.01, longest_pause=0.02, absent=0.02, gather=0.01)
 GATEWAY_API = "gateway.networking.k8s.io"
@@ -32,16 +32,16 @@ class News:
     """What was found, each time it was another."""
 
     def __init__(self) -> None:
-        self.all: list[Findings] = []
+        self.all: list[Discovered] = []
         self.zones: list[str | None] = []
         self._more = asyncio.Event()
 
-    def __call__(self, findings: Findings, zone: str | None) -> None:
-        self.all.append(findings)
+    def __call__(self, discovered: Discovered, zone: str | None) -> None:
+        self.all.append(discovered)
         self.zones.append(zone)
         self._more.set()
 
-    async def number(self, count: int) -> Findings:
+    async def number(self, count: int) -> Discovered:
         while len(self.all) < count:
             self._more.clear()
             await self._more.wait()
@@ -104,7 +104,7 @@ class Telling(Number):
 class Watched:
     """A cluster that is watched, and what has come of it so far."""
 
-    def __init__(self, cluster: Cluster, **kubernetes: Any) -> None:
+    def __init__(self, cluster: KubernetesApi, **kubernetes: Any) -> None:
         config = load_mapping(
             {
                 "brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]},
@@ -115,7 +115,7 @@ class Watched:
         self._synced = self.metrics.discovery_synced = Telling(Sidecar.discovery_synced)
         self._refused = self.metrics.discovery_restarts = Telling(Sidecar.discovery_restarts)
         self.news = News()
-        self.task = asyncio.create_task(Watching(config, cluster, self.metrics, self.news).run())
+        self.task = asyncio.create_task(InformerSet(config, cluster, self.metrics, self.news).run())
 
     def synced(self, kind: str) -> float | None:
         return self._synced.values.get((kind,))
@@ -133,7 +133,7 @@ class Watched:
 
 @asynccontextmanager
 async def watching(api: FakeApi, folder: Path, patience: Patience = QUICK, **kubernetes: Any) -> AsyncIterator[Watched]:
-    cluster = Cluster(Credentials(str(api.kubeconfig(folder))), patience)
+    cluster = KubernetesApi(Credentials(str(api.kubeconfig(folder))), patience)
     await cluster.connect()
     watched = Watched(cluster, **kubernetes)
     try:
@@ -370,14 +370,14 @@ async def test_the_own_pod_is_asked_for_until_the_api_server_answers(
 async def test_an_object_that_is_our_undoing_is_told_and_left_out(
     api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    put = World.put
+    put = ObjectStore.put
 
-    def stumble(self: World, obj: Any) -> bool:
+    def stumble(self: ObjectStore, obj: Any) -> bool:
         if obj["metadata"]["name"] == "evil":
             raise KeyError("spec")
         return put(self, obj)
 
-    monkeypatch.setattr(World, "put", stumble)
+    monkeypatch.setattr(ObjectStore, "put", stumble)
     await api.put(INGRESSES, "evil")
     await api.put(INGRESSES, "public", **door("pulsar.example.com"))
     async with watching(api, tmp_path) as watched:

@@ -166,7 +166,7 @@ async def test_a_cluster_that_is_not_seen_does_not_keep_the_pod_out_for_ever(
             super()._be_ready(why)
             ready.set()
 
-    monkeypatch.setattr("pulsar_ingress_proxy.app.sidecar.Discovery", Sooner)
+    monkeypatch.setattr("pulsar_ingress_proxy.app.sidecar.DiscoveryManager", Sooner)
     monkeypatch.setattr(manager, "_GRACE", 0.1)
     async with running(brokers, kubernetes=WATCHED) as place:
         await ready.wait()
@@ -206,7 +206,7 @@ async def test_what_is_on_disk_is_that_of_the_config_in_force(
             assert place.hosts == ["pulsar.example.com"]  # until the cluster has been seen by the new one
             await place.until_hosts()
     known = json.loads((tmp_path / "state/discovery.json").read_text())["known"]
-    assert known["seen"]["ingresses"] == []
+    assert known["observed"]["ingresses"] == []
 
 
 async def test_a_reload_keeps_what_was_found(api: FakeApi, brokers: SimulatedCluster, tmp_path: Path) -> None:
@@ -214,13 +214,13 @@ async def test_a_reload_keeps_what_was_found(api: FakeApi, brokers: SimulatedClu
         await api.put(INGRESSES, "public", **door("pulsar.example.com"))
         async with running(brokers, kubernetes=WATCHED) as place:
             await place.until_hosts("pulsar.example.com")
-            found = place.sidecar.findings
+            found = place.sidecar.discovered
             await place.reload(kubernetes=WATCHED, miss="reject")
-            assert place.sidecar.findings is found
+            assert place.sidecar.discovered is found
             assert place.hosts == ["pulsar.example.com"]
             assert api.lists(INGRESSES) == 1
             await place.reload(kubernetes={"enabled": False})
-            assert place.sidecar.findings == NOTHING
+            assert place.sidecar.discovered == NOTHING
             assert place.hosts == []
             await place.reload(kubernetes=WATCHED)
             await place.until_hosts("pulsar.example.com")
@@ -286,6 +286,6 @@ async def test_a_listener_that_no_broker_has_is_caught_before_it_is_sent(brokers
         await place.until_known("internal", "external")
         status, body = await place.ask("pulsar.example.com")
         assert (status, body["reason"].partition(":")[0]) == (400, "unknown-listener")
-        listeners = {name for broker in place.sidecar.findings.brokers for name in broker.listeners}
+        listeners = {name for broker in place.sidecar.discovered.brokers for name in broker.listeners}
     assert listeners == {"internal", "external"}
     assert place.sidecar.metrics.discovery_synced.values == {}

@@ -1,9 +1,9 @@
 """Object → door: which objects become ingresses, with which hosts, on which listener."""
 
 import pytest
-from scenes import OWN, brokers, doors, scene, told
+from scenes import OWN, brokers, doors, reported, scene
 
-from pulsar_ingress_proxy.discovery.reconciler.store import Own
+from pulsar_ingress_proxy.discovery.reconciler.store import PodIdentity
 
 INGRESS = """
 apiVersion: networking.k8s.io/v1
@@ -20,7 +20,7 @@ SIDECAR = "http: {paths: [{path: /, pathType: Prefix, backend: {service: {name: 
 GATEWAY = """
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
-metadata: {name: public, namespace: edge, annotations: {NOTES}}
+metadata: {name: public, namespace: edge, annotations: {ANNOTATIONS}}
 spec:
   gatewayClassName: envoy
   listeners:
@@ -45,7 +45,7 @@ spec:
 ROUTE = """
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
-metadata: {name: main, namespace: pulsar, annotations: {NOTES}}
+metadata: {name: main, namespace: pulsar, annotations: {ANNOTATIONS}}
 spec:
   parentRefs: [PARENT]
   hostnames: [HOSTS]
@@ -55,7 +55,7 @@ spec:
 ISTIO_GATEWAY = """
 apiVersion: networking.istio.io/v1
 kind: Gateway
-metadata: {name: pulsar, namespace: edge, annotations: {NOTES}}
+metadata: {name: pulsar, namespace: edge, annotations: {ANNOTATIONS}}
 spec:
   selector: {istio: public}
   servers:
@@ -73,7 +73,7 @@ spec:
 VIRTUAL_SERVICE = """
 apiVersion: networking.istio.io/v1
 kind: VirtualService
-metadata: {name: main, namespace: pulsar, annotations: {NOTES}}
+metadata: {name: main, namespace: pulsar, annotations: {ANNOTATIONS}}
 spec:
   gateways: [GATEWAYS]
   hosts: [HOSTS]
@@ -123,7 +123,7 @@ def fill(text: str, **values: str) -> str:
     ],
 )
 def test_an_ingress(spec: str, hosts: list[str] | None) -> None:
-    found = doors(scene(INGRESS.format(spec=spec).replace("spec:\n  {", "spec: {")).findings())
+    found = doors(scene(INGRESS.format(spec=spec).replace("spec:\n  {", "spec: {")).discovered())
     assert found == ({} if hosts is None else {"ingress/pulsar/public": ("external", hosts)})
 
 
@@ -131,11 +131,11 @@ def test_an_ingress_whose_class_is_an_annotation() -> None:
     text = INGRESS.format(spec=f"rules: [{{host: a.example, {SIDECAR}}}]").replace(
         "listener: external", "listener: external, kubernetes.io/ingress.class: nginx"
     )
-    assert doors(scene(text).findings()) == {"ingress/pulsar/public": ("external", ["a.example"])}
+    assert doors(scene(text).discovered()) == {"ingress/pulsar/public": ("external", ["a.example"])}
 
 
 @pytest.mark.parametrize(
-    ("notes", "found"),
+    ("annotations", "found"),
     [
         pytest.param(
             "external",
@@ -155,36 +155,36 @@ def test_an_ingress_whose_class_is_an_annotation() -> None:
         ),
     ],
 )
-def test_a_gateway(notes: str, found: dict[str, list[str]]) -> None:
-    findings = scene(fill(GATEWAY, notes=LISTENER + notes)).findings()
-    assert {one.listener: list(one.hosts) for one in findings.ingresses} == found
-    assert {one.name for one in findings.ingresses} == {"gateway/edge/public"}
+def test_a_gateway(annotations: str, found: dict[str, list[str]]) -> None:
+    discovered = scene(fill(GATEWAY, annotations=LISTENER + annotations)).discovered()
+    assert {one.listener: list(one.hosts) for one in discovered.ingresses} == found
+    assert {one.name for one in discovered.ingresses} == {"gateway/edge/public"}
 
 
 def test_a_listener_without_a_host_is_a_door_for_every_host() -> None:
-    text = fill(GATEWAY, notes=LISTENER + "'plain=external'").replace("      hostname: pulsar.example.com\n", "")
-    assert doors(scene(text).findings()) == {"gateway/edge/public": ("external", ["*"])}
-    narrowed = scene(text, changes="kubernetes: {allowedHostSuffixes: [pulsar.example.com]}").findings()
+    text = fill(GATEWAY, annotations=LISTENER + "'plain=external'").replace("      hostname: pulsar.example.com\n", "")
+    assert doors(scene(text).discovered()) == {"gateway/edge/public": ("external", ["*"])}
+    narrowed = scene(text, changes="kubernetes: {allowedHostSuffixes: [pulsar.example.com]}").discovered()
     assert doors(narrowed) == {"gateway/edge/public": ("external", ["pulsar.example.com", "*.pulsar.example.com"])}
 
 
 def test_a_section_that_is_not_there_is_told() -> None:
-    findings = scene(fill(GATEWAY, notes=LISTENER + "'web=external,wbe=partner'")).findings()
-    assert told(findings)[1:] == [
+    discovered = scene(fill(GATEWAY, annotations=LISTENER + "'web=external,wbe=partner'")).discovered()
+    assert reported(discovered)[1:] == [
         "gateway/edge/public: pulsar-ingress-proxy/listener: there is no section 'wbe'; there are partners, plain, web"
     ]
 
 
 def test_a_host_that_two_sections_give_to_two_listeners_is_of_neither() -> None:
-    text = fill(GATEWAY, notes=LISTENER + "'plain=external,partners=partner'").replace(
+    text = fill(GATEWAY, annotations=LISTENER + "'plain=external,partners=partner'").replace(
         "pulsar.partner.example", "pulsar.example.com"
     )
-    findings = scene(text).findings()
-    assert findings.ingresses == ()
+    discovered = scene(text).discovered()
+    assert discovered.ingresses == ()
     said = (
         "pulsar.example.com: is of gateway/edge/public (external) and gateway/edge/public (partner): it is of neither"
     )
-    assert said in told(findings)
+    assert said in reported(discovered)
 
 
 @pytest.mark.parametrize(
@@ -221,63 +221,65 @@ def test_a_host_that_two_sections_give_to_two_listeners_is_of_neither() -> None:
     ],
 )
 def test_a_route_of_the_gateway_api(parent: str, hosts: str, found: list[str] | None) -> None:
-    route = fill(ROUTE, notes=LISTENER + "partner", parent=parent, hosts=hosts)
-    findings = scene(fill(GATEWAY, notes=""), route).findings()
-    assert doors(findings) == ({} if found is None else {"httproute/pulsar/main": ("partner", found)})
+    route = fill(ROUTE, annotations=LISTENER + "partner", parent=parent, hosts=hosts)
+    discovered = scene(fill(GATEWAY, annotations=""), route).discovered()
+    assert doors(discovered) == ({} if found is None else {"httproute/pulsar/main": ("partner", found)})
 
 
 def test_a_route_whose_gateway_is_listed_but_not_seen_still_has_its_hosts() -> None:
-    route = fill(ROUTE, notes=LISTENER + "external", parent="{name: public, namespace: edge}", hosts="a.example")
-    assert doors(scene(route).findings()) == {"httproute/pulsar/main": ("external", ["a.example"])}
+    route = fill(ROUTE, annotations=LISTENER + "external", parent="{name: public, namespace: edge}", hosts="a.example")
+    assert doors(scene(route).discovered()) == {"httproute/pulsar/main": ("external", ["a.example"])}
 
 
 def test_a_route_that_the_gateway_refused_is_no_door() -> None:
     parent = "{name: public, namespace: edge}"
-    route = fill(ROUTE, notes=LISTENER + "external", parent=parent, hosts="b.pulsar.example.com")
+    route = fill(ROUTE, annotations=LISTENER + "external", parent=parent, hosts="b.pulsar.example.com")
     status = "status: {parents: [{parentRef: PARENT, conditions: [{type: Accepted, status: 'False'}]}]}"
-    assert doors(scene(fill(GATEWAY, notes=""), route + fill(status, parent=parent)).findings()) == {}
+    assert doors(scene(fill(GATEWAY, annotations=""), route + fill(status, parent=parent)).discovered()) == {}
 
 
 def test_a_route_says_more_than_the_gateway_it_hangs_on() -> None:
     parent = "{name: public, namespace: edge, sectionName: plain}"
-    route = fill(ROUTE, notes=LISTENER + "partner", parent=parent, hosts="")
-    findings = scene(fill(GATEWAY, notes=LISTENER + "external"), route).findings()
-    assert doors(findings) == {
+    route = fill(ROUTE, annotations=LISTENER + "partner", parent=parent, hosts="")
+    discovered = scene(fill(GATEWAY, annotations=LISTENER + "external"), route).discovered()
+    assert doors(discovered) == {
         "httproute/pulsar/main": ("partner", ["pulsar.example.com"]),
         "gateway/edge/public": ("external", ["*.pulsar.example.com", "pulsar.partner.example"]),
     }
 
 
 def test_bytes_that_name_no_host_are_no_door_for_every_host() -> None:
-    gateway = fill(GATEWAY, notes=LISTENER + "'plain=external'").replace("protocol: HTTP\n", "protocol: TCP\n")
+    gateway = fill(GATEWAY, annotations=LISTENER + "'plain=external'").replace("protocol: HTTP\n", "protocol: TCP\n")
     gateway = gateway.replace("      hostname: pulsar.example.com\n", "")
     route = fill(
-        ROUTE, notes=LISTENER + "partner", parent="{name: public, namespace: edge, sectionName: plain}", hosts=""
+        ROUTE, annotations=LISTENER + "partner", parent="{name: public, namespace: edge, sectionName: plain}", hosts=""
     )
-    findings = scene(gateway, route.replace("HTTPRoute", "TCPRoute").replace("io/v1\n", "io/v1alpha2\n")).findings()
-    assert findings.ingresses == ()
+    discovered = scene(gateway, route.replace("HTTPRoute", "TCPRoute").replace("io/v1\n", "io/v1alpha2\n")).discovered()
+    assert discovered.ingresses == ()
 
 
 @pytest.mark.parametrize("kind", ["TLSRoute", "TCPRoute"])
 def test_routes_of_bytes(kind: str) -> None:
-    gateway = fill(GATEWAY, notes="").replace("protocol: HTTPS", "protocol: TLS").replace("Terminate", "Passthrough")
+    gateway = (
+        fill(GATEWAY, annotations="").replace("protocol: HTTPS", "protocol: TLS").replace("Terminate", "Passthrough")
+    )
     route = fill(
-        ROUTE, notes=LISTENER + "external", parent="{name: public, namespace: edge, sectionName: web}", hosts=""
+        ROUTE, annotations=LISTENER + "external", parent="{name: public, namespace: edge, sectionName: web}", hosts=""
     )
     version = "v1alpha2" if kind == "TCPRoute" else "v1alpha3"
-    found = doors(scene(gateway, route.replace("HTTPRoute", kind).replace("io/v1\n", f"io/{version}\n")).findings())
+    found = doors(scene(gateway, route.replace("HTTPRoute", kind).replace("io/v1\n", f"io/{version}\n")).discovered())
     assert found == {f"{kind.lower()}/pulsar/main": ("external", ["*.pulsar.example.com"])}
 
 
 def test_an_istio_gateway() -> None:
-    findings = scene(fill(ISTIO_GATEWAY, notes=LISTENER + "external"), changes=NO_LIST).findings()
+    discovered = scene(fill(ISTIO_GATEWAY, annotations=LISTENER + "external"), changes=NO_LIST).discovered()
     hosts = ["*.pulsar.example.com", "pulsar.example.com", "*.binary.example.com"]
-    assert doors(findings) == {"gateway/edge/pulsar": ("external", hosts)}
+    assert doors(discovered) == {"gateway/edge/pulsar": ("external", hosts)}
 
 
 def test_an_istio_gateway_by_section() -> None:
-    findings = scene(fill(ISTIO_GATEWAY, notes=LISTENER + "'tls-pulsar=partner'"), changes=NO_LIST).findings()
-    assert doors(findings) == {"gateway/edge/pulsar": ("partner", ["*.binary.example.com"])}
+    discovered = scene(fill(ISTIO_GATEWAY, annotations=LISTENER + "'tls-pulsar=partner'"), changes=NO_LIST).discovered()
+    assert doors(discovered) == {"gateway/edge/pulsar": ("partner", ["*.binary.example.com"])}
 
 
 NO_LIST = "kubernetes: {gateways: []}"
@@ -300,13 +302,15 @@ NO_LIST = "kubernetes: {gateways: []}"
     ],
 )
 def test_which_istio_gateways_are_ours(gateways: str, labels: dict[str, str], is_ours: bool) -> None:
-    changes, own = f"kubernetes: {{gateways: {gateways}}}", Own("edge", labels)
-    gateway = fill(ISTIO_GATEWAY, notes=LISTENER + "external")
-    assert bool(scene(gateway, changes=changes, own=own).findings().ingresses) is is_ours
+    changes, own = f"kubernetes: {{gateways: {gateways}}}", PodIdentity("edge", labels)
+    gateway = fill(ISTIO_GATEWAY, annotations=LISTENER + "external")
+    assert bool(scene(gateway, changes=changes, own=own).discovered().ingresses) is is_ours
     # What hangs on it comes with it.
-    route = fill(VIRTUAL_SERVICE, notes=LISTENER + "external", gateways="edge/pulsar", hosts="b.pulsar.example.com")
-    bare = fill(ISTIO_GATEWAY, notes="")
-    assert bool(scene(bare, route, changes=changes, own=own).findings().ingresses) is is_ours
+    route = fill(
+        VIRTUAL_SERVICE, annotations=LISTENER + "external", gateways="edge/pulsar", hosts="b.pulsar.example.com"
+    )
+    bare = fill(ISTIO_GATEWAY, annotations="")
+    assert bool(scene(bare, route, changes=changes, own=own).discovered().ingresses) is is_ours
 
 
 @pytest.mark.parametrize(
@@ -322,17 +326,17 @@ def test_which_istio_gateways_are_ours(gateways: str, labels: dict[str, str], is
     ],
 )
 def test_a_virtual_service(gateways: str, hosts: str, found: list[str] | None) -> None:
-    route = fill(VIRTUAL_SERVICE, notes=LISTENER + "partner", gateways=gateways, hosts=hosts)
-    findings = scene(fill(ISTIO_GATEWAY, notes=""), route, changes=NO_LIST).findings()
-    assert doors(findings) == ({} if found is None else {"virtualservice/pulsar/main": ("partner", found)})
+    route = fill(VIRTUAL_SERVICE, annotations=LISTENER + "partner", gateways=gateways, hosts=hosts)
+    discovered = scene(fill(ISTIO_GATEWAY, annotations=""), route, changes=NO_LIST).discovered()
+    assert doors(discovered) == ({} if found is None else {"virtualservice/pulsar/main": ("partner", found)})
 
 
 def test_a_virtual_service_that_is_not_exported_is_no_door() -> None:
-    route = fill(VIRTUAL_SERVICE, notes=LISTENER + "a", gateways="edge/pulsar", hosts="b.pulsar.example.com")
-    gateway = fill(ISTIO_GATEWAY, notes="")
+    route = fill(VIRTUAL_SERVICE, annotations=LISTENER + "a", gateways="edge/pulsar", hosts="b.pulsar.example.com")
+    gateway = fill(ISTIO_GATEWAY, annotations="")
     for exported, is_door in (("'.'", False), ("edge", True), ("'*'", True)):
         text = route.replace("spec:", f"spec:\n  exportTo: [{exported}]")
-        assert bool(scene(gateway, text, changes=NO_LIST).findings().ingresses) is is_door
+        assert bool(scene(gateway, text, changes=NO_LIST).discovered().ingresses) is is_door
 
 
 SERVICE = """
@@ -341,14 +345,14 @@ kind: Service
 metadata:
   name: NAME
   namespace: edge
-  annotations: {pulsar-ingress-proxy/listener: external, NOTES}
+  annotations: {pulsar-ingress-proxy/listener: external, ANNOTATIONS}
 spec: {type: TYPE, selector: {app: edge}, ports: [{port: 443, targetPort: 8443, nodePort: 31443}]}
 status: {loadBalancer: {ingress: [INGRESS]}}
 """
 
 
 @pytest.mark.parametrize(
-    ("type_", "notes", "ingress", "hosts"),
+    ("type_", "annotations", "ingress", "hosts"),
     [
         pytest.param("LoadBalancer", "", "{hostname: lb.cloud.example}", ["lb.cloud.example"], id="its status"),
         pytest.param("LoadBalancer", "", "{ip: 203.0.113.7}", ["203.0.113.7"], id="its address"),
@@ -370,31 +374,31 @@ status: {loadBalancer: {ingress: [INGRESS]}}
         pytest.param("ClusterIP", "", "{hostname: lb.cloud.example}", None, id="nobody outside reaches it"),
     ],
 )
-def test_a_service_of_our_gateway(type_: str, notes: str, ingress: str, hosts: list[str] | None) -> None:
+def test_a_service_of_our_gateway(type_: str, annotations: str, ingress: str, hosts: list[str] | None) -> None:
     for name in ("edge", "another"):  # listed, or selecting our pod
-        text = fill(SERVICE, name=name, type=type_, notes=notes, ingress=ingress)
+        text = fill(SERVICE, name=name, type=type_, annotations=annotations, ingress=ingress)
         found = {} if hosts is None else {f"service/edge/{name}": ("external", hosts)}
-        assert doors(scene(text).findings()) == found
+        assert doors(scene(text).discovered()) == found
 
 
 def test_a_service_of_another_gateway_is_no_door() -> None:
-    text = fill(SERVICE, name="other", type="LoadBalancer", notes="", ingress="{ip: 203.0.113.7}")
-    assert doors(scene(text.replace("{app: edge}", "{app: other}")).findings()) == {}
+    text = fill(SERVICE, name="other", type="LoadBalancer", annotations="", ingress="{ip: 203.0.113.7}")
+    assert doors(scene(text.replace("{app: edge}", "{app: other}")).discovered()) == {}
 
 
 def test_what_else_annotations_say() -> None:
-    notes = (
+    annotations = (
         "pulsar-ingress-proxy/lookup-properties: 'rack=eu-1a, tier=', pulsar-ingress-proxy/allowed-listeners: 'a, b', "
         "pulsar-ingress-proxy/expose: 'lookup, client'"
     )
-    (door,) = scene(fill(GATEWAY, notes=f"{LISTENER}external, {notes}")).findings().ingresses
+    (door,) = scene(fill(GATEWAY, annotations=f"{LISTENER}external, {annotations}")).discovered().ingresses
     assert door.lookup_properties == {"rack": "eu-1a", "tier": ""}
     assert door.allowed_listeners == frozenset(["a", "b"])
     assert door.expose == frozenset(["lookup", "client"])
 
 
 @pytest.mark.parametrize(
-    ("notes", "said"),
+    ("annotations", "said"),
     [
         (LISTENER + "'ex ternal'", "listener: 'ex ternal' is not a listener name"),
         (LISTENER + "''", "listener: is empty"),
@@ -409,46 +413,46 @@ def test_what_else_annotations_say() -> None:
         ("pulsar-ingress-proxy/listner: external", "listner: unknown annotation; known are pulsar-ingress-proxy/lis"),
     ],
 )
-def test_annotations_that_are_wrong_are_told(notes: str, said: str) -> None:
-    findings = scene(fill(GATEWAY, notes=notes)).findings()
-    assert findings.ingresses == ()
-    assert any(line.startswith(f"gateway/edge/public: pulsar-ingress-proxy/{said}") for line in told(findings))
+def test_annotations_that_are_wrong_are_told(annotations: str, said: str) -> None:
+    discovered = scene(fill(GATEWAY, annotations=annotations)).discovered()
+    assert discovered.ingresses == ()
+    assert any(line.startswith(f"gateway/edge/public: pulsar-ingress-proxy/{said}") for line in reported(discovered))
 
 
 def test_an_annotation_that_allows_nothing_allows_nothing() -> None:
-    notes = f"{LISTENER}external, pulsar-ingress-proxy/allowed-listeners: ''"
-    (door,) = scene(fill(GATEWAY, notes=notes)).findings().ingresses
+    annotations = f"{LISTENER}external, pulsar-ingress-proxy/allowed-listeners: ''"
+    (door,) = scene(fill(GATEWAY, annotations=annotations)).discovered().ingresses
     assert door.allowed_listeners == frozenset()
 
 
 @pytest.mark.parametrize("areas", ["''", "lookups"])
 def test_an_annotation_that_exposes_nothing_or_is_wrong_exposes_nothing(areas: str) -> None:
-    notes = f"{LISTENER}external, pulsar-ingress-proxy/expose: {areas}"
-    (door,) = scene(fill(GATEWAY, notes=notes)).findings().ingresses
+    annotations = f"{LISTENER}external, pulsar-ingress-proxy/expose: {areas}"
+    (door,) = scene(fill(GATEWAY, annotations=annotations)).discovered().ingresses
     assert door.expose == frozenset()
 
 
 def test_an_ingress_has_no_sections() -> None:
     text = INGRESS.format(spec=f"rules: [{{host: a.example, {SIDECAR}}}]").replace(": external", ": a=external")
-    findings = scene(text.replace("spec:", "spec:\n  ingressClassName: nginx")).findings()
-    assert findings.ingresses == ()
-    assert any("this kind has no sections" in line for line in told(findings))
+    discovered = scene(text.replace("spec:", "spec:\n  ingressClassName: nginx")).discovered()
+    assert discovered.ingresses == ()
+    assert any("this kind has no sections" in line for line in reported(discovered))
 
 
 def test_without_a_list_of_gateways_every_annotated_object_is_a_door() -> None:
     ingress = INGRESS.format(spec=f"rules: [{{host: a.example, {SIDECAR}}}]")
-    route = fill(ROUTE, notes=LISTENER + "external", parent="{name: private, namespace: edge}", hosts="b.example")
+    route = fill(ROUTE, annotations=LISTENER + "external", parent="{name: private, namespace: edge}", hosts="b.example")
     bare = ingress.replace("annotations: {pulsar-ingress-proxy/listener: external}", "labels: {}").replace(
         "name: public", "name: bare"
     )
-    findings = scene(ingress, route, bare, fill(GATEWAY, notes=""), changes=NO_LIST).findings()
-    assert sorted(doors(findings)) == ["httproute/pulsar/main", "ingress/pulsar/public"]
+    discovered = scene(ingress, route, bare, fill(GATEWAY, annotations=""), changes=NO_LIST).discovered()
+    assert sorted(doors(discovered)) == ["httproute/pulsar/main", "ingress/pulsar/public"]
 
 
 def test_equal_doors_of_two_objects_are_both_there() -> None:
     one = INGRESS.format(spec=f"{{ingressClassName: nginx, rules: [{{host: a.example, {SIDECAR}}}]}}").replace(
         "spec:\n  {", "spec: {"
     )
-    findings = scene(one, one.replace("name: public", "name: second"), brokers()).findings()
-    assert sorted(doors(findings)) == ["ingress/pulsar/public", "ingress/pulsar/second"]
-    assert findings.conflicts == ()
+    discovered = scene(one, one.replace("name: public", "name: second"), brokers()).discovered()
+    assert sorted(doors(discovered)) == ["ingress/pulsar/public", "ingress/pulsar/second"]
+    assert discovered.conflicts == ()

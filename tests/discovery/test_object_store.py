@@ -11,8 +11,8 @@ from scenes import OWN, brokers, config, filled, objects, pod, scene
 
 from pulsar_ingress_proxy.discovery.reconciler.derivation import derive
 from pulsar_ingress_proxy.discovery.reconciler.kinds import kind_of
-from pulsar_ingress_proxy.discovery.reconciler.store import World
-from pulsar_ingress_proxy.routing.discovered import Findings
+from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
+from pulsar_ingress_proxy.routing.discovered import Discovered
 
 Manifest = dict[str, Any]
 
@@ -143,53 +143,53 @@ def identity(obj: Manifest) -> tuple[str, str, str]:
 @settings(max_examples=300, deadline=None)
 @given(steps)
 def test_however_objects_came_the_findings_are_those_of_the_objects_there(sequence: list[Step]) -> None:
-    world, there = World(config(), OWN), dict[tuple[str, str, str], Manifest]()
-    seen: Findings | None = None
+    store, there = ObjectStore(config(), OWN), dict[tuple[str, str, str], Manifest]()
+    seen: Discovered | None = None
     for verb, obj in sequence:
-        before = world.findings() if verb == "look" else None
+        before = store.discovered() if verb == "look" else None
         if verb == "put":
             there[identity(obj)] = obj
-            changed = world.put(obj)
+            changed = store.put(obj)
         elif verb == "remove":
             there.pop(identity(obj), None)
-            changed = world.remove(*identity(obj))
+            changed = store.remove(*identity(obj))
         else:
             changed = False
-            assert seen is None or before == world.findings()
+            assert seen is None or before == store.discovered()
         if not changed and seen is not None:
-            assert world.findings() == seen, f"{verb} {identity(obj)} changed what is found and did not say so"
-        seen = world.findings() if verb == "look" or not changed else None
-    fresh = filled(World(config(), OWN), reversed(there.values()))
-    assert world.findings() == fresh.findings()
-    assert (world.hosts, world.strays) == (fresh.hosts, fresh.strays)
+            assert store.discovered() == seen, f"{verb} {identity(obj)} changed what is found and did not say so"
+        seen = store.discovered() if verb == "look" or not changed else None
+    fresh = filled(ObjectStore(config(), OWN), reversed(there.values()))
+    assert store.discovered() == fresh.discovered()
+    assert (store.hosts, store.unmapped) == (fresh.hosts, fresh.unmapped)
 
 
 @given(st.lists(st.sampled_from(PALETTE), max_size=20), st.lists(st.sampled_from(PALETTE), max_size=20))
 @settings(max_examples=100, deadline=None)
 def test_a_fresh_list_takes_the_place_of_all_there_was(old: list[Manifest], new: list[Manifest]) -> None:
-    world = filled(World(config(), OWN), old)
-    world.findings()
+    store = filled(ObjectStore(config(), OWN), old)
+    store.discovered()
     latest = {identity(obj): obj for obj in new}
     kinds = {identity(obj)[0] for obj in [*old, *new]}
     for kind in kinds:
-        world.replace(kind, [obj for key, obj in latest.items() if key[0] == kind])
-    assert world.findings() == filled(World(config(), OWN), latest.values()).findings()
+        store.replace(kind, [obj for key, obj in latest.items() if key[0] == kind])
+    assert store.discovered() == filled(ObjectStore(config(), OWN), latest.values()).discovered()
 
 
 def test_a_fresh_list_of_one_namespace_leaves_the_others() -> None:
-    world = scene(brokers())
-    assert not world.replace("Pod", [], namespace="edge")
-    assert len(world.findings().brokers) == 2
-    assert world.replace("Pod", objects(pod(1)), namespace="pulsar")
-    assert len(world.findings().brokers) == 1
+    store = scene(brokers())
+    assert not store.replace("Pod", [], namespace="edge")
+    assert len(store.discovered().brokers) == 2
+    assert store.replace("Pod", objects(pod(1)), namespace="pulsar")
+    assert len(store.discovered().brokers) == 1
 
 
 def test_the_items_of_a_list_need_not_say_what_they_are() -> None:
-    world = scene(brokers())
+    store = scene(brokers())
     items = copy.deepcopy(objects(pod(0)))
     del items[0]["kind"], items[0]["apiVersion"]
-    assert world.replace("Pod", items)
-    assert len(world.findings().brokers) == 1
+    assert store.replace("Pod", items)
+    assert len(store.discovered().brokers) == 1
 
 
 NOISE = [
@@ -203,27 +203,27 @@ NOISE = [
 
 @pytest.mark.parametrize("change", NOISE)
 def test_events_that_change_nothing_say_so(change: Any) -> None:
-    world = scene(brokers(), ROUTES)
-    found = world.findings()
+    store = scene(brokers(), ROUTES)
+    found = store.discovered()
     latest = {identity(obj): obj for obj in [*objects(brokers()), *objects(ROUTES)]}
     for obj in latest.values():
         noisy = copy.deepcopy(obj)
         change(noisy)
-        assert not world.put(noisy), identity(obj)
-    assert world.findings() is found
+        assert not store.put(noisy), identity(obj)
+    assert store.discovered() is found
 
 
 def test_objects_of_no_concern_say_so() -> None:
-    world = scene(brokers())
-    assert not world.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "pulsar"}})
-    assert not world.put({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "x", "namespace": "pulsar"}})
+    store = scene(brokers())
+    assert not store.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "pulsar"}})
+    assert not store.put({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "x", "namespace": "pulsar"}})
     (other,) = objects(pod(9).replace("component: broker", "component: bookie"))
-    assert not world.put(other)
-    assert not world.remove("Pod", "pulsar", "pulsar-broker-9")
-    assert not world.remove("Ingress", "pulsar", "unheard-of")
+    assert not store.put(other)
+    assert not store.remove("Pod", "pulsar", "pulsar-broker-9")
+    assert not store.remove("Ingress", "pulsar", "unheard-of")
     service = {"selector": {"app": "x"}, "ports": [{"port": 80}]}
     metadata = {"name": "x", "namespace": "tenant"}
-    assert not world.put({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})
+    assert not store.put({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})
 
 
 class Large:
@@ -239,11 +239,11 @@ class Large:
         monkeypatch.setattr("pulsar_ingress_proxy.discovery.reconciler.store.derive", counted)
         pool, *one = objects(brokers(1))
         made = [self.numbered(obj, n) for n in range(300) for obj in one]
-        self.world = World(config(), OWN)
-        self.world.replace("Ingress", [self.ingress(n) for n in range(1000)])
-        self.world.replace("Service", [pool, *(obj for obj in made if obj["kind"] == "Service")])
-        self.world.replace("Pod", [obj for obj in made if obj["kind"] == "Pod"])
-        self.world.findings()
+        self.store = ObjectStore(config(), OWN)
+        self.store.replace("Ingress", [self.ingress(n) for n in range(1000)])
+        self.store.replace("Service", [pool, *(obj for obj in made if obj["kind"] == "Service")])
+        self.store.replace("Pod", [obj for obj in made if obj["kind"] == "Pod"])
+        self.store.discovered()
 
     @staticmethod
     def numbered(obj: Manifest, n: int) -> Manifest:
@@ -255,25 +255,25 @@ class Large:
     def ingress(n: int, host: str = "") -> Manifest:
         backend = {"service": {"name": f"broker-{n}" if n < 300 else "pulsar-broker", "port": {"name": "http"}}}
         rule = {"host": host or f"h{n}.example.com", "http": {"paths": [{"path": "/", "backend": backend}]}}
-        notes = {"pulsar-ingress-proxy/listener": "external"}
+        annotations = {"pulsar-ingress-proxy/listener": "external"}
         return {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "Ingress",
-            "metadata": {"name": f"i{n}", "namespace": "pulsar", "annotations": notes},
+            "metadata": {"name": f"i{n}", "namespace": "pulsar", "annotations": annotations},
             "spec": {"ingressClassName": "nginx", "rules": [rule]},
         }
 
     def derivations_after(self, obj: Manifest) -> int:
         before = self.derivations
-        assert self.world.put(obj)
-        self.world.findings()
+        assert self.store.put(obj)
+        self.store.discovered()
         return self.derivations - before
 
 
 def test_one_change_among_many_objects_touches_few(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Large(monkeypatch)
     assert large.derivations == 1000  # each once, though services and pods came after the ingresses
-    found = large.world.findings()
+    found = large.store.discovered()
     assert len(found.ingresses) == 1000
     assert sum("external" in broker.listeners for broker in found.brokers) == 300
 
@@ -287,7 +287,7 @@ def test_one_change_among_many_objects_touches_few(monkeypatch: pytest.MonkeyPat
     changed = large.numbered(service, 7)
     changed["spec"]["ports"] = changed["spec"]["ports"][:1]
     assert large.derivations_after(changed) == 1
-    assert sum(broker.names[-1] == "10.9.9.9" for broker in large.world.findings().brokers) == 1
+    assert sum(broker.names[-1] == "10.9.9.9" for broker in large.store.discovered().brokers) == 1
 
 
 def test_what_is_kept_of_an_object_does_not_grow_with_it() -> None:
@@ -295,18 +295,18 @@ def test_what_is_kept_of_an_object_does_not_grow_with_it() -> None:
     large = copy.deepcopy(obj)
     large["metadata"]["managedFields"] = [{"fieldsV1": {f"f:{n}": {} for n in range(1000)}}]
     large["spec"]["containers"][0]["env"] = [{"name": f"N{n}", "value": "x" * 100} for n in range(1000)]
-    world = scene(brokers())
-    world.put(obj)
-    assert not world.put(large)
+    store = scene(brokers())
+    store.put(obj)
+    assert not store.put(large)
 
 
 def test_nothing_is_kept_of_what_is_gone() -> None:
-    world = scene(brokers(), ROUTES)
-    world.findings()
+    store = scene(brokers(), ROUTES)
+    store.discovered()
     for obj in PALETTE:
-        world.remove(*identity(obj))
-        world.findings()
-    kept = {**vars(world), **vars(world._membership)}
+        store.remove(*identity(obj))
+        store.discovered()
+    kept = {**vars(store), **vars(store._membership)}
     assert {name: value for name, value in kept.items() if isinstance(value, dict | set) and value} == {
         "_pools": {("Service", "pulsar", "pulsar-broker")}
     }

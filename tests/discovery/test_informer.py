@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 from fake_api import INGRESSES, FakeApi, answers, says, serving_api
 
-from pulsar_ingress_proxy.discovery.api_client import Cluster, Object, Patience, Refused
+from pulsar_ingress_proxy.discovery.api_client import KubernetesApi, Object, Patience, Refused
 from pulsar_ingress_proxy.discovery.credentials import Credentials
-from pulsar_ingress_proxy.discovery.informer import Pauses, Recovery, Watch
+from pulsar_ingress_proxy.discovery.informer import Backoff, Informer, Recovery
 from pulsar_ingress_proxy.discovery.reconciler.kinds import BY_NAME, Kind
 
 QUICK = Patience(first_pause=0.01, longest_pause=0.02, watch=5)
@@ -24,12 +24,12 @@ class Heard:
     """All that a watch has told, in order."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, ...]] = []
+        self.reported: list[tuple[str, ...]] = []
         self.objects: list[Object] = []
         self._more = asyncio.Event()
 
     def _tell(self, *words: str) -> None:
-        self.told.append(words)
+        self.reported.append(words)
         self._more.set()
 
     def put(self, obj: Object) -> None:
@@ -39,20 +39,20 @@ class Heard:
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
         self._tell("remove", name)
 
-    def listed(self, watch: Watch) -> None:
+    def listed(self, watch: Informer) -> None:
         self._tell("listed")
 
-    def opened(self, watch: Watch) -> None:
+    def opened(self, watch: Informer) -> None:
         self._tell("opened")
 
-    def ended(self, watch: Watch) -> None:
+    def ended(self, watch: Informer) -> None:
         self._tell("ended")
 
-    def refused(self, watch: Watch, refused: Refused) -> None:
+    def refused(self, watch: Informer, refused: Refused) -> None:
         self._tell("refused", refused.reason)
 
     async def until(self, *words: str, times: int = 1) -> None:
-        while self.told.count(words) < times:
+        while self.reported.count(words) < times:
             self._more.clear()
             await self._more.wait()
 
@@ -68,9 +68,9 @@ async def watching(
     api: FakeApi, folder: Path, patience: Patience = QUICK, kind: str = "Ingress", **user: str
 ) -> AsyncIterator[tuple[Heard, asyncio.Task[None]]]:
     heard = Heard()
-    cluster = Cluster(Credentials(str(api.kubeconfig(folder, **user))), patience)
+    cluster = KubernetesApi(Credentials(str(api.kubeconfig(folder, **user))), patience)
     known = BY_NAME[kind]
-    watch = Watch(cluster, known, known.versions[0], "pulsar", heard, Recovery())
+    watch = Informer(cluster, known, known.versions[0], "pulsar", heard, Recovery())
     task = asyncio.create_task(watch.run())
     try:
         yield heard, task
@@ -90,7 +90,7 @@ async def test_objects_are_listed_by_pages_and_then_watched(api: FakeApi, tmp_pa
         await api.put(INGRESSES, "late", spec={})
         await api.delete(INGRESSES, "door-0")
         await heard.until("remove", "door-0")
-    assert heard.told == [
+    assert heard.reported == [
         *[("put", f"door-{number}") for number in range(5)],
         ("listed",),
         ("opened",),
@@ -110,7 +110,7 @@ async def test_a_watch_that_ends_goes_on_from_the_last_version_bookmarks_include
         (await api.watched(INGRESSES)).end()
         assert (await api.watched(INGRESSES, 2)).since == "170"
         await heard.until("opened", times=2)
-    assert heard.told == [("listed",), ("opened",), ("ended",), ("opened",)]
+    assert heard.reported == [("listed",), ("opened",), ("ended",), ("opened",)]
     assert api.lists(INGRESSES) == 1
 
 
@@ -138,9 +138,9 @@ async def test_what_is_listed_after_an_expiry_is_held_against_what_is_known(
         await api.delete(INGRESSES, "gone")
         await expire(api)
         await heard.until("opened", times=2)
-    assert ("refused", "expired") in heard.told
-    told = heard.told[heard.told.index(("refused", "expired")) + 1 :]
-    assert told == [("put", "changed"), ("put", "new"), ("remove", "gone"), ("listed",), ("opened",)]
+    assert ("refused", "expired") in heard.reported
+    reported = heard.reported[heard.reported.index(("refused", "expired")) + 1 :]
+    assert reported == [("put", "changed"), ("put", "new"), ("remove", "gone"), ("listed",), ("opened",)]
 
 
 async def test_a_list_whose_next_page_has_expired_is_begun_anew(api: FakeApi, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def test_a_list_whose_next_page_has_expired_is_begun_anew(api: FakeApi, tm
     api.script[INGRESSES].extend([first_page, says(410, "the provided continue parameter is too old")])
     async with watching(api, tmp_path) as (heard, _):
         await heard.until("opened")
-    assert heard.told == [("put", "one"), ("refused", "expired"), ("put", "two"), ("listed",), ("opened",)]
+    assert heard.reported == [("put", "one"), ("refused", "expired"), ("put", "two"), ("listed",), ("opened",)]
 
 
 async def test_a_throttled_request_is_made_again_when_the_server_says(api: FakeApi, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ async def test_a_throttled_request_is_made_again_when_the_server_says(api: FakeA
         order.append("asked again")
         await heard.until("opened")
     assert order == ["almost a second", "asked again"]
-    assert heard.told[0] == ("refused", "throttled")
+    assert heard.reported[0] == ("refused", "throttled")
 
 
 async def test_a_watch_that_has_gone_silent_is_given_up(api: FakeApi, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_a_watch_that_has_gone_silent_is_given_up(api: FakeApi, tmp_path: 
     async with watching(api, tmp_path, patience) as (heard, _):
         await (await api.watched(INGRESSES)).tell("BOOKMARK", {"metadata": {"resourceVersion": "150"}})
         assert (await api.watched(INGRESSES, 2)).since == "150"
-    assert heard.told[:3] == [("listed",), ("opened",), ("refused", "silent")]
+    assert heard.reported[:3] == [("listed",), ("opened",), ("refused", "silent")]
     assert api.lists(INGRESSES) == 1
 
 
@@ -212,7 +212,7 @@ async def test_half_an_event_is_none_and_nothing_is_lost(
         watch.cut() if is_cut else watch.end()
         again = await api.watched(INGRESSES, 2)
     assert again.since == "101"
-    assert heard.told[:4] == [("listed",), ("opened",), ("put", "whole"), ("refused", reason)]
+    assert heard.reported[:4] == [("listed",), ("opened",), ("put", "whole"), ("refused", reason)]
 
 
 async def test_an_error_in_a_watch_has_it_listed_anew(api: FakeApi, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ async def test_an_error_in_a_watch_has_it_listed_anew(api: FakeApi, tmp_path: Pa
         status = {"code": 504, "reason": "Timeout", "message": "Too large resource version: 100, current: 9"}
         await (await api.watched(INGRESSES)).tell("ERROR", status)
         await api.watched(INGRESSES, 2)
-    assert heard.told[:4] == [("listed",), ("opened",), ("refused", "refused"), ("listed",)]
+    assert heard.reported[:4] == [("listed",), ("opened",), ("refused", "refused"), ("listed",)]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ async def test_whatever_is_refused_is_tried_again(api: FakeApi, tmp_path: Path, 
     api.script[INGRESSES].extend([says(status)] * 3)
     async with watching(api, tmp_path) as (heard, _):
         await heard.until("opened")
-    assert heard.told == [*[("refused", reason)] * 3, ("listed",), ("opened",)]
+    assert heard.reported == [*[("refused", reason)] * 3, ("listed",), ("opened",)]
 
 
 async def test_what_is_no_list_is_tried_again(api: FakeApi, tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ async def test_what_is_no_list_is_tried_again(api: FakeApi, tmp_path: Path) -> N
         api.script[INGRESSES].append(answers(text))
     async with watching(api, tmp_path) as (heard, _):
         await heard.until("opened")
-    assert heard.told == [*[("refused", "garbled")] * 5, ("listed",), ("opened",)]
+    assert heard.reported == [*[("refused", "garbled")] * 5, ("listed",), ("opened",)]
 
 
 async def test_a_watch_that_is_refused_goes_on_without_a_list(api: FakeApi, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ async def test_a_watch_that_is_refused_goes_on_without_a_list(api: FakeApi, tmp_
         api.script[INGRESSES].append(says(403))
         (await api.watched(INGRESSES)).cut()
         await api.watched(INGRESSES, 2)
-    assert ("refused", "forbidden") in heard.told
+    assert ("refused", "forbidden") in heard.reported
     assert api.lists(INGRESSES) == 1
 
 
@@ -257,7 +257,7 @@ async def test_watches_that_end_at_once_count_as_failures(api: FakeApi, tmp_path
         for times in (1, 2, 3):
             (await api.watched(INGRESSES, times)).end()
         await heard.until("refused", "closed", times=3)
-    assert ("ended",) not in heard.told
+    assert ("ended",) not in heard.reported
 
 
 async def test_an_api_server_that_is_away_is_tried_until_it_is_back(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ async def test_an_api_server_that_is_away_is_tried_until_it_is_back(tmp_path: Pa
         await heard.until("refused", "unreachable", times=3)
         async with serving_api(api, api.port):
             await heard.until("opened")
-            assert heard.told[-3:] == [("put", "door"), ("listed",), ("opened",)]
+            assert heard.reported[-3:] == [("put", "door"), ("listed",), ("opened",)]
 
 
 async def test_a_kind_whose_definition_is_gone_is_forgotten(api: FakeApi, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ async def test_a_kind_whose_definition_is_gone_is_forgotten(api: FakeApi, tmp_pa
         api.undefine("gateway.networking.k8s.io")
         watch.cut()
         await task
-    assert heard.told[-1] == ("remove", "route")
+    assert heard.reported[-1] == ("remove", "route")
 
 
 async def test_a_404_of_somebody_else_makes_nobody_forget(api: FakeApi, tmp_path: Path) -> None:
@@ -292,8 +292,8 @@ async def test_a_404_of_somebody_else_makes_nobody_forget(api: FakeApi, tmp_path
         api.script[routes].append(says(404))
         (await api.watched(routes)).cut()
         await api.watched(routes, 2)
-    assert ("remove", "route") not in heard.told
-    assert ("refused", "absent") in heard.told
+    assert ("remove", "route") not in heard.reported
+    assert ("refused", "absent") in heard.reported
 
 
 async def test_a_token_that_is_not_taken_any_longer_is_read_again(api: FakeApi, tmp_path: Path) -> None:
@@ -312,7 +312,7 @@ async def test_a_token_that_is_not_taken_any_longer_is_read_again(api: FakeApi, 
 
 def test_pauses_grow_to_their_longest_and_differ() -> None:
     for _ in range(100):
-        pauses = Pauses(0.5, 30)
+        pauses = Backoff(0.5, 30)
         waits = [pauses.next() for _ in range(2000)]
         for number, wait in enumerate(waits[:7]):
             longest = min(30, 0.5 * 2**number)

@@ -1,9 +1,9 @@
 """Object → address: how brokers are reached from outside, by the routes that lead to one of them."""
 
 import pytest
-from scenes import addresses, brokers, config, scene, told
+from scenes import addresses, brokers, config, reported, scene
 
-from pulsar_ingress_proxy.discovery.reconciler.store import Own
+from pulsar_ingress_proxy.discovery.reconciler.store import PodIdentity
 
 # An Ingress for each broker, as ingress-nginx serves them.
 
@@ -13,7 +13,7 @@ kind: Ingress
 metadata:
   name: broker-0
   namespace: pulsar
-  annotations: {pulsar-ingress-proxy/listener: external, NOTES}
+  annotations: {pulsar-ingress-proxy/listener: external, ANNOTATIONS}
 spec:
   ingressClassName: nginx
   tls: [{hosts: [TLS], secretName: cert}]
@@ -30,7 +30,13 @@ def fill(text: str, **values: str) -> str:
 
 
 def ingress(**values: str) -> str:
-    usual = {"notes": "", "tls": "'*.pulsar.example.com'", "path": "/", "service": "broker-0", "port": "name: http"}
+    usual = {
+        "annotations": "",
+        "tls": "'*.pulsar.example.com'",
+        "path": "/",
+        "service": "broker-0",
+        "port": "name: http",
+    }
     return fill(INGRESS, **(usual | values))
 
 
@@ -43,32 +49,32 @@ def ingress(**values: str) -> str:
         pytest.param({"port": "number: 8080"}, ["https://broker-0.pulsar.example.com"], id="a port by number"),
         pytest.param({"port": "number: 8443"}, ["https://broker-0.pulsar.example.com"], id="the broker's own TLS"),
         pytest.param(
-            {"notes": "nginx.ingress.kubernetes.io/ssl-passthrough: 'true'", "port": "name: pulsarssl"},
+            {"annotations": "nginx.ingress.kubernetes.io/ssl-passthrough: 'true'", "port": "name: pulsarssl"},
             ["pulsar+ssl://broker-0.pulsar.example.com:443"],
             id="TLS left to the broker, binary",
         ),
         pytest.param(
-            {"notes": "nginx.ingress.kubernetes.io/ssl-passthrough: 'true'", "port": "name: https"},
+            {"annotations": "nginx.ingress.kubernetes.io/ssl-passthrough: 'true'", "port": "name: https"},
             ["https://broker-0.pulsar.example.com"],
             id="TLS left to the broker, web",
         ),
         pytest.param(
-            {"notes": "pulsar-ingress-proxy/external-url: 'https://{host}:443'", "tls": "other.example.com"},
+            {"annotations": "pulsar-ingress-proxy/external-url: 'https://{host}:443'", "tls": "other.example.com"},
             ["https://broker-0.pulsar.example.com:443"],
             id="a load balancer in front ends TLS",
         ),
         pytest.param(
-            {"notes": "pulsar-ingress-proxy/external-url: 'https://edge.example.com:8443'"},
+            {"annotations": "pulsar-ingress-proxy/external-url: 'https://edge.example.com:8443'"},
             ["https://edge.example.com:8443"],
             id="another name and port",
         ),
         pytest.param(
-            {"notes": "pulsar-ingress-proxy/external-url: 'http://{host}:8000,https://{host}:8443'"},
+            {"annotations": "pulsar-ingress-proxy/external-url: 'http://{host}:8000,https://{host}:8443'"},
             ["http://broker-0.pulsar.example.com:8000", "https://broker-0.pulsar.example.com:8443"],
             id="both schemes",
         ),
         pytest.param(
-            {"notes": "pulsar-ingress-proxy/external-url: 'pulsar+ssl://{host}'"},
+            {"annotations": "pulsar-ingress-proxy/external-url: 'pulsar+ssl://{host}'"},
             ["https://broker-0.pulsar.example.com"],
             id="a URL for what it does not lead to",
         ),
@@ -78,9 +84,9 @@ def ingress(**values: str) -> str:
     ],
 )
 def test_an_ingress_of_one_broker(values: dict[str, str], urls: list[str]) -> None:
-    findings = scene(brokers(), ingress(**values)).findings()
-    assert addresses(findings) == {"pulsar-broker-0": urls}
-    assert told(findings) == []
+    discovered = scene(brokers(), ingress(**values)).discovered()
+    assert addresses(discovered) == {"pulsar-broker-0": urls}
+    assert reported(discovered) == []
 
 
 @pytest.mark.parametrize(
@@ -93,16 +99,16 @@ def test_an_ingress_of_one_broker(values: dict[str, str], urls: list[str]) -> No
             {"port": "number: 9999"}, "leads to port 9999 of service/pulsar/broker-0, which it does not", id="9999"
         ),
         pytest.param(
-            {"notes": "pulsar-ingress-proxy/external-url: nonsense"},
+            {"annotations": "pulsar-ingress-proxy/external-url: nonsense"},
             "external-url: 'nonsense' is not a URL",
             id="bad URL",
         ),
     ],
 )
 def test_an_ingress_that_says_too_little_gives_no_address_and_is_told(values: dict[str, str], said: str) -> None:
-    findings = scene(brokers(), ingress(**values)).findings()
-    assert addresses(findings) == {}
-    assert [said in line for line in told(findings)] == [True]
+    discovered = scene(brokers(), ingress(**values)).discovered()
+    assert addresses(discovered) == {}
+    assert [said in line for line in reported(discovered)] == [True]
 
 
 def test_a_service_that_leads_to_several_is_nobodys_address_and_told_unless_it_is_the_pool() -> None:
@@ -112,19 +118,19 @@ def test_a_service_that_leads_to_several_is_nobodys_address_and_told_unless_it_i
     metadata: {name: everybody, namespace: pulsar}
     spec: {selector: {component: broker}, ports: [{name: http, port: 8080}]}
     """
-    findings = scene(brokers(), everybody, ingress(service="everybody")).findings()
-    assert addresses(findings) == {}
-    assert ["and that to several brokers: it is nobody's address" in line for line in told(findings)] == [True]
-    findings = scene(brokers(), ingress(service="pulsar-broker")).findings()
-    assert (addresses(findings), told(findings)) == ({}, [])
+    discovered = scene(brokers(), everybody, ingress(service="everybody")).discovered()
+    assert addresses(discovered) == {}
+    assert ["and that to several brokers: it is nobody's address" in line for line in reported(discovered)] == [True]
+    discovered = scene(brokers(), ingress(service="pulsar-broker")).discovered()
+    assert (addresses(discovered), reported(discovered)) == ({}, [])
 
 
 def test_a_pool_of_one_is_reached_as_the_pool_unless_the_broker_has_a_route_of_its_own() -> None:
     pool = ingress(service="pulsar-broker").replace("broker-0", "pool")
-    assert addresses(scene(brokers(1), pool).findings()) == {"pulsar-broker-0": ["https://pool.pulsar.example.com"]}
-    findings = scene(brokers(1), pool, ingress()).findings()
-    assert addresses(findings) == {"pulsar-broker-0": ["https://broker-0.pulsar.example.com"]}
-    assert told(findings) == []
+    assert addresses(scene(brokers(1), pool).discovered()) == {"pulsar-broker-0": ["https://pool.pulsar.example.com"]}
+    discovered = scene(brokers(1), pool, ingress()).discovered()
+    assert addresses(discovered) == {"pulsar-broker-0": ["https://broker-0.pulsar.example.com"]}
+    assert reported(discovered) == []
 
 
 TWO_PATHS = """
@@ -153,22 +159,22 @@ spec:
     ],
 )
 def test_a_host_whose_paths_lead_to_different_places(root: str, ws: str, urls: list[str], conflicts: int) -> None:
-    findings = scene(brokers(), fill(TWO_PATHS, root=root, ws=ws)).findings()
-    assert addresses(findings).get("pulsar-broker-0", []) == urls
-    assert len(told(findings)) == conflicts
+    discovered = scene(brokers(), fill(TWO_PATHS, root=root, ws=ws)).discovered()
+    assert addresses(discovered).get("pulsar-broker-0", []) == urls
+    assert len(reported(discovered)) == conflicts
 
 
 def test_two_hosts_for_one_broker_are_told_and_an_annotation_decides() -> None:
     second = ingress().replace("broker-0.pulsar", "b0.pulsar").replace("name: broker-0\n", "name: second\n")
-    findings = scene(brokers(), ingress(), second).findings()
-    assert addresses(findings) == {}
-    (line,) = told(findings)
+    discovered = scene(brokers(), ingress(), second).discovered()
+    assert addresses(discovered) == {}
+    (line,) = reported(discovered)
     assert "https://b0.pulsar.example.com (derived, ingress/pulsar/second)" in line
     assert line.endswith("(derived, ingress/pulsar/broker-0) on listener 'external': neither is used")
-    noted = ingress(notes="pulsar-ingress-proxy/external-url: 'https://{host}'")
-    findings = scene(brokers(), noted, second).findings()
-    assert addresses(findings) == {"pulsar-broker-0": ["https://broker-0.pulsar.example.com"]}
-    (line,) = told(findings)
+    noted = ingress(annotations="pulsar-ingress-proxy/external-url: 'https://{host}'")
+    discovered = scene(brokers(), noted, second).discovered()
+    assert addresses(discovered) == {"pulsar-broker-0": ["https://broker-0.pulsar.example.com"]}
+    (line,) = reported(discovered)
     assert "(annotation, ingress/pulsar/broker-0) on listener 'external', not at https://b0." in line
 
 
@@ -176,18 +182,18 @@ def test_a_route_without_a_listener_takes_that_of_the_door_which_has_its_host() 
     bare = ingress().replace("pulsar-ingress-proxy/listener: external,", "")
     door = ingress(service="sidecar").replace("broker-0", "'*'").replace("name: '*'", "name: door")
     door = door.replace("'*'.pulsar.example.com", "'*.pulsar.example.com'")
-    assert addresses(scene(brokers(), bare, door).findings()) == {
+    assert addresses(scene(brokers(), bare, door).discovered()) == {
         "pulsar-broker-0": ["https://broker-0.pulsar.example.com"]
     }
     written = "ingresses: [{name: public, hosts: ['*.pulsar.example.com'], listener: partner}]"
-    findings = scene(brokers(), bare, door, changes=written).findings()
-    assert addresses(findings, "partner") == {"pulsar-broker-0": ["https://broker-0.pulsar.example.com"]}
-    world = scene(brokers(), bare)
-    assert addresses(world.findings()) == {}
-    (line,) = told(world.findings())
+    discovered = scene(brokers(), bare, door, changes=written).discovered()
+    assert addresses(discovered, "partner") == {"pulsar-broker-0": ["https://broker-0.pulsar.example.com"]}
+    store = scene(brokers(), bare)
+    assert addresses(store.discovered()) == {}
+    (line,) = reported(store.discovered())
     assert line.startswith("ingress/pulsar/broker-0: leads https://broker-0.pulsar.example.com to pulsar-broker-0.")
     assert line.endswith("nothing says on which listener: annotate it with pulsar-ingress-proxy/listener")
-    assert len(world.strays) == 1
+    assert len(store.unmapped) == 1
 
 
 # Envoy Gateway: one Gateway, and routes for each broker.
@@ -195,7 +201,7 @@ def test_a_route_without_a_listener_takes_that_of_the_door_which_has_its_host() 
 GATEWAY = """
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
-metadata: {name: public, namespace: edge, annotations: {pulsar-ingress-proxy/listener: external, NOTES}}
+metadata: {name: public, namespace: edge, annotations: {pulsar-ingress-proxy/listener: external, ANNOTATIONS}}
 spec:
   gatewayClassName: envoy
   listeners:
@@ -223,7 +229,7 @@ STATUS
 ROUTE = """
 apiVersion: gateway.networking.k8s.io/VERSION
 kind: KIND
-metadata: {name: broker-0, namespace: pulsar, annotations: {NOTES}}
+metadata: {name: broker-0, namespace: pulsar, annotations: {ANNOTATIONS}}
 spec:
   parentRefs: [{name: public, namespace: edge, sectionName: SECTION}]
   hostnames: [HOST]
@@ -233,13 +239,13 @@ spec:
 URL = "broker-0.pulsar.example.com"
 
 
-def route(kind: str, section: str, port: int, host: str = URL, notes: str = "") -> str:
+def route(kind: str, section: str, port: int, host: str = URL, annotations: str = "") -> str:
     version = {"HTTPRoute": "v1", "TLSRoute": "v1alpha3", "TCPRoute": "v1alpha2"}[kind]
-    return fill(ROUTE, version=version, kind=kind, notes=notes, section=section, host=host, port=str(port))
+    return fill(ROUTE, version=version, kind=kind, annotations=annotations, section=section, host=host, port=str(port))
 
 
-def gateway(notes: str = "", status: str = "") -> str:
-    return fill(GATEWAY, notes=notes, status=status)
+def gateway(annotations: str = "", status: str = "") -> str:
+    return fill(GATEWAY, annotations=annotations, status=status)
 
 
 @pytest.mark.parametrize(
@@ -271,34 +277,34 @@ def gateway(notes: str = "", status: str = "") -> str:
             id="bytes, by annotation",
         ),
         pytest.param(
-            route("HTTPRoute", "http", 8080, notes="pulsar-ingress-proxy/external-url: 'https://{host}'"),
+            route("HTTPRoute", "http", 8080, annotations="pulsar-ingress-proxy/external-url: 'https://{host}'"),
             [f"https://{URL}"],
             id="a load balancer in front ends TLS",
         ),
     ],
 )
 def test_a_route_of_one_broker(text: str, urls: list[str]) -> None:
-    findings = scene(brokers(), gateway(), text).findings()
-    assert addresses(findings) == {"pulsar-broker-0": urls}
-    assert told(findings) == []
+    discovered = scene(brokers(), gateway(), text).discovered()
+    assert addresses(discovered) == {"pulsar-broker-0": urls}
+    assert reported(discovered) == []
 
 
 def test_bytes_are_at_the_gateways_one_address() -> None:
     text = route("TCPRoute", "tcp", 6650, "")
     one = gateway(status="status: {addresses: [{type: IPAddress, value: 203.0.113.7}]}")
-    assert addresses(scene(brokers(), one, text).findings()) == {"pulsar-broker-0": ["pulsar://203.0.113.7:6650"]}
+    assert addresses(scene(brokers(), one, text).discovered()) == {"pulsar-broker-0": ["pulsar://203.0.113.7:6650"]}
     two = gateway(status="status: {addresses: [{value: 203.0.113.7}, {value: 203.0.113.8}]}")
-    findings = scene(brokers(), two, text).findings()
-    assert addresses(findings) == {}
-    assert "by which host it is reached (203.0.113.7 or 203.0.113.8)" in told(findings)[0]
+    discovered = scene(brokers(), two, text).discovered()
+    assert addresses(discovered) == {}
+    assert "by which host it is reached (203.0.113.7 or 203.0.113.8)" in reported(discovered)[0]
 
 
 def test_the_gateways_own_annotation_holds_for_its_routes() -> None:
     noted = gateway("pulsar-ingress-proxy/external-url: 'https://{host}:443'")
     text = route("HTTPRoute", "http", 8080)
-    findings = scene(brokers(), noted, text).findings()
-    assert addresses(findings) == {"pulsar-broker-0": [f"https://{URL}:443"]}
-    assert findings.brokers[0].sources["external", "https"] == ("annotation", "httproute/pulsar/broker-0")
+    discovered = scene(brokers(), noted, text).discovered()
+    assert addresses(discovered) == {"pulsar-broker-0": [f"https://{URL}:443"]}
+    assert discovered.brokers[0].sources["external", "https"] == ("annotation", "httproute/pulsar/broker-0")
 
 
 @pytest.mark.parametrize(
@@ -310,32 +316,32 @@ def test_the_gateways_own_annotation_holds_for_its_routes() -> None:
     ],
 )
 def test_a_route_that_says_too_little_gives_no_address_and_is_told(text: str, said: str) -> None:
-    findings = scene(brokers(), gateway(), text).findings()
-    assert addresses(findings) == {}
-    assert [said in line for line in told(findings)] == [True]
+    discovered = scene(brokers(), gateway(), text).discovered()
+    assert addresses(discovered) == {}
+    assert [said in line for line in reported(discovered)] == [True]
 
 
 def test_a_gateway_that_is_not_seen_is_told() -> None:
-    text = route("HTTPRoute", "http", 8080, notes="pulsar-ingress-proxy/listener: external")
-    findings = scene(brokers(), text).findings()
-    assert addresses(findings) == {}
-    assert "its gateway gateway/edge/public is not seen" in told(findings)[0]
+    text = route("HTTPRoute", "http", 8080, annotations="pulsar-ingress-proxy/listener: external")
+    discovered = scene(brokers(), text).discovered()
+    assert addresses(discovered) == {}
+    assert "its gateway gateway/edge/public is not seen" in reported(discovered)[0]
 
 
 def test_redirects_and_backends_of_no_weight_lead_nowhere() -> None:
     text = route("HTTPRoute", "http", 8080)
     redirect = text.replace("rules: [{", "rules: [{filters: [{type: RequestRedirect}], ")
-    assert addresses(scene(brokers(), gateway(), redirect).findings()) == {}
+    assert addresses(scene(brokers(), gateway(), redirect).discovered()) == {}
     weights = text.replace("port: 8080}", "port: 8080}, {name: broker-1, port: 8080, weight: WEIGHT}")
-    assert addresses(scene(brokers(), gateway(), weights.replace("WEIGHT", "0")).findings()) != {}
-    assert addresses(scene(brokers(), gateway(), weights.replace("WEIGHT", "1")).findings()) == {}
+    assert addresses(scene(brokers(), gateway(), weights.replace("WEIGHT", "0")).discovered()) != {}
+    assert addresses(scene(brokers(), gateway(), weights.replace("WEIGHT", "1")).discovered()) == {}
 
 
 def test_sections_of_two_listeners_give_addresses_on_both() -> None:
     text = gateway().replace("listener: external", "listener: 'http=external,https=partner'")
-    findings = scene(brokers(), text, route("HTTPRoute", "x", 8080).replace(", sectionName: x", "")).findings()
-    assert addresses(findings) == {"pulsar-broker-0": [f"http://{URL}"]}
-    assert addresses(findings, "partner") == {"pulsar-broker-0": [f"https://{URL}:8443"]}
+    discovered = scene(brokers(), text, route("HTTPRoute", "x", 8080).replace(", sectionName: x", "")).discovered()
+    assert addresses(discovered) == {"pulsar-broker-0": [f"http://{URL}"]}
+    assert addresses(discovered, "partner") == {"pulsar-broker-0": [f"https://{URL}:8443"]}
 
 
 # Istio: a Gateway, its Service, and VirtualServices.
@@ -419,15 +425,15 @@ NO_LIST = "kubernetes: {gateways: []}"
     ],
 )
 def test_a_virtual_service_of_one_broker(rules: str, urls: list[str]) -> None:
-    findings = scene(brokers(), ISTIO, fill(VIRTUAL_SERVICE, host=URL, rules=rules), changes=NO_LIST).findings()
-    assert addresses(findings).get("pulsar-broker-0", []) == urls
-    assert told(findings) == []
+    discovered = scene(brokers(), ISTIO, fill(VIRTUAL_SERVICE, host=URL, rules=rules), changes=NO_LIST).discovered()
+    assert addresses(discovered).get("pulsar-broker-0", []) == urls
+    assert reported(discovered) == []
 
 
 def test_bytes_for_every_host_are_at_the_gateways_load_balancer() -> None:
     text = fill(VIRTUAL_SERVICE, host="'*'", rules=f"tcp: [{{match: [{{port: 6650}}], {TO_PLAIN}}}]")
-    findings = scene(brokers(), ISTIO, text, changes=NO_LIST).findings()
-    assert addresses(findings) == {"pulsar-broker-0": ["pulsar://lb.cloud.example:6650"]}
+    discovered = scene(brokers(), ISTIO, text, changes=NO_LIST).discovered()
+    assert addresses(discovered) == {"pulsar-broker-0": ["pulsar://lb.cloud.example:6650"]}
 
 
 @pytest.mark.parametrize(
@@ -465,16 +471,16 @@ def test_the_ports_of_an_istio_gateway_go_through_its_service(
 ) -> None:
     text = fill(VIRTUAL_SERVICE, host=URL, rules=f"http: [{{{TO_HTTP}}}]")
     istio = ISTIO.partition("---\napiVersion: v1\nkind: Service\nmetadata: {name: metrics")[0]
-    findings = scene(brokers(), istio.replace(old, new) if old else istio, text, changes=NO_LIST).findings()
-    assert addresses(findings) == ({"pulsar-broker-0": [url]} if url else {})
-    assert [str(said) in line for line in told(findings)] == ([True] if said else [])
+    discovered = scene(brokers(), istio.replace(old, new) if old else istio, text, changes=NO_LIST).discovered()
+    assert addresses(discovered) == ({"pulsar-broker-0": [url]} if url else {})
+    assert [str(said) in line for line in reported(discovered)] == ([True] if said else [])
 
 
 def test_where_our_labels_are_not_known_the_gateways_service_is_found_by_its_selector() -> None:
     text = fill(VIRTUAL_SERVICE, host=URL, rules=f"http: [{{{TO_HTTP}}}]")
     changes = "kubernetes: {gateways: [gateway/edge/pulsar]}"
-    findings = scene(brokers(), ISTIO, text, changes=changes, own=Own("edge")).findings()
-    assert addresses(findings) == {"pulsar-broker-0": [f"https://{URL}"]}
+    discovered = scene(brokers(), ISTIO, text, changes=changes, own=PodIdentity("edge")).discovered()
+    assert addresses(discovered) == {"pulsar-broker-0": [f"https://{URL}"]}
 
 
 # A Service for each broker that is reached from outside.
@@ -485,7 +491,7 @@ kind: Service
 metadata:
   name: broker-0-outside
   namespace: pulsar
-  annotations: {pulsar-ingress-proxy/listener: external, NOTES}
+  annotations: {pulsar-ingress-proxy/listener: external, ANNOTATIONS}
 spec:
   type: TYPE
   selector: {statefulset.kubernetes.io/pod-name: pulsar-broker-0}
@@ -497,7 +503,7 @@ DNS = "external-dns.alpha.kubernetes.io/hostname: b0.example.com"
 
 
 @pytest.mark.parametrize(
-    ("type_", "notes", "ports", "ingress_", "urls"),
+    ("type_", "annotations", "ports", "ingress_", "urls"),
     [
         pytest.param(
             "LoadBalancer",
@@ -544,12 +550,12 @@ DNS = "external-dns.alpha.kubernetes.io/hostname: b0.example.com"
         ),
     ],
 )
-def test_a_service_of_one_broker(type_: str, notes: str, ports: str, ingress_: str, urls: list[str]) -> None:
-    text = fill(OUTSIDE, type=type_, notes=notes, ports=ports, ingress=ingress_)
-    findings = scene(brokers(), text).findings()
-    assert addresses(findings) == {"pulsar-broker-0": urls}
-    assert told(findings) == []
-    assert findings.ingresses == ()  # it leads past every gateway
+def test_a_service_of_one_broker(type_: str, annotations: str, ports: str, ingress_: str, urls: list[str]) -> None:
+    text = fill(OUTSIDE, type=type_, annotations=annotations, ports=ports, ingress=ingress_)
+    discovered = scene(brokers(), text).discovered()
+    assert addresses(discovered) == {"pulsar-broker-0": urls}
+    assert reported(discovered) == []
+    assert discovered.ingresses == ()  # it leads past every gateway
 
 
 @pytest.mark.parametrize(
@@ -580,9 +586,9 @@ def test_a_service_of_one_broker(type_: str, notes: str, ports: str, ingress_: s
 def test_a_service_that_says_too_little_gives_no_address_and_is_told(
     type_: str, ports: str, ingress_: str, said: str
 ) -> None:
-    findings = scene(brokers(), fill(OUTSIDE, type=type_, notes="", ports=ports, ingress=ingress_)).findings()
-    assert addresses(findings) == {}
-    assert [said in line for line in told(findings)] == [True]
+    discovered = scene(brokers(), fill(OUTSIDE, type=type_, annotations="", ports=ports, ingress=ingress_)).discovered()
+    assert addresses(discovered) == {}
+    assert [said in line for line in reported(discovered)] == [True]
 
 
 def test_the_configs_own_urls_say_what_a_port_is() -> None:
@@ -592,16 +598,16 @@ def test_the_configs_own_urls_say_what_a_port_is() -> None:
         unusual = unusual.replace(f"name: {name}, ", f"name: port-{name[0]}, ")
     changes = "brokers: {webServiceUrl: ['http://pulsar-broker.pulsar:18000']}"
     text = ingress(port="number: 18000")
-    assert addresses(scene(unusual, text, changes=changes).findings()) == {"pulsar-broker-0": [f"https://{URL}"]}
-    findings = scene(unusual, text).findings()
-    assert addresses(findings) == {}
-    assert "is neither known as web nor as binary" in told(findings)[0]
+    assert addresses(scene(unusual, text, changes=changes).discovered()) == {"pulsar-broker-0": [f"https://{URL}"]}
+    discovered = scene(unusual, text).discovered()
+    assert addresses(discovered) == {}
+    assert "is neither known as web nor as binary" in reported(discovered)[0]
 
 
 def test_the_sidecar_dials_the_ports_behind_the_configs_urls() -> None:
     mapped = brokers().replace("{name: http, port: 8080}", "{name: http, port: 80, targetPort: http}")
-    findings = scene(mapped, changes="brokers: {webServiceUrl: ['http://pulsar-broker.pulsar']}").findings()
+    discovered = scene(mapped, changes="brokers: {webServiceUrl: ['http://pulsar-broker.pulsar']}").discovered()
     name = "pulsar-broker-0.pulsar-broker.pulsar.svc.cluster.local"
-    assert addresses(findings, "internal")["pulsar-broker-0"] == [f"http://{name}:8080"]
-    assert findings.brokers[0].sources["internal", "http"] == ("derived", "pod/pulsar/pulsar-broker-0")
+    assert addresses(discovered, "internal")["pulsar-broker-0"] == [f"http://{name}:8080"]
+    assert discovered.brokers[0].sources["internal", "http"] == ("derived", "pod/pulsar/pulsar-broker-0")
     assert config().internal_listener_name == "internal"
