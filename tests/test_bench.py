@@ -40,13 +40,13 @@ Transfer/sec:      7.26MB
 
 
 @pytest.mark.parametrize("config", [nginx_config(PLACE), haproxy_config(PLACE), json.dumps(envoy_config(PLACE))])
-def test_every_rival_tags_rewrites_and_stands_in_its_place(config: str) -> None:
+def test_every_compared_proxy_config_tags_and_rewrites_and_has_its_ports(config: str) -> None:
     for part in ("external", "https://broker-", "pulsar.example.com/", "1111", "2222"):
         assert part in config
     assert "x-pulsar-listenername" in config.lower()
 
 
-def test_our_config_does_the_job_with_events_on() -> None:
+def test_sidecar_config_selects_and_rewrites_with_events_on() -> None:
     config = load_mapping(sidecar_config(PLACE))
     snapshot = build(config)
     path = REDIRECTS.path(3, 7)
@@ -60,7 +60,7 @@ def test_our_config_does_the_job_with_events_on() -> None:
     assert config.workers == 1
 
 
-def test_the_answer_has_work_for_us() -> None:
+def test_bench_answer_has_an_internal_url_that_the_sidecar_rewrites() -> None:
     body = answer(3).encode()
     assert 250 <= len(body) <= 280
     put = put_on_listener(body, "external", build(load_mapping(sidecar_config(PLACE))))
@@ -68,7 +68,7 @@ def test_the_answer_has_work_for_us() -> None:
     assert json.loads(put.body)["httpUrl"] == "https://broker-3.pulsar.example.com"
 
 
-def test_the_broker_refuses_what_nobody_tagged_before_it_answers() -> None:
+def test_bench_broker_refuses_untagged_requests_before_it_answers() -> None:
     rules = [line.strip() for line in broker_config(3333).splitlines() if "http-request return" in line]
     assert [rule.split()[3] for rule in rules] == ["403", "307", "200"]
     assert "unless { req.hdr(X-Pulsar-ListenerName) -m str external }" in rules[0]
@@ -107,7 +107,7 @@ def proxy_that_says(status: int, location: str, body: bytes) -> Iterator[int]:
 REWRITTEN = "https://broker-{broker}.pulsar.example.com{path}?authoritative=true&listenerName=external"
 
 
-def test_a_proxy_that_does_the_job_passes() -> None:
+def test_proxy_that_answers_correctly_passes_verification() -> None:
     with proxy_that_says(307, REWRITTEN, b"") as port:
         verify("right", port)
 
@@ -121,7 +121,7 @@ def test_a_proxy_that_does_the_job_passes() -> None:
         (307, REWRITTEN, answer(4).encode(), "should be answered with broker-0"),
     ],
 )
-def test_a_proxy_that_does_not_is_not_measured(status: int, location: str, body: bytes, fault: str) -> None:
+def test_proxy_that_answers_wrongly_is_not_measured(status: int, location: str, body: bytes, fault: str) -> None:
     with proxy_that_says(status, location, body) as port, pytest.raises(CannotMeasure, match=f"^wrong: .*{fault}"):
         verify("wrong", port)
 
@@ -138,7 +138,7 @@ def test_workloads_differ_in_their_topics() -> None:
     assert not set(ANSWERS.paths()) & set(REDIRECTS.paths())
 
 
-def test_wrks_report_is_read() -> None:
+def test_requests_and_seconds_are_read_from_wrks_report() -> None:
     assert load.parse(REPORT.format(failures="")) == load.Answered(48326, 2.1)
     assert load.parse(REPORT.format(failures="").replace("2.10s", "1.50m")).seconds == 90
 
@@ -204,7 +204,7 @@ def test_the_json_has_every_sample() -> None:
         ("\n/opt/3.11.7/bin/envoy  version: 9e5580/1.40.0/Clean/RELEASE/BoringSSL\n\n", "1.40.0"),
     ],
 )
-def test_versions_are_read(said: str, version: str) -> None:
+def test_version_is_read_from_the_output_of_each_proxy(said: str, version: str) -> None:
     assert version_in(said) == version
 
 
@@ -213,13 +213,13 @@ def test_a_missing_program_is_named() -> None:
         program("no-such-proxy")
 
 
-def test_cpu_time_is_that_of_a_session() -> None:
+def test_cpu_time_is_summed_over_a_session_and_0_for_an_unknown_one() -> None:
     used = time.process_time()
     assert Child(os.getsid(0)).cpu_seconds() > used - 0.03  # in whole ticks, of user and of system time
     assert Child(2**31 - 1).cpu_seconds() == 0
 
 
-def test_names_and_ports_differ() -> None:
+def test_peer_names_free_ports_and_cores_are_distinct() -> None:
     assert len({peer.name for peer in PEERS}) == len(PEERS)
     assert len(set(free_ports(8))) == 8
     cores = Cores.of_this_machine()

@@ -17,7 +17,7 @@ def measured(millions: int) -> Measured:
     return Measured(count, 18, 1000, 12e-6 * count, 9.0, 20e-6 * count, 30.0, 10.0, 900 * count, 90 * count, 45 * count)
 
 
-def test_events_are_events_and_always_the_same(tmp_path: Path) -> None:
+def test_generated_events_are_valid_and_the_same_every_time(tmp_path: Path) -> None:
     sizes = [events.make(tmp_path / name, 600, hours=2, first_hour=3) for name in ("one", "other")]
     files = sorted((tmp_path / "one").iterdir())
     assert len(files) == 24
@@ -35,7 +35,7 @@ def test_events_are_events_and_always_the_same(tmp_path: Path) -> None:
     assert 0 < sum("missReason" in row for row in rows) < 60
 
 
-def test_figures_are_of_what_was_measured() -> None:
+def test_table_chart_and_page_show_the_measured_figures() -> None:
     sizes = [measured(millions) for millions in (1, 3, 10)]
     assert [one.ingest_us for one in sizes] == pytest.approx([12.0] * 3)
     assert sizes[0].ratio == 3.0
@@ -47,7 +47,7 @@ def test_figures_are_of_what_was_measured() -> None:
     assert "| 24 | 18,000 | 5.0 | 4.0 |" in page
 
 
-def test_stages_add_up() -> None:
+def test_cost_of_a_stage_is_the_sum_of_its_parts() -> None:
     taken = Taken(10, {"read": Cost(1, 2), "tables: hours": Cost(3, 4), "tables: days": Cost(5, 6)})
     assert taken.cost("tables") == Cost(8, 10)
     assert taken.cost() == Cost(9, 12)

@@ -31,11 +31,11 @@ def read(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", chart.generated(), ids=lambda path: path.relative_to(CHART).as_posix())
-def test_what_is_generated_is_up_to_date(path: Path) -> None:
+def test_generated_chart_files_are_up_to_date(path: Path) -> None:
     assert path.read_text(encoding="utf-8") == chart.generated()[path], "run python helm/chart_values.py"
 
 
-def test_nothing_else_is_shipped_among_the_generated_files() -> None:
+def test_chart_files_folder_holds_only_generated_files() -> None:
     assert {path for path in (CHART / "files").rglob("*") if path.is_file()} <= chart.generated().keys()
 
 
@@ -62,14 +62,14 @@ def test_the_config_of_every_example_passes_check(path: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_every_example_has_only_values_that_there_are(path: Path) -> None:
+def test_every_example_has_only_known_values(path: Path) -> None:
     values = read(path)
     values["config"] = model.with_defaults(values["config"], values.get("mode", "sidecar"))
     model.Values.model_validate(values)
 
 
 @pytest.mark.parametrize("mode", ["sidecar", "gateway"])
-def test_the_users_keys_win_one_by_one(mode: str) -> None:
+def test_user_config_keys_override_chart_defaults_one_by_one(mode: str) -> None:
     ours = {"events": {"path": None}, "bindAddresses": ["http://127.0.0.1:1"], "leaks": "block"}
     config = model.with_defaults(ours, mode)
     assert config["events"] == {**model.CONFIG_DEFAULTS[mode]["events"], "path": None}
@@ -78,7 +78,7 @@ def test_the_users_keys_win_one_by_one(mode: str) -> None:
     assert config["metrics"] == model.CONFIG_DEFAULTS[mode]["metrics"]
 
 
-def test_beside_a_gateway_nothing_but_metrics_is_open_by_default() -> None:
+def test_sidecar_mode_binds_proxy_and_console_to_loopback_by_default() -> None:
     defaults = model.CONFIG_DEFAULTS["sidecar"]
     assert all("://127.0.0.1:" in address for address in defaults["bindAddresses"])
     assert defaults["console"]["address"].startswith("127.0.0.1:")
@@ -103,7 +103,7 @@ def test_unknown_keys_are_refused_at_every_depth_of_the_schema() -> None:
     assert chart.values_schema()["properties"]["global"]["type"] == "object"  # Helm's own, for parent charts
 
 
-def test_the_schema_of_config_is_the_proxys_own() -> None:
+def test_chart_config_schema_has_the_proxys_keys_and_requires_none() -> None:
     ours, its = chart.values_schema()["definitions"]["Config"], json_schema()
     assert ours["properties"].keys() == its["properties"].keys()
     assert "required" not in ours  # the chart has defaults that depend on the mode
@@ -123,7 +123,7 @@ def value_paths(section_of: Any, path: str = "") -> Iterator[str]:
             yield from value_paths(section, f"{path}{key}.")
 
 
-def test_templates_read_the_values_that_there_are_and_all_of_them() -> None:
+def test_templates_use_only_known_values_and_all_of_them() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
     known = set(value_paths(model.Values))
     used = set(re.findall(r"\.Values\.([A-Za-z]+(?:\.[A-Za-z]+)?)", text))

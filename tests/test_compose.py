@@ -30,7 +30,7 @@ def test_everything_that_compose_mounts_is_there() -> None:
         assert (DEPLOY / "compose" / source).exists(), source
 
 
-def test_compose_gives_the_sidecar_nothing_that_it_does_not_need() -> None:
+def test_compose_sidecar_is_unprivileged_and_ports_are_published_on_loopback_only() -> None:
     services = compose()["services"]
     sidecar = services["pulsar-ingress-proxy"]
     assert sidecar["network_mode"] == "service:gateway"
@@ -44,7 +44,7 @@ def test_compose_gives_the_sidecar_nothing_that_it_does_not_need() -> None:
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_in_compose_brokers_gateway_and_sidecar_speak_of_the_same_addresses() -> None:
+def test_compose_brokers_gateway_and_sidecar_use_the_same_addresses() -> None:
     services, read = compose()["services"], config("compose/sidecar/config.yaml")
     nginx = (DEPLOY / "compose/gateway/nginx.conf").read_text()
     (socket,) = read.bind_addresses
@@ -61,7 +61,7 @@ def test_in_compose_brokers_gateway_and_sidecar_speak_of_the_same_addresses() ->
         assert re.search(rf"{binary.rpartition(':')[2]} broker-{number}:6650;", nginx)
 
 
-def test_in_compose_prometheus_and_grafana_find_what_they_are_given() -> None:
+def test_compose_prometheus_and_grafana_use_mounted_files_and_existing_services() -> None:
     services, read = compose()["services"], config("compose/sidecar/config.yaml")
     (prometheus,) = documents("compose/prometheus/prometheus.yaml")
     targets = dict(binds(services["prometheus"])).values()

@@ -39,15 +39,15 @@ def metrics_in(expr: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", files())
-def test_what_is_committed_is_what_the_code_writes(name: str) -> None:
+def test_committed_dashboards_and_rules_are_up_to_date(name: str) -> None:
     assert (HERE / name).read_text() == files()[name](), "run `make docs`"
 
 
-def test_nothing_else_is_committed() -> None:
+def test_every_committed_dashboard_and_rules_file_is_generated() -> None:
     assert {path.name for pattern in ("*.json", "*.yaml") for path in HERE.glob(pattern)} == set(files())
 
 
-def test_every_metric_that_is_asked_for_exists() -> None:
+def test_every_metric_in_a_query_exists() -> None:
     recorded = {recording.record for recordings in RECORDINGS.values() for recording in recordings}
     known = set(metric_names()) | recorded | {"up"}
     asked = [expr for board in BOARDS.values() for expr in exprs(board)]
@@ -59,7 +59,7 @@ def test_every_metric_that_is_asked_for_exists() -> None:
         assert found <= known, f"{found - known} in {expr}"
 
 
-def test_names_are_taken_from_the_catalogue() -> None:
+def test_no_metric_name_is_written_by_hand_in_the_dashboard_code() -> None:
     """Whoever writes one out by hand can misspell it."""
     for path in HERE.glob("*.py"):
         text = re.sub(r"^from pulsar_ingress_proxy.*$", "", path.read_text(), flags=re.MULTILINE)
@@ -67,14 +67,14 @@ def test_names_are_taken_from_the_catalogue() -> None:
 
 
 @pytest.mark.parametrize("metric", [*Sidecar.every(), *Pipeline.every()], ids=lambda metric: metric.name)
-def test_a_metric_is_on_a_panel_or_in_a_rule_or_it_is_said_why_not(metric: Metric) -> None:
+def test_every_metric_is_on_a_panel_or_in_a_rule_or_marked_unwatched(metric: Metric) -> None:
     """A metric that nobody looks at is questioned."""
     shown = " ".join([*(expr for board in BOARDS.values() for expr in exprs(board)), (HERE / "rules.yaml").read_text()])
     is_watched = any(re.search(rf"\b{series.name}\b", shown) for series in (metric, *parts(metric)))
     assert is_watched != bool(metric.unwatched)
 
 
-def test_no_name_is_twice_in_the_catalogue_and_each_is_as_prometheus_wants_it() -> None:
+def test_metric_names_are_unique_and_follow_prometheus_conventions() -> None:
     names = [metric.name for metric in (*Sidecar.every(), *Pipeline.every())]
     assert len(set(names)) == len(names)
     for metric in (*Sidecar.every(), *Pipeline.every()):
@@ -85,7 +85,7 @@ def test_no_name_is_twice_in_the_catalogue_and_each_is_as_prometheus_wants_it() 
         assert metric.help.endswith(".")
 
 
-def test_every_label_that_is_asked_for_exists() -> None:
+def test_every_label_in_a_panel_query_or_legend_exists() -> None:
     labels = {"le", "job", "instance", "namespace", "pod", "alertname"}
     for metric in (*Sidecar.every(), *Pipeline.every()):
         labels |= set(metric.labels)
@@ -103,7 +103,7 @@ class TestBoards:
     """What dashboard-linter asks for, held here too, since it is not at hand everywhere; and some of our own."""
 
     @every_board
-    def test_variables(self, board: dict[str, Any]) -> None:
+    def test_board_has_datasource_job_and_instance_variables(self, board: dict[str, Any]) -> None:
         variables = {each["name"]: each for each in board["templating"]["list"]}
         assert list(variables) == ["datasource", "job", "instance"]
         assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
@@ -115,7 +115,7 @@ class TestBoards:
         assert board["editable"] is False
 
     @every_board
-    def test_panels_say_what_they_show_and_what_to_do(self, board: dict[str, Any]) -> None:
+    def test_panels_have_unique_title_description_unit_and_queries(self, board: dict[str, Any]) -> None:
         titles = set()
         for panel in panels(board):
             assert panel["title"], panel
@@ -137,7 +137,7 @@ class TestBoards:
                 assert title in titles, title
 
     @every_board
-    def test_queries_are_about_what_was_chosen(self, board: dict[str, Any]) -> None:
+    def test_panel_queries_select_the_chosen_job_and_instance(self, board: dict[str, Any]) -> None:
         for expr in exprs(board):
             selectors = re.findall(r"{([^}]*)}", expr)
             assert selectors
@@ -157,7 +157,7 @@ class TestBoards:
         assert taken == {(x, y) for x in range(24) for y in range(height)}
         assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
-    def test_links_lead_to_boards(self) -> None:
+    def test_every_board_links_to_other_existing_boards(self) -> None:
         uids = {board["uid"] for board in BOARDS.values()}
         for board in BOARDS.values():
             assert set(re.findall(r"/d/([\w-]+)", json.dumps(board))) <= uids
@@ -167,7 +167,7 @@ class TestBoards:
 
 
 class TestAlerts:
-    def test_each_says_what_is_so_and_where_to_read_on(self) -> None:
+    def test_every_alert_has_severity_summary_description_and_runbook_url(self) -> None:
         for group in yaml.safe_load(rules())["groups"]:
             for rule in group["rules"]:
                 if "alert" in rule:
@@ -184,20 +184,20 @@ class TestAlerts:
             named = set(re.findall(r"\bPulsarIngress\w+", path.read_text()))
             assert named == {alert.name for alert in EVERY_ALERT if alert.page == path.stem}, path.name
 
-    def test_all_stand_in_the_docs(self) -> None:
+    def test_every_alert_is_listed_in_the_operations_page(self) -> None:
         text = (ROOT / "docs/operations.md").read_text()
         rows = re.findall(
             r"^\| `(PulsarIngress\w+)` \| (\w+) \| \[[\w-]+\]\(runbooks/([\w-]+)\.md\) \|$", text, re.MULTILINE
         )
         assert rows == [(alert.name, alert.severity, alert.page) for alert in EVERY_ALERT]
 
-    def test_where_the_pages_are_can_be_said(self) -> None:
+    def test_base_url_of_the_runbooks_can_be_changed(self) -> None:
         moved = rules("https://runbooks.example.com/")
         assert RUNBOOKS not in moved
         assert moved == rules().replace(f"runbook_url: {RUNBOOKS}", "runbook_url: https://runbooks.example.com/")
 
     @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-    def test_a_page_says_how_to_see_it_and_how_to_mend_it(self, path: Path) -> None:
+    def test_runbook_has_commands_to_see_and_to_mend_the_problem(self, path: Path) -> None:
         text = path.read_text()
         assert "\n## How to see it\n" in text
         assert re.search(r"^ *(?:pulsar-ingress-proxy|kubectl|docker|duckdb) ", text, re.MULTILINE)

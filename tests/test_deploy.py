@@ -21,7 +21,7 @@ def test_every_gateway_has_a_config() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
-def test_files_are_objects_of_kubernetes_or_say_by_their_names_what_they_are(path: Path) -> None:
+def test_deploy_files_are_kubernetes_objects_unless_values_or_compose_files(path: Path) -> None:
     found = documents(path)
     assert found
     if path.name.endswith("values.yaml") or "compose" in path.parts:
@@ -34,7 +34,9 @@ def test_files_are_objects_of_kubernetes_or_say_by_their_names_what_they_are(pat
 
 
 @every_config
-def test_configs_are_good(place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deploy_configs_pass_check_without_unexpected_warnings(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "config.yaml"
     path.write_text(CONFIGS[place])
     assert main(["check", "--no-files", "--config", str(path)]) == 0, capsys.readouterr().err
@@ -43,7 +45,7 @@ def test_configs_are_good(place: str, tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @every_config
-def test_public_doors_expose_what_clients_need_and_no_more(place: str) -> None:
+def test_public_ingresses_expose_only_what_clients_need(place: str) -> None:
     read = config(place)
     assert read.ingresses or read.kubernetes.enabled
     for ingress in read.ingresses:
@@ -62,7 +64,7 @@ def test_public_doors_expose_what_clients_need_and_no_more(place: str) -> None:
         pytest.param("envoy-gateway", "httproute/pulsar/pulsar", "derived, tlsroute/pulsar/broker-{n}"),
     ],
 )
-def test_discovery_finds_door_and_brokers(
+def test_discovery_finds_the_ingress_and_the_brokers(
     gateway: str, door: str, binary: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = manifests(gateway, tmp_path)
@@ -89,7 +91,7 @@ def test_discovery_finds_door_and_brokers(
 
 
 @pytest.mark.parametrize("gateway", ["istio", "envoy-gateway"])
-def test_discovery_has_its_rights_where_it_watches_and_no_others(gateway: str) -> None:
+def test_discovery_may_only_list_and_watch_its_kinds_in_its_namespaces(gateway: str) -> None:
     found = documents(f"{gateway}/discovery/rbac.yaml")
     roles = [each for each in found if each["kind"] == "Role"]
     wanted = {(kind.group, kind.plural, verb) for kind in KINDS for verb in ("list", "watch")}
@@ -118,7 +120,7 @@ def mentioned(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_pages_name_is_there(page: str) -> None:
+def test_paths_and_links_in_pages_exist(page: str) -> None:
     text = (ROOT / page).read_text()
     for path in mentioned(text):
         assert (ROOT / path).exists(), path
@@ -131,20 +133,20 @@ def test_what_pages_name_is_there(page: str) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)
-def test_what_comments_name_is_there(path: Path) -> None:
+def test_paths_named_in_comments_exist(path: Path) -> None:
     comments = "\n".join(re.findall(r"#(.*)", path.read_text()))
     for named in mentioned(comments):
         assert (ROOT / named).exists(), named
 
 
-def test_kustomizations_have_what_is_there() -> None:
+def test_resources_of_kustomizations_exist() -> None:
     for path in FILES:
         if path.name == "kustomization.yaml":
             (kustomization,) = documents(path)
             assert all((path.parent / each).exists() for each in kustomization["resources"])
 
 
-def test_the_page_for_those_who_do_not_need_us_has_one_rule_for_redirects() -> None:
+def test_without_page_has_the_same_redirect_script_for_istio_and_envoy_gateway() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/without.md").read_text(), re.DOTALL)
     objects = {each["kind"]: each for block in blocks for each in yaml.safe_load_all(block)}
     value = objects["EnvoyFilter"]["spec"]["configPatches"][0]["patch"]["value"]

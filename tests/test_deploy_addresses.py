@@ -192,7 +192,7 @@ def test_every_address_handed_out_is_open_and_leads_to_its_broker(gateway: str, 
         assert targets == {SIDECAR if scheme in WEB_SCHEMES else broker}, f"{scheme}://{host}:{port}"
 
 
-def test_the_install_page_uses_examples_that_are_held_to_their_routes() -> None:
+def test_install_page_uses_only_examples_whose_addresses_are_tested() -> None:
     named = re.findall(r"/ci/([\w-]+\.yaml)", (ROOT / "docs/install.md").read_text())
     assert named
     assert {*named} <= {place for _, place, _ in EXAMPLES}

@@ -20,7 +20,7 @@ TAKEN = {80, 443, 6651, 8000, 8080, 8181, 8443, 9100, *range(10245, 10255), *ran
 
 
 @pytest.mark.parametrize("path", PODS)
-def test_the_container_cannot_harm_the_gateway(path: str) -> None:
+def test_sidecar_container_is_restricted_and_takes_no_port_of_the_gateway(path: str) -> None:
     pod, read = patched_pod(path), config(PODS[path])
     (container,) = pod["initContainers"]
     assert container["name"] == "pulsar-ingress-proxy"
@@ -53,7 +53,7 @@ def test_the_container_cannot_harm_the_gateway(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PODS)
-def test_the_container_has_its_files(path: str) -> None:
+def test_sidecar_container_mounts_the_files_that_its_config_names(path: str) -> None:
     pod, read = patched_pod(path), config(PODS[path])
     (container,) = pod["initContainers"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
@@ -74,7 +74,7 @@ def test_the_container_has_its_files(path: str) -> None:
         assert "projected" not in token
 
 
-def test_istios_agent_writes_where_the_sidecar_reads() -> None:
+def test_istio_agent_writes_certificates_where_the_sidecar_reads_them() -> None:
     (patch,) = documents("istio/gateway-sidecar.patch.yaml")
     annotations = patch["spec"]["template"]["metadata"]["annotations"]
     folder = yaml.safe_load(annotations["proxy.istio.io/config"])["proxyMetadata"]["OUTPUT_CERTS"]
@@ -89,7 +89,7 @@ def test_istios_agent_writes_where_the_sidecar_reads() -> None:
     assert {url.scheme for url in config("istio/configmap.yaml").web_pool} == {"https"}
 
 
-def test_with_discovery_the_container_is_the_same_but_for_what_it_needs() -> None:
+def test_discovery_adds_only_pod_info_and_a_token_to_the_container() -> None:
     (plain,) = patched_pod("envoy-gateway/envoyproxy.yaml")["initContainers"]
     (discovering,) = patched_pod("envoy-gateway/discovery/envoyproxy.yaml")["initContainers"]
     assert {variable["name"] for variable in discovering.pop("env")} == {"POD_NAME", "POD_NAMESPACE", "NODE_NAME"}

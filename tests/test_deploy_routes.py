@@ -74,7 +74,7 @@ ROUTES = {
 
 
 @pytest.mark.parametrize("path", ROUTES)
-def test_routes_where_nothing_else_refuses_let_through_what_clients_need_and_no_more(path: str) -> None:
+def test_routes_past_the_sidecar_let_through_only_what_clients_need(path: str) -> None:
     """Those that lead past the sidecar."""
     matches = list(ROUTES[path](path))
     assert matches
@@ -91,7 +91,7 @@ def test_routes_where_nothing_else_refuses_let_through_what_clients_need_and_no_
         ("IngressRoute", "traefik/bypass.yaml", "traefik/ingressroute.yaml"),
     ],
 )
-def test_what_stands_in_for_a_route_has_its_name_and_hosts(kind: str, bypass: str, route: str) -> None:
+def test_bypass_route_has_the_name_and_hosts_of_the_route_it_replaces(kind: str, bypass: str, route: str) -> None:
     this, that = one(bypass, kind), one(route, kind)
     for key in ("name", "namespace"):
         assert this["metadata"][key] == that["metadata"][key]
@@ -104,7 +104,7 @@ def seconds(text: str) -> float:
     return float(text[:-1])
 
 
-def test_istios_route_leads_to_the_sidecar_on_loopback_and_outwaits_it() -> None:
+def test_istio_route_leads_to_the_sidecar_on_loopback_with_a_longer_timeout() -> None:
     read = config("istio/configmap.yaml")
     entry = one("istio/routes.yaml", "ServiceEntry")["spec"]
     (host,) = entry["hosts"]

@@ -92,14 +92,14 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize("path", FILES)
-def test_every_object_is_named_alike(path: str) -> None:
+def test_every_spark_object_has_the_pipelines_name_and_namespace(path: str) -> None:
     for document in documents(f"spark/{path}"):
         name = NAME["name"] + "-connect" if path == "connect.yaml" else NAME["name"]
         assert {key: document["metadata"][key] for key in NAME} == NAME | {"name": name}
 
 
 @pytest.mark.parametrize(("name", "words"), [*commands()])
-def test_the_pipeline_takes_its_arguments(name: str, words: list[str]) -> None:
+def test_pipeline_parses_the_arguments_in_its_manifests(name: str, words: list[str]) -> None:
     options = _parser().parse_args(words)
     assert options.name == name
     assert (options.events, options.tables) == tuple(
@@ -131,7 +131,7 @@ def test_only_drivers_have_a_token(whose: str) -> None:
     assert one("spark/rbac.yaml", "ServiceAccount")["automountServiceAccountToken"] is False
 
 
-def test_who_works_has_the_rights() -> None:
+def test_every_pod_uses_the_service_account_with_the_needed_rights() -> None:
     binding = one("spark/rbac.yaml", "RoleBinding")
     assert binding["subjects"] == [{"kind": "ServiceAccount", **NAME}]
     assert binding["roleRef"]["name"] == one("spark/rbac.yaml", "Role")["metadata"]["name"]
@@ -150,7 +150,7 @@ def test_who_works_has_the_rights() -> None:
     assert {"create", "get", "list", "watch", "deletecollection"} <= {*rule["verbs"]}
 
 
-def test_everybody_runs_the_same_image() -> None:
+def test_every_pod_runs_the_same_image_with_the_locked_spark_version() -> None:
     images = [container(job()["template"])["image"], container(stream()["template"])["image"]]
     images += [application()["image"], settings()["spark.kubernetes.container.image"]]
     images += [container(server()["template"])["image"], container(client()["template"])["image"]]
@@ -160,7 +160,7 @@ def test_everybody_runs_the_same_image() -> None:
 
 
 @pytest.mark.parametrize("whose", ["driver of the CronJob", "driver of the Connect server"])
-def test_the_driver_finds_its_settings_and_its_executors_find_it(whose: str) -> None:
+def test_driver_mounts_its_settings_and_gives_executors_its_address(whose: str) -> None:
     driver = container(PODS[whose])
     assert driver["command"] == ["spark-submit"]
     words = driver["args"]
@@ -175,7 +175,7 @@ def test_the_driver_finds_its_settings_and_its_executors_find_it(whose: str) -> 
     assert volume["configMap"] == {"name": one("spark/settings.yaml", "ConfigMap")["metadata"]["name"]}
 
 
-def test_the_client_finds_its_server_and_nobody_else_does() -> None:
+def test_connect_server_is_reachable_by_its_client_and_executors_only() -> None:
     service = one("spark/connect.yaml", "Service")
     remote = urlsplit(_parser().parse_args(container(client()["template"])["args"]).remote)
     assert remote.scheme == "sc"
@@ -199,7 +199,7 @@ def test_the_client_finds_its_server_and_nobody_else_does() -> None:
     assert ports == {settings()["spark.driver.port"], settings()["spark.blockManager.port"]}
 
 
-def test_two_never_write_at_once() -> None:
+def test_two_pipeline_runs_never_write_at_once() -> None:
     for file in ("cronjob", "connect-cronjob"):
         assert one(f"spark/{file}.yaml", "CronJob")["spec"]["concurrencyPolicy"] == "Forbid"
     assert (stream()["replicas"], stream()["strategy"]) == (1, {"type": "Recreate"})
@@ -207,7 +207,7 @@ def test_two_never_write_at_once() -> None:
     assert stream()["selector"]["matchLabels"] == labels
 
 
-def test_memory_holds_what_java_takes() -> None:
+def test_memory_limits_hold_the_java_heap_and_its_overhead() -> None:
     def bytes_of(word: str) -> int:
         number, unit = re.fullmatch(r"(\d+)(g|Gi|Mi)", word).groups()  # type: ignore[union-attr]
         return int(number) << (20 if unit == "Mi" else 30)

@@ -41,7 +41,7 @@ def readme_config() -> str:
     return str(blocks[0])
 
 
-def test_the_readmes_config_is_valid_and_nothing_about_it_is_questionable() -> None:
+def test_readme_config_is_valid_and_gives_no_warnings() -> None:
     assert list(config_warnings(build(load_mapping(yaml.safe_load(readme_config()))))) == []
 
 
@@ -60,7 +60,7 @@ def test_the_page_of_metrics_is_what_the_catalogue_says() -> None:
     assert read("docs/metrics.md") == metrics_reference.reference(), "run `make docs`"
 
 
-def test_every_code_of_our_own_stands_in_the_docs() -> None:
+def test_every_refusal_code_is_documented() -> None:
     source = "".join(path.read_text() for path in (ROOT / "proxy").rglob("*.py"))
     used = set(re.findall(r'(?:Refusal|BadHead|_refused)\((?:own, )?(?:\d{3}, )?"([a-z-]+)"', source))
     used |= set(re.findall(r'^    code = "([a-z0-9-]+)"', source, re.MULTILINE))
@@ -96,7 +96,7 @@ def test_every_variable_of_the_configuration_page_stands_for_its_key(tmp_path: P
         assert load(config, {variable: value if isinstance(value, str) else json.dumps(value)}) == whole, variable
 
 
-def test_the_events_table_is_the_schema() -> None:
+def test_events_table_in_the_docs_matches_the_event_schema() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (may be|never) \| (.*) \|$", read("docs/operations.md"), re.MULTILINE)
     assert rows == [
         (field.name, field.type, "may be" if field.nullable else "never", field.meaning) for field in FIELDS
@@ -104,7 +104,7 @@ def test_the_events_table_is_the_schema() -> None:
 
 
 @every_document
-def test_every_metric_that_is_mentioned_exists(document: str) -> None:
+def test_every_metric_mentioned_in_a_document_exists(document: str) -> None:
     text = read(document)
     known = metric_names()
     for name in re.findall(rf"{PREFIX}(?!(?:proxy|pipeline)\b)\w+", text):
@@ -118,7 +118,7 @@ def test_every_metric_that_is_mentioned_exists(document: str) -> None:
 
 
 @every_document
-def test_every_key_that_is_mentioned_exists(document: str) -> None:
+def test_every_config_key_mentioned_in_a_document_exists(document: str) -> None:
     schema = json_schema()
     known = set(schema_keys(schema, schema))
     sections = {key.partition(".")[0] for key in known if "." in key}
@@ -130,7 +130,7 @@ def test_every_key_that_is_mentioned_exists(document: str) -> None:
 
 
 @every_document
-def test_every_setting_that_is_mentioned_is_valid(document: str) -> None:
+def test_every_config_setting_mentioned_in_a_document_is_valid(document: str) -> None:
     """`leaks: block` and the like; those of a section, as in `unmapped: pass`, have another with them."""
     top = json_schema()["properties"]
     for word in words(document):
@@ -158,7 +158,7 @@ def test_all_pages_can_be_reached_from_the_readme() -> None:
         assert f"](docs/{page.name})" in README, page
 
 
-def test_the_two_commands_stand_on_the_readmes_first_screen() -> None:
+def test_readme_names_make_demo_and_make_test_in_its_first_40_lines() -> None:
     first_screen = "\n".join(README.splitlines()[:40])
     assert "make demo" in first_screen
     assert "make test" in first_screen

@@ -79,7 +79,7 @@ def test_our_programs_take_the_options_that_documents_give_them(document: str) -
 
 
 @every_document
-def test_make_has_the_targets_that_documents_name_and_hands_on_what_they_give(document: str) -> None:
+def test_make_has_the_targets_and_variables_that_documents_use(document: str) -> None:
     targets = make_targets()
     assert "help" in targets
     for program, *arguments in commands(document):

@@ -34,7 +34,9 @@ BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(HERE.glob("
         (200, "short", None, "200"),
     ],
 )
-def test_numbers_as_people_read_them(value: float, unit: str, decimals: int | None, text: str) -> None:
+def test_numbers_are_shown_rounded_and_with_a_readable_unit(
+    value: float, unit: str, decimals: int | None, text: str
+) -> None:
     assert shown(value, unit, decimals) == text
 
 
@@ -52,7 +54,7 @@ def test_axes_have_round_numbers(most: float, marks: list[float]) -> None:
     assert ticks(most) == pytest.approx(marks)
 
 
-def test_queries_are_asked_as_grafana_would() -> None:
+def test_query_variables_and_legends_are_filled_in_as_grafana_does() -> None:
     asked = substituted('rate(x{job=~"$job", instance=~"$instance"}[$__rate_interval]) + y[$__range]', WINDOW)
     assert asked == 'rate(x{job=~".+", instance=~".+"}[15s]) + y[360s]'
     assert called("{{ingress}} → {{ listener }}{{none}}", {"ingress": "a", "listener": "b"}) == "a → b"
@@ -71,7 +73,7 @@ def answered(panel: dict[str, Any]) -> list[Series]:
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_every_panel_stands_where_the_dashboard_has_it_and_stays_there(name: str) -> None:
+def test_every_panel_is_drawn_in_its_place_and_within_its_box(name: str) -> None:
     board = BOARDS[name]
     drawn = ElementTree.fromstring(picture(board, {panel["id"]: answered(panel) for panel in board["panels"]}, WINDOW))
     panels = [panel for panel in board["panels"] if panel["type"] != "row"]
@@ -114,7 +116,7 @@ def test_panels_do_not_overlap_and_fill_the_width() -> None:
             assert apart or one.y + one.h <= other.y or other.y + other.h <= one.y
 
 
-def test_without_answers_it_says_so() -> None:
+def test_panels_without_answers_show_no_data_or_a_dash() -> None:
     board = BOARDS["overview"]
     drawn = picture(board, {}, WINDOW)
     plots = [panel for panel in board["panels"] if panel["type"] in ("timeseries", "table")]

@@ -19,7 +19,7 @@ def used(stage: Stage) -> int:
     return stage.sidecar._context.buffers.used
 
 
-async def test_long_lookups_that_wait_for_their_answers(start: Start) -> None:
+async def test_lookup_beyond_buffer_bytes_fails_until_waiting_ones_are_answered(start: Start) -> None:
     stage = await start(limits=LIMITS)
     await stage.play(
         *HELLO,
@@ -41,7 +41,7 @@ async def test_long_lookups_that_wait_for_their_answers(start: Start) -> None:
     assert stage.number("listener_misses_total", reason="overloaded", protocol="binary") == 1
 
 
-async def test_commands_that_are_not_whole(start: Start) -> None:
+async def test_connection_closes_when_an_incomplete_command_exceeds_buffer_bytes(start: Start) -> None:
     stage = await start(limits={"bufferBytes": 16 * KIB})
     await stage.play(*HELLO)
     stage.client.say(lookup(1, topic=LONG)[:-1])
@@ -49,7 +49,7 @@ async def test_commands_that_are_not_whole(start: Start) -> None:
     await stage.play(CLIENT.hears(error(TOO_MANY_REQUESTS, text)), CLIENT.is_left, BROKER.is_left)
 
 
-async def test_a_connect_that_is_kept(start: Start) -> None:
+async def test_connection_closes_when_its_connect_command_exceeds_buffer_bytes(start: Start) -> None:
     """It may have to be said again to other brokers."""
     stage = await start(limits={"bufferBytes": 16 * KIB})
     await stage.connect()
@@ -59,7 +59,7 @@ async def test_a_connect_that_is_kept(start: Start) -> None:
 
 
 @pytest.mark.parametrize("who", ["client", "broker"])
-async def test_what_one_side_does_not_read_is_charged(start: Start, who: str) -> None:
+async def test_bytes_that_one_side_does_not_read_are_charged_until_it_reads_them(start: Start, who: str) -> None:
     stage = await start()
     await stage.play(*HELLO)
     reader, writer = (stage.client, stage.broker) if who == "client" else (stage.broker, stage.client)
@@ -75,7 +75,7 @@ async def test_what_one_side_does_not_read_is_charged(start: Start, who: str) ->
     assert used(stage) == before
 
 
-async def test_a_client_that_does_not_read_is_cut_off_where_others_need_the_memory(start: Start) -> None:
+async def test_connection_ends_when_client_does_not_read_and_buffer_bytes_are_used_up(start: Start) -> None:
     stage = await start(limits={"bufferBytes": 64 * KIB})
     await stage.play(*HELLO)
     stage.client.transport.pause_reading()

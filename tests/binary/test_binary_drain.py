@@ -23,7 +23,7 @@ GOODBYE = error(SERVICE_NOT_READY, "shutting-down: this sidecar is shutting down
 LONG = 60
 
 
-async def test_who_only_looks_topics_up_leaves_at_once(start: Start) -> None:
+async def test_connection_without_producers_closes_at_once_on_shutdown(start: Start) -> None:
     stage = await start(drainSeconds=LONG)
     await stage.play(*HELLO)
     async with asyncio.timeout(5):
@@ -31,7 +31,9 @@ async def test_who_only_looks_topics_up_leaves_at_once(start: Start) -> None:
     await stage.play(CLIENT.hears(GOODBYE), CLIENT.is_left, BROKER.is_left)
 
 
-async def test_or_when_the_answer_is_there(start: Start, broker: ScriptedBroker) -> None:
+async def test_connection_closes_on_shutdown_once_its_pending_lookup_is_answered(
+    start: Start, broker: ScriptedBroker
+) -> None:
     stage = await start(drainSeconds=LONG)
     await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")))
     stopping = asyncio.create_task(stage.sidecar.stop())
@@ -47,7 +49,7 @@ async def test_or_when_the_answer_is_there(start: Start, broker: ScriptedBroker)
         await stopping
 
 
-async def test_who_has_not_said_who_it_is_leaves_at_once(start: Start) -> None:
+async def test_connection_without_a_finished_handshake_closes_at_once_on_shutdown(start: Start) -> None:
     stage = await start(drainSeconds=LONG)
     await stage.connect()
     await stage.play(CLIENT.says(connect()), BROKER.hears(connect()))
@@ -56,7 +58,7 @@ async def test_who_has_not_said_who_it_is_leaves_at_once(start: Start) -> None:
     await stage.play(CLIENT.hears(GOODBYE), CLIENT.is_left, BROKER.is_left)
 
 
-async def test_producers_and_consumers_stay_until_they_go(start: Start) -> None:
+async def test_producer_connection_stays_open_on_shutdown_until_the_client_leaves(start: Start) -> None:
     stage = await start(drainSeconds=LONG)
     port = stage.port
     await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
@@ -70,7 +72,9 @@ async def test_producers_and_consumers_stay_until_they_go(start: Start) -> None:
         await stopping
 
 
-async def test_or_until_the_deadline_and_hear_why(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+async def test_producer_connection_is_closed_with_a_reason_after_drain_seconds(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = await start(drainSeconds=0.05)
     await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
     await stage.sidecar.stop()
@@ -78,7 +82,7 @@ async def test_or_until_the_deadline_and_hear_why(start: Start, caplog: pytest.L
     assert "external:pulsar://127.0.0.1:0: 1 connections end, as drainSeconds are over" in caplog.text
 
 
-async def test_nothing_is_said_in_the_midst_of_a_frame(start: Start) -> None:
+async def test_shutdown_error_is_not_sent_in_the_middle_of_a_frame(start: Start) -> None:
     stage = await start(drainSeconds=0.05)
     await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()), BROKER.says(send(b"x" * 1000)[:500]))
     assert await stage.client.take(500) == send(b"x" * 1000)[:500]
@@ -86,7 +90,7 @@ async def test_nothing_is_said_in_the_midst_of_a_frame(start: Start) -> None:
     await stage.play(CLIENT.is_left, BROKER.is_left)
 
 
-async def test_who_takes_nothing_does_not_hold_it_up(start: Start) -> None:
+async def test_client_that_does_not_read_does_not_delay_shutdown(start: Start) -> None:
     stage = await start(drainSeconds=0.05)
     await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
     stage.client.transport.pause_reading()
@@ -98,7 +102,7 @@ async def test_who_takes_nothing_does_not_hold_it_up(start: Start) -> None:
     await stage.broker.end()
 
 
-async def test_a_socket_that_is_named_no_more_is_drained(start: Start, tmp_path: Path) -> None:
+async def test_connections_of_a_bind_address_removed_by_reload_are_drained(start: Start, tmp_path: Path) -> None:
     from test_binary_reload import reloaded
 
     stage = await start(bindAddresses=["external:pulsar://127.0.0.1:0", "partner:pulsar://localhost:0"])
@@ -118,7 +122,9 @@ ASKED = {
 
 
 @pytest.mark.parametrize(("question", "answer"), ASKED.values(), ids=ASKED)
-async def test_or_when_what_else_it_asked_for_is_there(start: Start, question: bytes, answer: bytes) -> None:
+async def test_connection_closes_on_shutdown_once_other_pending_requests_are_answered(
+    start: Start, question: bytes, answer: bytes
+) -> None:
     stage = await start(drainSeconds=LONG)
     await stage.play(*HELLO, CLIENT.says(question), BROKER.hears(question))
     stopping = asyncio.create_task(stage.sidecar.stop())

@@ -81,7 +81,9 @@ async def ask(stage: Stage, broker: ScriptedBroker, number: int, **more: Any) ->
 
 
 @pytest.mark.parametrize("topic", [TOPIC, "persistent://public/default/" + "x" * 300, "persistent://a/b/ö€"])
-async def test_the_next_ones_are_treated_as_the_first(stage: Stage, broker: ScriptedBroker, topic: str) -> None:
+async def test_fast_path_lookups_are_answered_recorded_and_counted_like_the_first(
+    stage: Stage, broker: ScriptedBroker, topic: str
+) -> None:
     records = overheard(stage)
     await stage.play(*HELLO)
     for number in (1, 2, 127, 128, 300, 2**32, 2**33, 2**63):
@@ -97,7 +99,9 @@ async def test_the_next_ones_are_treated_as_the_first(stage: Stage, broker: Scri
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
 
-async def test_another_client_finds_the_way(stage: Stage, broker: ScriptedBroker) -> None:
+async def test_fast_path_learned_from_one_client_serves_another_under_its_own_user_agent(
+    stage: Stage, broker: ScriptedBroker
+) -> None:
     records = overheard(stage)
     await stage.play(*HELLO)
     await ask(stage, broker, 1)
@@ -120,7 +124,9 @@ ENDS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("answer", ENDS.values(), ids=ENDS)
-async def test_another_answer_goes_the_long_way(stage: Stage, broker: ScriptedBroker, answer: bytes) -> None:
+async def test_failure_or_answer_of_another_form_does_not_take_the_fast_path(
+    stage: Stage, broker: ScriptedBroker, answer: bytes
+) -> None:
     records = overheard(stage)
     await stage.play(*HELLO)
     await ask(stage, broker, 1)
@@ -131,7 +137,9 @@ async def test_another_answer_goes_the_long_way(stage: Stage, broker: ScriptedBr
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
 
-async def test_a_redirect_does(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+async def test_redirect_is_followed_after_the_fast_path_was_learned(
+    start: Start, broker: ScriptedBroker, other: ScriptedBroker
+) -> None:
     stage = await start(redirects={"lookup": "follow"})
     await stage.play(
         *HELLO,
@@ -151,7 +159,9 @@ async def test_a_redirect_does(start: Start, broker: ScriptedBroker, other: Scri
     assert [event["hops"] for event in stage.events] == [0, 1]
 
 
-async def test_who_is_left_alone_is_recorded_too(stage: Stage, broker: ScriptedBroker) -> None:
+async def test_fast_path_lookups_cut_off_by_broker_or_client_are_recorded_as_502_or_499(
+    stage: Stage, broker: ScriptedBroker
+) -> None:
     """A broker that goes, a client that goes, and one that is not answered."""
     await stage.play(*HELLO)
     await ask(stage, broker, 1)
@@ -164,7 +174,7 @@ async def test_who_is_left_alone_is_recorded_too(stage: Stage, broker: ScriptedB
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
 
-async def test_the_same_id_twice(stage: Stage, broker: ScriptedBroker) -> None:
+async def test_fast_path_answers_two_lookups_with_the_same_request_id(stage: Stage, broker: ScriptedBroker) -> None:
     await stage.play(*HELLO)
     await ask(stage, broker, 1)
     tagged = lookup(2, "external", properties=[("rack", "a")])
@@ -182,7 +192,9 @@ async def test_the_same_id_twice(stage: Stage, broker: ScriptedBroker) -> None:
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
 
-async def test_no_answer_in_time(start: Start, broker: ScriptedBroker) -> None:
+async def test_fast_path_lookup_without_an_answer_in_time_fails_with_broker_timeout(
+    start: Start, broker: ScriptedBroker
+) -> None:
     stage = await start(timeouts={"lookup": 0.1})
     await stage.play(
         *HELLO,
@@ -197,7 +209,9 @@ async def test_no_answer_in_time(start: Start, broker: ScriptedBroker) -> None:
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
 
-async def test_new_rules_are_another_way(stage: Stage, broker: ScriptedBroker) -> None:
+async def test_reload_applies_to_new_lookups_and_not_to_fast_path_lookups_under_way(
+    stage: Stage, broker: ScriptedBroker
+) -> None:
     """What was asked before them keeps those it began with."""
     await stage.play(*HELLO)
     await ask(stage, broker, 1)
@@ -214,7 +228,9 @@ async def test_new_rules_are_another_way(stage: Stage, broker: ScriptedBroker) -
     )
 
 
-async def test_at_the_end_it_is_left(stage: Stage, broker: ScriptedBroker) -> None:
+async def test_fast_path_lookup_under_way_is_answered_while_the_sidecar_stops(
+    stage: Stage, broker: ScriptedBroker
+) -> None:
     await stage.play(*HELLO)
     await ask(stage, broker, 1)
     await stage.play(CLIENT.says(lookup(2, "")), BROKER.hears(lookup(2, "external", properties=[("rack", "a")])))
@@ -228,7 +244,7 @@ async def test_at_the_end_it_is_left(stage: Stage, broker: ScriptedBroker) -> No
     await stopping
 
 
-async def test_a_topic_that_is_said_twice_is_not_alike(stage: Stage, broker: ScriptedBroker) -> None:
+async def test_lookup_that_names_two_topics_is_recorded_with_the_last_one(stage: Stage, broker: ScriptedBroker) -> None:
     """The last counts, so that the first would stand for something that was not asked."""
     records = overheard(stage)
     await stage.play(*HELLO)
@@ -241,7 +257,7 @@ async def test_a_topic_that_is_said_twice_is_not_alike(stage: Stage, broker: Scr
     assert [told(record)["topic"] for record in records] == ["persistent://public/default/hidden"] * 2
 
 
-async def test_many_at_once_in_any_order(stage: Stage, broker: ScriptedBroker) -> None:
+async def test_many_fast_path_lookups_may_be_answered_in_any_order(stage: Stage, broker: ScriptedBroker) -> None:
     await stage.play(*HELLO)
     await ask(stage, broker, 1)
     numbers = list(range(2, 60))
@@ -254,7 +270,7 @@ async def test_many_at_once_in_any_order(stage: Stage, broker: ScriptedBroker) -
         assert await stage.client.hear() == found(number, broker.outer(), broker.outer("pulsar+ssl"))
 
 
-async def test_answers_with_two_urls_go_the_short_way(stage: Stage, broker: ScriptedBroker) -> None:
+async def test_answers_with_two_urls_take_the_fast_path(stage: Stage, broker: ScriptedBroker) -> None:
     records = overheard(stage)
     await stage.play(*HELLO)
     for number in (1, 2):
@@ -267,7 +283,9 @@ async def test_answers_with_two_urls_go_the_short_way(stage: Stage, broker: Scri
     assert [type(record) for record in records] == [AccessRecord, Batch]
 
 
-async def test_the_same_topic_in_two_forms_of_one_size(stage: Stage, broker: ScriptedBroker) -> None:
+async def test_fast_path_tells_apart_two_lookup_forms_of_equal_size_for_one_topic(
+    stage: Stage, broker: ScriptedBroker
+) -> None:
     records = overheard(stage)
     await stage.play(*HELLO)
     for number, authoritative in enumerate((False, True, False, True, True), 1):
@@ -275,7 +293,7 @@ async def test_the_same_topic_in_two_forms_of_one_size(stage: Stage, broker: Scr
     assert [type(record) is AccessRecord for record in records] == [True, True, False, False, False]
 
 
-async def test_an_id_in_more_bytes_than_it_needs_goes_the_long_way(stage: Stage, broker: ScriptedBroker) -> None:
+async def test_lookup_with_a_request_id_in_an_overlong_varint_is_answered(stage: Stage, broker: ScriptedBroker) -> None:
     """The broker answers with the id as encoders write it."""
     await stage.play(*HELLO)
     for number in (1, 300, 301):
@@ -288,7 +306,7 @@ async def test_an_id_in_more_bytes_than_it_needs_goes_the_long_way(stage: Stage,
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
 
-async def test_what_is_answered_is_in_flight_no_more(start: Start, broker: ScriptedBroker) -> None:
+async def test_answered_fast_path_lookups_free_their_in_flight_slot(start: Start, broker: ScriptedBroker) -> None:
     stage = await start(limits={"inFlight": 1})
     await stage.play(*HELLO)
     for number in range(1, 20):
@@ -302,7 +320,7 @@ async def test_what_is_answered_is_in_flight_no_more(start: Start, broker: Scrip
 
 
 @pytest.mark.parametrize(("limit", "value"), [("FAST_PATH", 8192), ("_NAMES", 3)])
-async def test_more_than_can_be_remembered(
+async def test_fast_path_memory_stays_bounded_while_every_lookup_is_answered(
     stage: Stage, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
     monkeypatch.setattr(lane, limit, value)
@@ -324,7 +342,9 @@ async def test_more_than_can_be_remembered(
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
 
-async def test_all_are_in_the_event_log_when_it_ends(start: Start, broker: ScriptedBroker, tmp_path: Path) -> None:
+async def test_all_fast_path_lookups_are_in_the_event_log_after_stop(
+    start: Start, broker: ScriptedBroker, tmp_path: Path
+) -> None:
     """Also those that ended last, and those of more than one batch; in the console's rings they are at once."""
     stage = await start(events={"path": str(tmp_path), "compress": "none"})
     await stage.play(*HELLO)
@@ -347,7 +367,9 @@ def written_in(folder: Path) -> list[dict[str, Any]]:
 
 
 @given(st.binary(max_size=300), st.integers(0, 2**64 - 1), st.binary(max_size=200))
-def test_what_is_taken_apart_is_what_a_parser_finds(topic: bytes, number: int, tail: bytes) -> None:
+def test_split_lookup_finds_topic_id_and_tail_and_joins_back_to_the_same_bytes(
+    topic: bytes, number: int, tail: bytes
+) -> None:
     data = join_lookup(message(f1=topic, f2=number), tail)
     assert data == command(LOOKUP, message(f1=topic, f2=number) + tail)
     parts = split_lookup(data)
@@ -360,7 +382,9 @@ def test_what_is_taken_apart_is_what_a_parser_finds(topic: bytes, number: int, t
 
 
 @given(st.text(max_size=200), st.text(max_size=200), st.integers(0, 2**63 - 1), st.booleans())
-def test_so_it_is_for_answers(url: str, url_tls: str, number: int, through: bool) -> None:
+def test_cut_answer_isolates_the_request_id_unless_a_url_exceeds_127_bytes(
+    url: str, url_tls: str, number: int, through: bool
+) -> None:
     data = found(number, url, url_tls, through=through)
     parts = cut_answer(data)
     if len(url.encode()) >= 128 or len(url_tls.encode()) >= 128:
@@ -383,18 +407,18 @@ def test_so_it_is_for_answers(url: str, url_tls: str, number: int, through: bool
         pytest.param(message(f1="pulsar://a:1", f3=4128, f4=7), id="what it is in two bytes"),
     ],
 )
-def test_answers_of_another_form_are_not_learned(answer: bytes) -> None:
+def test_cut_answer_declines_answers_of_another_form(answer: bytes) -> None:
     assert cut_answer(command(LOOKUP_RESPONSE, answer)) is None
     assert cut_answer(command(LOOKUP_RESPONSE, message(f1="pulsar://a:1", f3=1, f4=7), b"payload")) is None
 
 
 @pytest.mark.parametrize("size", [0, 12, 141, 1024, 4096])
-def test_no_frame_has_that_size(size: int) -> None:
+def test_split_lookup_declines_data_of_a_size_that_no_lookup_frame_has(size: int) -> None:
     assert split_lookup((b"\xff\x0a\x01t\x10\x01" + bytes(size))[:size]) is None
 
 
 @given(st.binary(max_size=60))
-def test_no_bytes_mean_one_thing_here_and_another_there(body: bytes) -> None:
+def test_split_lookup_never_disagrees_with_the_protobuf_parser(body: bytes) -> None:
     data = join_lookup(body, b"")
     parts = split_lookup(data)
     if parts is None:

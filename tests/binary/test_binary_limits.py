@@ -28,7 +28,7 @@ from pulsar_ingress_proxy.config.model import Log
 from pulsar_ingress_proxy.observability import log
 
 
-async def test_connections(start: Start) -> None:
+async def test_connections_beyond_the_limit_are_refused_until_one_closes(start: Start) -> None:
     stage = await start(limits={"connections": 1})
     await stage.play(*HELLO)
     text = "too-many-connections: more connections are open than limits.connections allows"
@@ -41,7 +41,9 @@ async def test_connections(start: Start) -> None:
     await stage.play(*HELLO)
 
 
-async def test_the_time_to_say_who_one_is(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+async def test_connection_closes_when_no_connect_arrives_within_head_timeout(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = await start(timeouts={"head": 0.05})
     text = "too-slow: no CONNECT came within 0.05 s (timeouts.head)"
     await stage.connect()
@@ -50,7 +52,7 @@ async def test_the_time_to_say_who_one_is(start: Start, caplog: pytest.LogCaptur
     assert "no CONNECT came within 0.05 s" in caplog.text
 
 
-async def test_lookups_at_a_time(start: Start) -> None:
+async def test_lookups_beyond_the_in_flight_limit_fail_with_too_many_requests(start: Start) -> None:
     stage = await start(limits={"inFlight": 1})
     text = "overloaded: more is under way than limits.inFlight and limits.bufferBytes allow"
     await stage.play(
@@ -66,7 +68,9 @@ async def test_lookups_at_a_time(start: Start) -> None:
     assert stage.number("listener_misses_total", reason="overloaded", protocol="binary") == 1
 
 
-async def test_the_size_of_a_command(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+async def test_connection_closes_when_a_lookup_exceeds_command_bytes(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = await start(limits={"commandBytes": 200})
     await stage.play(*HELLO, CLIENT.says(send(b"x" * 1000)), BROKER.hears(send(b"x" * 1000)))
     large = lookup(1, topic="persistent://public/default/" + "x" * 300)
@@ -77,7 +81,9 @@ async def test_the_size_of_a_command(start: Start, caplog: pytest.LogCaptureFixt
     assert f"the client sent what is no frame: {text}" in caplog.text
 
 
-async def test_an_answer_in_time(start: Start, other: ScriptedBroker) -> None:
+async def test_lookup_fails_when_a_broker_does_not_answer_within_lookup_timeout(
+    start: Start, other: ScriptedBroker
+) -> None:
     """A broker that does not answer, and a second one that a redirect led to."""
     stage = await start(timeouts={"lookup": 0.1}, redirects={"lookup": "follow"})
     text = "broker-timeout: the broker gave no answer in time"
@@ -110,7 +116,9 @@ LIES = {
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 @pytest.mark.parametrize("is_late", [False, True], ids=["at once", "later"])
-async def test_clients_that_lie(start: Start, lie: bytes, is_late: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_connection_closes_when_client_sends_a_malformed_frame(
+    start: Start, lie: bytes, is_late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = await start()
     await stage.connect()
     if is_late:
@@ -123,7 +131,9 @@ async def test_clients_that_lie(start: Start, lie: bytes, is_late: bool, caplog:
     assert stage.number("requests_total", protocol="binary", code="400") == 1
 
 
-async def test_a_broker_that_lies(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+async def test_connection_closes_when_broker_sends_a_malformed_frame(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = await start()
     await stage.play(*HELLO, BROKER.says(LIES["HTTP"]))
     assert b"bad-frame" in await stage.client.end()
@@ -131,7 +141,7 @@ async def test_a_broker_that_lies(start: Start, caplog: pytest.LogCaptureFixture
     assert stage.number("upstream_errors_total", reason="bad-answer") == 1
 
 
-async def test_what_answers_is_no_broker(start: Start) -> None:
+async def test_client_gets_bad_answer_when_connect_is_answered_with_http(start: Start) -> None:
     stage = await start()
     client = await stage.connect()
     client.say(connect())
@@ -140,7 +150,7 @@ async def test_what_answers_is_no_broker(start: Start) -> None:
     assert b"bad-answer" in await client.hear()
 
 
-async def test_messages_of_the_size_that_the_broker_names(start: Start) -> None:
+async def test_connection_closes_when_a_message_far_exceeds_the_brokers_max_message_size(start: Start) -> None:
     stage = await start()
     await stage.play(
         CLIENT.says(connect()),
@@ -154,7 +164,7 @@ async def test_messages_of_the_size_that_the_broker_names(start: Start) -> None:
     assert b"bad-frame: a frame says that it has" in await stage.client.end()
 
 
-async def test_a_client_that_leaves_while_brokers_are_asked(
+async def test_broker_connections_close_when_client_leaves_before_they_answer(
     start: Start, broker: ScriptedBroker, other: ScriptedBroker
 ) -> None:
     stage = await start(redirects={"lookup": "follow"})
@@ -179,7 +189,7 @@ async def test_a_client_that_leaves_while_brokers_are_asked(
     assert stage.number("requests_total", kind="lookup", protocol="binary", code="499") == 1
 
 
-async def test_one_request_id_twice(start: Start) -> None:
+async def test_two_lookups_with_one_request_id_are_both_forwarded_and_answered(start: Start) -> None:
     stage = await start()
     await stage.play(
         *HELLO,
@@ -194,7 +204,9 @@ async def test_one_request_id_twice(start: Start) -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", send(b"x" * 1000)[:500]], ids=["between frames", "in the midst of one"])
-async def test_questions_of_a_client_that_takes_no_answers(start: Start, begun: bytes) -> None:
+async def test_client_that_does_not_read_its_refusals_is_not_read_from_until_it_does(
+    start: Start, begun: bytes
+) -> None:
     """It is read no more once half a megabyte waits for it, and is served again when it takes that."""
     stage = await start(clientListenerName="reject")
     await stage.play(*HELLO)
@@ -219,7 +231,7 @@ async def test_questions_of_a_client_that_takes_no_answers(start: Start, begun: 
             assert answer[4] == [number % 1000]
 
 
-async def test_a_broker_may_say_more_at_once_than_a_client(start: Start, other: ScriptedBroker) -> None:
+async def test_broker_command_larger_than_command_bytes_is_passed_on(start: Start, other: ScriptedBroker) -> None:
     """As one that tells of the many segments of a topic."""
     stage = await start(limits={"commandBytes": 1000})
     segments = [message(f1=number, f2=other.outer(), f3=other.outer("pulsar+ssl")) for number in range(100)]
@@ -228,7 +240,9 @@ async def test_a_broker_may_say_more_at_once_than_a_client(start: Start, other: 
     await stage.play(*HELLO, BROKER.says(update), CLIENT.hears(update))
 
 
-async def test_what_a_client_says_of_itself_stays_in_its_line(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_client_version_and_broker_name_cannot_forge_or_flood_log_lines(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
     stage = await start()
     root = logging.getLogger()
     handlers = root.handlers[:]

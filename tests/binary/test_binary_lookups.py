@@ -60,7 +60,9 @@ async def test_a_lookup_is_tagged_and_its_answer_put_on_the_listener(start: Star
 
 
 @pytest.mark.parametrize("sent", [None, "", "  "], ids=["absent", "empty, as Go and C++ send it", "blank"])
-async def test_no_name_is_no_name(start: Start, broker: ScriptedBroker, sent: str | None) -> None:
+async def test_absent_empty_or_blank_listener_name_is_replaced_by_the_bind_listener(
+    start: Start, broker: ScriptedBroker, sent: str | None
+) -> None:
     stage = await start()
     await stage.play(
         *HELLO,
@@ -73,7 +75,7 @@ async def test_no_name_is_no_name(start: Start, broker: ScriptedBroker, sent: st
     assert stage.events[0]["clientNamed"] is None
 
 
-async def test_a_name_of_the_clients_own_is_honoured(start: Start, broker: ScriptedBroker) -> None:
+async def test_listener_name_sent_by_the_client_is_honoured(start: Start, broker: ScriptedBroker) -> None:
     stage = await start()
     await stage.play(
         *HELLO,
@@ -117,7 +119,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("name", "keys", "status", "text"), REFUSED.values(), ids=REFUSED)
-async def test_refusals_answer_the_lookup_and_leave_the_connection_as_it_is(
+async def test_refused_lookup_fails_and_its_connection_stays_open(
     start: Start, name: str | None, keys: dict[str, object], status: int, text: str
 ) -> None:
     stage = await start(**keys)
@@ -135,12 +137,16 @@ async def test_refusals_answer_the_lookup_and_leave_the_connection_as_it_is(
     assert stage.events[0]["missReason"] == text.partition(":")[0]
 
 
-async def test_a_name_that_is_ignored(start: Start, broker: ScriptedBroker) -> None:
+async def test_listener_name_sent_by_the_client_is_replaced_when_names_are_ignored(
+    start: Start, broker: ScriptedBroker
+) -> None:
     stage = await start(clientListenerName="ignore")
     await stage.play(*HELLO, CLIENT.says(lookup(1, "partner")), BROKER.hears(lookup(1, "external")))
 
 
-async def test_a_miss_goes_on_as_it_is(start: Start, broker: ScriptedBroker) -> None:
+async def test_lookup_without_a_rule_passes_unchanged_and_counts_as_a_miss(
+    start: Start, broker: ScriptedBroker
+) -> None:
     stage = await start(bindAddresses=["pulsar://127.0.0.1:0"])
     await stage.play(
         *HELLO,
@@ -163,7 +169,7 @@ async def test_a_miss_goes_on_as_it_is(start: Start, broker: ScriptedBroker) -> 
     ],
     ids=["4.x", "5.x"],
 )
-async def test_a_broker_that_lacks_the_listener_does_not_end_the_connection(start: Start, said: str, part: str) -> None:
+async def test_service_not_ready_for_a_missing_listener_becomes_not_allowed(start: Start, said: str, part: str) -> None:
     """It says ServiceNotReady, on which clients drop their connection and come again, and again."""
     stage = await start()
     text = "broker-lacks-listener: the broker does not have the listener 'external' in its advertisedListeners"
@@ -178,7 +184,7 @@ async def test_a_broker_that_lacks_the_listener_does_not_end_the_connection(star
 
 
 @pytest.mark.parametrize(("code", "status"), [(1, 500), (4, 403), (6, 503), (11, 404), (14, 429)])
-async def test_other_failures_are_the_brokers_own(start: Start, code: int, status: int) -> None:
+async def test_other_lookup_failures_of_the_broker_pass_unchanged(start: Start, code: int, status: int) -> None:
     stage = await start()
     answer = failed(1, code, "no")
     await stage.play(
@@ -201,7 +207,7 @@ PROPERTIES = {
 
 
 @pytest.mark.parametrize(("ours", "override", "theirs", "expected"), PROPERTIES.values(), ids=PROPERTIES)
-async def test_lookup_properties(
+async def test_configured_lookup_properties_give_way_to_the_clients_unless_overriding(
     start: Start,
     ours: dict[str, str],
     override: bool,
@@ -218,7 +224,9 @@ async def test_lookup_properties(
 
 
 @pytest.mark.parametrize(("own", "expected"), [({}, "eu-1a"), ({"rack": "written"}, "written")])
-async def test_the_gateways_zone_is_a_property(start: Start, own: dict[str, str], expected: str) -> None:
+async def test_gateway_zone_is_sent_as_a_lookup_property_unless_one_is_configured(
+    start: Start, own: dict[str, str], expected: str
+) -> None:
     door = {"name": "public", "listener": "external", "lookupProperties": own}
     stage = await start(ingresses=[door], kubernetes={"zoneProperty": "rack"})
     stage.sidecar._context.install(in_zone(stage.sidecar.snapshot, "eu-1a"))  # as discovery finds it
@@ -227,7 +235,7 @@ async def test_the_gateways_zone_is_a_property(start: Start, own: dict[str, str]
     )
 
 
-async def test_what_only_a_trusted_proxy_may_say_is_taken_out(start: Start) -> None:
+async def test_original_principal_fields_are_removed_unless_trusted(start: Start) -> None:
     stage = await start()
     await stage.play(
         CLIENT.says(connect(f7="admin", f8="secret", f9="token")),
@@ -239,7 +247,7 @@ async def test_what_only_a_trusted_proxy_may_say_is_taken_out(start: Start) -> N
     )
 
 
-async def test_unless_it_is_trusted(start: Start, broker: ScriptedBroker) -> None:
+async def test_original_principal_fields_pass_when_trusted(start: Start, broker: ScriptedBroker) -> None:
     stage = await start(brokers={"brokerServiceUrl": [broker.url], "trustOriginalPrincipal": True})
     said = connect(f7="admin", f8="secret", f9="token")
     asked = lookup(1, "external", f4="admin", f5="secret", f6="token")
@@ -253,7 +261,7 @@ async def test_unless_it_is_trusted(start: Start, broker: ScriptedBroker) -> Non
     )
 
 
-async def test_fields_of_a_later_version_survive(start: Start) -> None:
+async def test_unknown_fields_of_a_lookup_are_kept(start: Start) -> None:
     """At the end of their message, where protobuf puts what it does not know."""
     stage = await start()
     asked = message(f1=TOPIC, f2=1, f3=False, f7="external", f99="new")
@@ -264,7 +272,7 @@ async def test_fields_of_a_later_version_survive(start: Start) -> None:
     )
 
 
-async def test_partitions_are_asked_for_in_the_clients_own_name(start: Start) -> None:
+async def test_original_principal_fields_are_removed_from_partition_requests(start: Start) -> None:
     stage = await start()
     asked = command(PARTITIONS, message(f1=TOPIC, f2=3, f6=True))
     await stage.play(
@@ -276,7 +284,7 @@ async def test_partitions_are_asked_for_in_the_clients_own_name(start: Start) ->
     )
 
 
-async def test_properties_of_tomorrow_survive(start: Start) -> None:
+async def test_unknown_fields_of_lookup_properties_are_kept(start: Start) -> None:
     """Ours beside one that has a field more, and one that has no value."""
     door = {"name": "public", "listener": "external", "lookupProperties": {"rack": "a"}}
     stage = await start(ingresses=[door])

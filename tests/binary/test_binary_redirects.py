@@ -25,7 +25,9 @@ from words import (
 FOLLOW = {"lookup": "follow"}
 
 
-async def test_a_redirect_is_rewritten(start: Start, other: ScriptedBroker) -> None:
+async def test_redirect_to_an_internal_address_is_rewritten_to_the_listener(
+    start: Start, other: ScriptedBroker
+) -> None:
     stage = await start()
     await stage.play(
         *HELLO,
@@ -40,7 +42,7 @@ async def test_a_redirect_is_rewritten(start: Start, other: ScriptedBroker) -> N
     assert (event["redirectFrom"], event["redirectTo"]) == (other.inner(), other.outer())
 
 
-async def test_one_that_is_on_the_listener_is_kept(start: Start, other: ScriptedBroker) -> None:
+async def test_redirect_already_on_the_listener_is_kept(start: Start, other: ScriptedBroker) -> None:
     stage = await start()
     kept = redirect(1, other.outer(), other.outer("pulsar+ssl"))
     await stage.play(
@@ -49,7 +51,7 @@ async def test_one_that_is_on_the_listener_is_kept(start: Start, other: Scripted
     assert stage.number("redirects_total", action="kept") == 1
 
 
-async def test_one_that_passes_is_a_leak(start: Start, other: ScriptedBroker) -> None:
+async def test_redirect_passed_unchanged_is_counted_as_a_leak(start: Start, other: ScriptedBroker) -> None:
     stage = await start(redirects={"lookup": "pass"})
     passed = redirect(1, other.inner())
     await stage.play(
@@ -59,7 +61,7 @@ async def test_one_that_passes_is_a_leak(start: Start, other: ScriptedBroker) ->
     assert stage.number("leaks_total", listener="external", where="binary", action="passed") == 1
 
 
-async def test_an_inner_name_that_nobody_knows_is_refused(start: Start) -> None:
+async def test_redirect_to_an_unknown_internal_name_is_refused(start: Start) -> None:
     stage = await start()
     text = "unknown-authority: a broker redirects to a name that neither advertisedListeners nor redirects.peers has"
     await stage.play(
@@ -73,7 +75,7 @@ async def test_an_inner_name_that_nobody_knows_is_refused(start: Start) -> None:
     assert stage.events[0]["redirectTo"] is None
 
 
-async def test_a_redirect_is_followed_in_the_clients_own_name(start: Start, other: ScriptedBroker) -> None:
+async def test_redirect_is_followed_with_the_clients_own_credentials(start: Start, other: ScriptedBroker) -> None:
     stage = await start(redirects=FOLLOW)
     token = connect(method="token", data=b"secret")
     await stage.play(
@@ -97,7 +99,7 @@ async def test_a_redirect_is_followed_in_the_clients_own_name(start: Start, othe
     assert event["broker"] == "broker-1.pulsar.svc.cluster.local"
 
 
-async def test_a_token_that_was_renewed_is_the_one_that_is_shown(start: Start, other: ScriptedBroker) -> None:
+async def test_redirect_is_followed_with_the_renewed_token(start: Start, other: ScriptedBroker) -> None:
     stage = await start(redirects=FOLLOW)
     challenge = command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="token", f2="PulsarAuthRefresh"), f3=21))
     renewed = command(AUTH_RESPONSE, message(f1="c", f2=message(f1="token", f2="new"), f3=21))
@@ -117,7 +119,9 @@ async def test_a_token_that_was_renewed_is_the_one_that_is_shown(start: Start, o
     )
 
 
-async def test_what_cannot_be_repeated_is_rewritten(start: Start, other: ScriptedBroker) -> None:
+async def test_redirect_is_rewritten_when_the_clients_authentication_cannot_be_replayed(
+    start: Start, other: ScriptedBroker
+) -> None:
     stage = await start(redirects=FOLLOW)
     await stage.play(
         CLIENT.says(connect(method="sasl")),
@@ -132,7 +136,9 @@ async def test_what_cannot_be_repeated_is_rewritten(start: Start, other: Scripte
     assert other.wires == []
 
 
-async def test_and_so_is_what_turns_out_to_be(start: Start, other: ScriptedBroker) -> None:
+async def test_redirect_is_rewritten_when_the_next_broker_sends_an_auth_challenge(
+    start: Start, other: ScriptedBroker
+) -> None:
     """A broker that wants proof of its own is told nothing more, and the client goes there itself."""
     stage = await start(redirects=FOLLOW)
     await stage.play(
@@ -149,7 +155,9 @@ async def test_and_so_is_what_turns_out_to_be(start: Start, other: ScriptedBroke
     assert stage.number("redirects_total", action="followed") == 0
 
 
-async def test_a_circle_ends(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+async def test_lookup_fails_when_brokers_redirect_in_a_loop(
+    start: Start, broker: ScriptedBroker, other: ScriptedBroker
+) -> None:
     stage = await start(redirects=FOLLOW)
     await stage.play(
         *HELLO,
@@ -167,7 +175,9 @@ async def test_a_circle_ends(start: Start, broker: ScriptedBroker, other: Script
     assert (actions, event["redirectAction"], event["hops"], event["redirectTo"]) == ([1, 1], "refused", 1, other.url)
 
 
-async def test_a_chain_has_an_end(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+async def test_lookup_fails_after_more_redirects_than_max_hops(
+    start: Start, broker: ScriptedBroker, other: ScriptedBroker
+) -> None:
     stage = await start(redirects={**FOLLOW, "maxHops": 1})
     text = "too-many-redirects: more than 1 redirects (redirects.maxHops)"
     await stage.play(
@@ -183,7 +193,7 @@ async def test_a_chain_has_an_end(start: Start, broker: ScriptedBroker, other: S
     )
 
 
-async def test_the_broker_that_was_redirected_to_is_gone(start: Start, other: ScriptedBroker) -> None:
+async def test_lookup_fails_when_the_redirect_target_is_unreachable(start: Start, other: ScriptedBroker) -> None:
     other.refuse()
     stage = await start(redirects=FOLLOW)
     await stage.play(
@@ -197,7 +207,7 @@ async def test_the_broker_that_was_redirected_to_is_gone(start: Start, other: Sc
     assert stage.events[0]["status"] == 502
 
 
-async def test_or_does_not_let_the_client_in(start: Start, other: ScriptedBroker) -> None:
+async def test_lookup_fails_when_the_redirect_target_rejects_the_client(start: Start, other: ScriptedBroker) -> None:
     stage = await start(redirects=FOLLOW)
     text = "broker-rejected: the broker that was redirected to does not accept the client"
     await stage.play(
@@ -211,7 +221,9 @@ async def test_or_does_not_let_the_client_in(start: Start, other: ScriptedBroker
     )
 
 
-async def test_others_are_served_meanwhile(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+async def test_other_lookups_are_answered_while_a_redirect_is_followed(
+    start: Start, broker: ScriptedBroker, other: ScriptedBroker
+) -> None:
     stage = await start(redirects=FOLLOW)
     await stage.play(
         *HELLO,
@@ -229,13 +241,17 @@ async def test_others_are_served_meanwhile(start: Start, broker: ScriptedBroker,
 
 
 @pytest.mark.parametrize("leaks", ["rewrite", "block"])
-async def test_a_miss_is_redirected_as_the_broker_says(start: Start, other: ScriptedBroker, leaks: str) -> None:
+async def test_redirect_of_a_lookup_without_a_listener_passes_unchanged(
+    start: Start, other: ScriptedBroker, leaks: str
+) -> None:
     stage = await start(bindAddresses=["pulsar://127.0.0.1:0"], redirects=FOLLOW, leaks=leaks)
     passed = redirect(1, other.inner())
     await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1)), BROKER.says(passed), CLIENT.hears(passed))
 
 
-async def test_who_only_observes_changes_no_redirect(start: Start, other: ScriptedBroker) -> None:
+async def test_redirect_passes_and_counts_as_a_leak_when_leaks_are_only_observed(
+    start: Start, other: ScriptedBroker
+) -> None:
     stage = await start(leaks="observe", redirects=FOLLOW)
     passed = redirect(1, other.inner())
     await stage.play(
@@ -249,14 +265,18 @@ async def test_who_only_observes_changes_no_redirect(start: Start, other: Script
     [{"leaks": "observe"}, {"redirects": {"lookup": "pass"}}, {"redirects": {"unmapped": "pass"}}, {"shadow": True}],
     ids=["observed", "passed", "unmapped passes", "shadow"],
 )
-async def test_what_is_no_url_passes_where_all_do(start: Start, keys: dict[str, Any]) -> None:
+async def test_redirect_with_an_invalid_url_passes_in_modes_that_pass_redirects(
+    start: Start, keys: dict[str, Any]
+) -> None:
     stage = await start(**keys)
     odd = redirect(1, "pulsar://broker_7:6650")
     sent = lookup(1) if "shadow" in keys else lookup(1, "external")
     await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(sent), BROKER.says(odd), CLIENT.hears(odd))
 
 
-async def test_no_second_answer_where_a_broker_wanted_proof_too_late(start: Start, other: ScriptedBroker) -> None:
+async def test_auth_challenge_after_the_lookup_timeout_causes_no_second_answer(
+    start: Start, other: ScriptedBroker
+) -> None:
     stage = await start(redirects=FOLLOW, timeouts={"lookup": 0.1})
     await stage.play(
         *HELLO,

@@ -28,7 +28,7 @@ async def reloaded(stage: Stage, **keys: Any) -> None:
     await stage.sidecar.reload(load_mapping({**config, **keys}))
 
 
-async def test_the_next_lookup_goes_by_the_new_one(start: Start, other: ScriptedBroker) -> None:
+async def test_reload_applies_to_the_next_lookup_and_not_to_one_under_way(start: Start, other: ScriptedBroker) -> None:
     """One that was asked before keeps what it began with."""
     stage = await start()
     await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")))
@@ -46,7 +46,7 @@ async def test_the_next_lookup_goes_by_the_new_one(start: Start, other: Scripted
     assert [event["generation"] for event in stage.events] == [1, 2]
 
 
-async def test_so_does_what_is_told_without_a_lookup(start: Start, other: ScriptedBroker) -> None:
+async def test_addresses_pushed_after_a_reload_are_on_the_new_listener(start: Start, other: ScriptedBroker) -> None:
     stage = await start()
     await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")))
     await reloaded(stage, bindAddresses=["partner:pulsar://127.0.0.1:0"])
@@ -54,7 +54,9 @@ async def test_so_does_what_is_told_without_a_lookup(start: Start, other: Script
     await stage.play(BROKER.says(closed(CLOSE_PRODUCER, other.inner())), CLIENT.hears(closed(CLOSE_PRODUCER, *partner)))
 
 
-async def test_the_address_book_may_change(start: Start, other: ScriptedBroker) -> None:
+async def test_reloaded_advertised_listeners_apply_to_the_next_lookup_answer(
+    start: Start, other: ScriptedBroker
+) -> None:
     stage = await start()
     await stage.play(*HELLO)
     line = {"broker": f"{other.name}.pulsar.svc.cluster.local", "listeners": "external:pulsar://moved.example:6650"}
@@ -67,7 +69,7 @@ async def test_the_address_book_may_change(start: Start, other: ScriptedBroker) 
     )
 
 
-async def test_limits_hold_from_the_next_connection_on(start: Start) -> None:
+async def test_reloaded_limits_apply_from_the_next_connection_on(start: Start) -> None:
     stage = await start()
     await stage.play(*HELLO)
     await reloaded(stage, limits={"connections": 1})
@@ -75,7 +77,9 @@ async def test_limits_hold_from_the_next_connection_on(start: Start) -> None:
     assert b"too-many-connections" in await client.hear()
 
 
-async def test_who_stays_when_the_last_socket_goes(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+async def test_open_connection_can_still_look_up_after_reload_removes_the_last_binary_socket(
+    start: Start, broker: ScriptedBroker, other: ScriptedBroker
+) -> None:
     """It may still ask, and be redirected, though the config names no broker for that any more."""
     stage = await start()
     await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
@@ -100,7 +104,9 @@ async def test_who_stays_when_the_last_socket_goes(start: Start, broker: Scripte
     )
 
 
-async def test_an_address_may_get_another_scheme(start: Start, tmp_path: Path) -> None:
+async def test_reload_can_switch_a_bind_address_to_tls_without_ending_open_connections(
+    start: Start, tmp_path: Path
+) -> None:
     """Who is inside stays; who comes from then on speaks TLS. Where that cannot be, all is as it was."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

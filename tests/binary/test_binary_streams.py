@@ -43,7 +43,9 @@ async def say_in_pieces(wire: Wire, stream: bytes, choose: random.Random) -> Non
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_everything_else_is_untouched(start: Start, broker: ScriptedBroker, seed: int) -> None:
+async def test_frames_other_than_lookups_pass_byte_for_byte_in_both_directions(
+    start: Start, broker: ScriptedBroker, seed: int
+) -> None:
     """Both ways at once, with lookups and their answers in between."""
     choose = random.Random(seed)
     stage = await start()
@@ -68,7 +70,7 @@ async def test_everything_else_is_untouched(start: Start, broker: ScriptedBroker
 
 
 @pytest.mark.parametrize("size", [1000, 5 * MIB])
-async def test_who_takes_nothing_is_sent_nothing(start: Start, size: int) -> None:
+async def test_sender_is_held_back_while_the_receiver_does_not_read(start: Start, size: int) -> None:
     """Both ways: what waits in between is bounded, and all of it comes in the end."""
     stage = await start()
     await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
@@ -96,7 +98,7 @@ async def test_who_takes_nothing_is_sent_nothing(start: Start, size: int) -> Non
         await speaking
 
 
-async def test_our_own_words_wait_for_the_end_of_a_frame(start: Start) -> None:
+async def test_refusal_of_a_lookup_waits_for_the_end_of_the_brokers_frame(start: Start) -> None:
     """A lookup is refused while the broker is in the midst of a message, and others follow that."""
     stage = await start()
     large = send(random.randbytes(100_000))
@@ -111,7 +113,9 @@ async def test_our_own_words_wait_for_the_end_of_a_frame(start: Start) -> None:
     assert await stage.client.hear() == large
 
 
-async def test_so_does_an_answer_that_was_fetched_elsewhere(start: Start, other: ScriptedBroker) -> None:
+async def test_answer_of_a_followed_redirect_waits_for_the_end_of_the_brokers_frame(
+    start: Start, other: ScriptedBroker
+) -> None:
     stage = await start(redirects={"lookup": "follow"})
     large = send(random.randbytes(100_000))
     await stage.play(
@@ -131,7 +135,7 @@ async def test_so_does_an_answer_that_was_fetched_elsewhere(start: Start, other:
     )
 
 
-async def test_a_hidden_lookup_is_found(start: Start) -> None:
+async def test_lookup_hidden_behind_another_command_type_is_tagged_and_loses_its_principal(start: Start) -> None:
     """Of two types the last counts, and what is left of the other is put in order."""
     from words import framed
 
@@ -143,7 +147,7 @@ async def test_a_hidden_lookup_is_found(start: Start) -> None:
     assert b"external" in heard
 
 
-async def test_a_hidden_principal_is_found(start: Start) -> None:
+async def test_principal_hidden_behind_another_command_type_is_removed(start: Start) -> None:
     from words import framed, read
 
     stage = await start()

@@ -44,7 +44,7 @@ async def stage(start: Start, tls: dict[str, str]) -> Stage:
     ("name", "listener", "ingress"),
     [(HOST, "external", "public"), ("door.partner.example", "partner", "partners")],
 )
-async def test_the_server_name_decides(
+async def test_tls_server_name_selects_ingress_and_listener(
     stage: Stage, trust: ssl.SSLContext, other: ScriptedBroker, name: str, listener: str, ingress: str
 ) -> None:
     await stage.connect(trust, name)
@@ -60,7 +60,7 @@ async def test_the_server_name_decides(
     assert (event["ingress"], event["rule"], event["listener"]) == (ingress, "ingress", listener)
 
 
-async def test_without_one_the_default_does(
+async def test_default_listener_applies_when_no_tls_server_name_is_sent(
     start: Start, tls: dict[str, str], trust: ssl.SSLContext, other: ScriptedBroker
 ) -> None:
     stage = await start(
@@ -71,13 +71,15 @@ async def test_without_one_the_default_does(
     assert stage.sidecar.snapshot.config.lookup_listener_name == "partner"
 
 
-async def test_a_socket_beats_a_server_name(start: Start, tls: dict[str, str], trust: ssl.SSLContext) -> None:
+async def test_listener_of_the_bind_address_beats_the_tls_server_name(
+    start: Start, tls: dict[str, str], trust: ssl.SSLContext
+) -> None:
     stage = await start(bindAddresses=["partner:pulsar+ssl://127.0.0.1:0"], tls=tls, ingresses=DOORS)
     await stage.connect(trust, HOST)
     await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "partner")))
 
 
-async def test_a_server_name_that_is_one_brokers_leads_there(stage: Stage, trust: ssl.SSLContext) -> None:
+async def test_tls_server_name_of_a_broker_connects_to_that_broker(stage: Stage, trust: ssl.SSLContext) -> None:
     for _ in range(2):
         await stage.connect(trust, "broker-1.external.example")
         await stage.play(
@@ -87,21 +89,23 @@ async def test_a_server_name_that_is_one_brokers_leads_there(stage: Stage, trust
     await stage.play(CLIENT.says(connect()), OTHER.hears(connect()))
 
 
-async def test_and_nowhere_else(stage: Stage, trust: ssl.SSLContext, other: ScriptedBroker) -> None:
+async def test_client_is_refused_when_the_broker_of_its_tls_server_name_is_unreachable(
+    stage: Stage, trust: ssl.SSLContext, other: ScriptedBroker
+) -> None:
     other.refuse()
     client = await stage.connect(trust, "broker-1.external.example")
     client.say(connect())
     assert b"broker-unreachable" in await client.hear()
 
 
-async def test_who_speaks_no_tls(stage: Stage) -> None:
+async def test_connection_closes_when_client_speaks_plaintext_to_a_tls_socket(stage: Stage) -> None:
     client = await stage.connect()
     client.say(connect())
     await client.end()
     assert stage.number("connections", protocol="binary") == 0
 
 
-async def test_brokers_over_tls(
+async def test_lookup_is_answered_over_a_tls_connection_to_the_broker(
     start: Start, ca: trustme.CA, trust: ssl.SSLContext, tmp_path: Path, broker: ScriptedBroker
 ) -> None:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -119,7 +123,9 @@ async def test_brokers_over_tls(
     )
 
 
-async def test_a_broker_whom_nobody_vouches_for(start: Start, broker: ScriptedBroker, tmp_path: Path) -> None:
+async def test_broker_with_an_untrusted_certificate_is_unreachable(
+    start: Start, broker: ScriptedBroker, tmp_path: Path
+) -> None:
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("127.0.0.1").configure_cert(server)
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.crt"))

@@ -46,7 +46,7 @@ def generated() -> dict[str, Fields]:
     }
 
 
-def test_they_say_the_same() -> None:
+def test_generated_descriptors_match_commands_proto() -> None:
     assert generated() == written()
     assert sum(map(len, written().values())) == sum(line.startswith("  ") for line in PROTO.splitlines())
 

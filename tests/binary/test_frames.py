@@ -71,7 +71,7 @@ def test_frames_are_found_at_any_split(sent: list[bytes], cuts: list[int], is_st
 
 
 @given(st.lists(frames, max_size=4), st.lists(st.integers(0, 1 << 16), max_size=6))
-def test_what_is_left_of_a_frame_is_known(sent: list[bytes], cuts: list[int]) -> None:
+def test_splitter_knows_how_many_bytes_of_the_current_frame_remain(sent: list[bytes], cuts: list[int]) -> None:
     """So that nothing is ever put into the midst of one."""
     found, stream, given_back = decoder(is_strict=False), b"".join(sent), 0
     ends = [0]
@@ -86,7 +86,7 @@ def test_what_is_left_of_a_frame_is_known(sent: list[bytes], cuts: list[int]) ->
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(0, 300), max_size=5), st.booleans())
-def test_any_bytes_are_frames_or_a_fault(stream: bytes, cuts: list[int], is_strict: bool) -> None:
+def test_arbitrary_bytes_pass_unchanged_or_raise_bad_frame(stream: bytes, cuts: list[int], is_strict: bool) -> None:
     try:
         back, _ = fed(decoder(is_strict=is_strict), pieces_of(stream, cuts))
     except BadFrame:
@@ -94,14 +94,14 @@ def test_any_bytes_are_frames_or_a_fault(stream: bytes, cuts: list[int], is_stri
     assert stream.startswith(back)
 
 
-def test_a_stream_byte_by_byte() -> None:
+def test_frames_are_found_in_a_stream_fed_byte_by_byte() -> None:
     stream = send(b"x" * 100) + lookup(1) + ping() + lookup(2, "external")
     back, taken = fed(decoder(), [bytes([byte]) for byte in stream])
     assert back == stream
     assert [frame.raw for frame in taken] == [lookup(1), lookup(2, "external")]
 
 
-def test_large_messages_are_given_back_as_they_came() -> None:
+def test_pieces_of_large_messages_are_passed_on_without_copying() -> None:
     """The very objects that were read, not copies."""
     data = send(random.randbytes(200_000))
     pieces = [data[:65536], data[65536:131072], data[131072:]]
@@ -109,14 +109,14 @@ def test_large_messages_are_given_back_as_they_came() -> None:
     assert [found.feed(piece) for piece in pieces] == [None, None, None]
 
 
-def test_a_type_is_believed_where_nothing_can_follow_it() -> None:
+def test_lookup_hidden_in_a_frame_that_begins_as_send_is_found() -> None:
     """Of two types the last counts, so that a lookup could be hidden in what looks like a message."""
     hidden = framed(message(f1=SEND, f6=message(f1=1, f2=2)) + lookup(1)[8:])
     _, taken = fed(decoder(), [hidden])
     assert [(frame.type, frame.is_plain) for frame in taken] == [(LOOKUP, False)]
 
 
-def test_a_type_in_more_bytes_than_it_needs() -> None:
+def test_command_type_in_an_overlong_varint_is_recognized() -> None:
     hidden = framed(b"\x08\x97\x00" + message(f23=message(f1="t", f2=1)))
     _, taken = fed(decoder(), [hidden])
     assert [frame.type for frame in taken] == [LOOKUP]
@@ -139,26 +139,26 @@ LIES = {
 
 
 @pytest.mark.parametrize("stream", LIES.values(), ids=LIES)
-def test_frames_that_lie(stream: bytes) -> None:
+def test_malformed_frames_raise_bad_frame(stream: bytes) -> None:
     with pytest.raises(BadFrame):
         fed(decoder(), [stream])
 
 
-def test_a_command_that_is_read_has_a_limit() -> None:
+def test_command_bytes_limit_applies_only_to_commands_that_are_parsed() -> None:
     with pytest.raises(BadFrame, match=r"a command of type 23 has \d+ bytes; limits.commandBytes allows 100"):
         fed(decoder(most=100), [lookup(1, topic="x" * 200)[:40]])
     large = command(PING, b"x" * 500) + send(b"x" * 500)
     assert fed(decoder(most=100), [large])[0] == large
 
 
-def test_a_command_that_does_not_begin_with_its_type_has_the_same() -> None:
+def test_command_bytes_limit_applies_to_commands_not_beginning_with_their_type() -> None:
     odd = framed(message(f99="x" * 200, f1=PING))
     assert fed(decoder(), [odd])[0] == odd
     with pytest.raises(BadFrame, match="that does not begin with its type"):
         fed(decoder(most=100), [odd])
 
 
-def test_messages_have_the_limit_that_the_broker_names() -> None:
+def test_message_size_limit_is_the_default_until_the_broker_names_another() -> None:
     found = decoder()
     fed(found, [send(bytes(MESSAGE_LIMIT))])
     over = send(bytes(MESSAGE_LIMIT + PADDING))
@@ -169,5 +169,5 @@ def test_messages_have_the_limit_that_the_broker_names() -> None:
     assert fed(found, [over])[0] == over
 
 
-def test_numbers_of_the_test_itself() -> None:
+def test_varint_helper_of_the_tests_encodes_two_byte_numbers() -> None:
     assert number(300) == b"\xac\x02"

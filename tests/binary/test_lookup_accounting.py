@@ -278,7 +278,7 @@ STEP = st.one_of(
 @example([("ask", 1, "whole"), ("answer", 1, "redirect", False), ("ask", 1, "whole")], "client leaves")
 @example([("ask", 1, "twice"), ("answer", 1, "redirect", False), ("answer", 1, "redirect", True)], "broker leaves")
 @settings(max_examples=60, deadline=None, suppress_health_check=[*HealthCheck])
-async def test_lookups_taken_up_are_lookups_counted_and_recorded(steps: list[Step], end: str) -> None:
+async def test_every_lookup_taken_up_is_counted_and_recorded_exactly_once(steps: list[Step], end: str) -> None:
     """In any order, with any ids, however they are answered, and whichever side leaves."""
     with tempfile.TemporaryDirectory() as folder:
         async with before_two_brokers(events={"path": folder, "compress": "none"}, redirects=FOLLOW) as stage:
@@ -301,7 +301,7 @@ def of_status(stage: Stage, code: str) -> float:
 
 @pytest.mark.parametrize("later", ["whole", "in pieces"])
 @pytest.mark.parametrize("earlier", ["whole", "in pieces"])
-async def test_an_id_used_again_abandons_the_earlier_lookup(start: Start, earlier: str, later: str) -> None:
+async def test_reused_request_id_abandons_the_earlier_lookup(start: Start, earlier: str, later: str) -> None:
     """Both reach the broker, as they would without the sidecar, and the first answer is the later one's."""
     conversation = Conversation(await start())
     await conversation.have([("ask", 7, earlier)], None)
@@ -316,7 +316,7 @@ async def test_an_id_used_again_abandons_the_earlier_lookup(start: Start, earlie
     assert (of_status(stage, "200"), of_status(stage, "499")) == (2, 1)
 
 
-async def test_an_id_used_again_takes_no_second_place(start: Start) -> None:
+async def test_reused_request_id_takes_no_second_in_flight_slot(start: Start) -> None:
     """With `limits.inFlight` reached, the later one has the place of the earlier one."""
     conversation = Conversation(await start(limits={"inFlight": 1}))
     await conversation.have([("ask", 7, "whole"), ("ask", 7, "whole"), ("ask", 8, "whole")], None)
@@ -324,7 +324,9 @@ async def test_an_id_used_again_takes_no_second_place(start: Start) -> None:
     assert (of_status(stage, "200"), of_status(stage, "499"), of_status(stage, "503")) == (1, 1, 1)
 
 
-async def test_a_lookup_without_an_answer_in_time_ends_once(start: Start, broker: ScriptedBroker) -> None:
+async def test_timed_out_lookup_is_counted_once_even_when_the_broker_answers_later(
+    start: Start, broker: ScriptedBroker
+) -> None:
     """Of two with one id the later one is answered; what the broker says later passes, and is not counted."""
     stage = await start(timeouts={"lookup": 0.2})
     late = failed(1, METADATA_ERROR, "broker-timeout: the broker gave no answer in time")

@@ -53,13 +53,15 @@ TELLING: dict[str, Told] = {
 }
 
 
-def test_the_table_has_them_all() -> None:
+def test_carriers_table_lists_every_command_that_carries_a_broker_address() -> None:
     """Those that PulsarApi.proto of 5.0 has, and the lookup's own."""
     assert sorted(CARRIERS) == [15, 16, 24, 68, 71, 80]
 
 
 @pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
-async def test_they_are_put_on_the_listener(start: Start, other: ScriptedBroker, told: Told) -> None:
+async def test_pushed_internal_addresses_are_rewritten_to_the_listener(
+    start: Start, other: ScriptedBroker, told: Told
+) -> None:
     stage = await start()
     said, expected = told(other.inner(), None), told(other.outer(), other.outer("pulsar+ssl"))
     if told is scalable:  # unknown fields come after those that are known
@@ -72,7 +74,9 @@ async def test_they_are_put_on_the_listener(start: Start, other: ScriptedBroker,
 
 
 @pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
-async def test_those_on_the_listener_stay(start: Start, other: ScriptedBroker, told: Told) -> None:
+async def test_pushed_addresses_already_on_the_listener_are_kept(
+    start: Start, other: ScriptedBroker, told: Told
+) -> None:
     stage = await start()
     said = told(other.outer(), other.outer("pulsar+ssl"))
     await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
@@ -80,7 +84,9 @@ async def test_those_on_the_listener_stay(start: Start, other: ScriptedBroker, t
 
 @both_strangers
 @pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
-async def test_what_cannot_be_mapped_is_a_leak(start: Start, told: Told, stranger: str) -> None:
+async def test_pushed_address_that_cannot_be_mapped_passes_and_counts_as_a_leak(
+    start: Start, told: Told, stranger: str
+) -> None:
     stage = await start()
     said = told(stranger, None)
     await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
@@ -99,7 +105,9 @@ BLOCKED: dict[str, tuple[Told, bytes | None]] = {
 
 @both_strangers
 @pytest.mark.parametrize(("told", "left"), BLOCKED.values(), ids=BLOCKED)
-async def test_a_leak_that_is_blocked(start: Start, told: Told, left: bytes | None, stranger: str) -> None:
+async def test_unmapped_pushed_address_is_removed_or_withheld_when_leaks_are_blocked(
+    start: Start, told: Told, left: bytes | None, stranger: str
+) -> None:
     """Without an address the client looks the topic up again; without a migration it stays."""
     stage = await start(leaks="block")
     heard = [CLIENT.hears(left)] if left is not None else []
@@ -108,19 +116,21 @@ async def test_a_leak_that_is_blocked(start: Start, told: Told, left: bytes | No
 
 
 @pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
-async def test_a_leak_that_is_observed(start: Start, other: ScriptedBroker, told: Told) -> None:
+async def test_pushed_internal_address_passes_and_is_counted_when_leaks_are_observed(
+    start: Start, other: ScriptedBroker, told: Told
+) -> None:
     stage = await start(leaks="observe")
     said = told(other.inner(), None)
     await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
     assert stage.number("leaks_total", where="binary", action="observed") == 1
 
 
-async def test_without_an_address_nothing_is_told(start: Start) -> None:
+async def test_close_producer_without_an_address_passes_unchanged(start: Start) -> None:
     stage = await start()
     await stage.play(*HELLO, BROKER.says(closed(CLOSE_PRODUCER)), CLIENT.hears(closed(CLOSE_PRODUCER)))
 
 
-async def test_they_follow_the_listener_that_the_client_named(start: Start, other: ScriptedBroker) -> None:
+async def test_pushed_addresses_are_on_the_listener_that_the_client_named(start: Start, other: ScriptedBroker) -> None:
     stage = await start()
     await stage.play(
         *HELLO,
@@ -134,7 +144,9 @@ async def test_they_follow_the_listener_that_the_client_named(start: Start, othe
 # The answer to a lookup.
 
 
-async def test_an_answer_of_another_listener_is_put_right(start: Start, other: ScriptedBroker) -> None:
+async def test_lookup_answer_on_another_listener_is_rewritten_to_the_right_one(
+    start: Start, other: ScriptedBroker
+) -> None:
     """As concurrent lookups of some versions get it (apache/pulsar#26244)."""
     stage = await start()
     wrong = found(1, other.outer("pulsar", "partner"), other.outer("pulsar+ssl", "partner"))
@@ -153,7 +165,9 @@ LEAKS = {"rewrite": "passed", "observe": "observed", "block": "blocked"}
 
 @both_strangers
 @pytest.mark.parametrize(("leaks", "action"), LEAKS.items(), ids=LEAKS)
-async def test_an_answer_that_cannot_be_put_right(start: Start, leaks: str, action: str, stranger: str) -> None:
+async def test_unmapped_lookup_answer_is_passed_observed_or_blocked_as_leaks_says(
+    start: Start, leaks: str, action: str, stranger: str
+) -> None:
     stage = await start(leaks=leaks)
     text = "leak: the broker's answer has an address that is not on listener 'external'"
     refused = failed(1, METADATA_ERROR, text)
@@ -168,7 +182,7 @@ async def test_an_answer_that_cannot_be_put_right(start: Start, leaks: str, acti
     assert stage.events[0]["leak"] == "binary"
 
 
-async def test_who_only_observes_changes_no_answer(start: Start, other: ScriptedBroker) -> None:
+async def test_lookup_answer_passes_unchanged_when_leaks_are_only_observed(start: Start, other: ScriptedBroker) -> None:
     stage = await start(leaks="observe")
     await stage.play(
         *HELLO,
@@ -180,7 +194,9 @@ async def test_who_only_observes_changes_no_answer(start: Start, other: Scripted
     assert stage.number("leaks_total", where="binary", action="observed") == 1
 
 
-async def test_a_listener_with_tls_alone(start: Start, broker: ScriptedBroker) -> None:
+async def test_plain_url_field_may_take_the_tls_address_but_tls_field_never_a_plain_one(
+    start: Start, broker: ScriptedBroker
+) -> None:
     """A plain field takes the TLS address, as over HTTP; a TLS field never takes a plain one."""
     tls, plain = "pulsar+ssl://b.tls.example:6651", "pulsar://b.plain.example:6650"
     line = {"broker": "b.svc", "listeners": f"internal:{broker.url},tls:{tls},plain:{plain}"}
@@ -196,7 +212,7 @@ async def test_a_listener_with_tls_alone(start: Start, broker: ScriptedBroker) -
     )
 
 
-async def test_an_answer_that_nobody_waits_for(start: Start, other: ScriptedBroker) -> None:
+async def test_unsolicited_lookup_answer_is_rewritten_to_the_listener(start: Start, other: ScriptedBroker) -> None:
     stage = await start()
     await stage.play(
         *HELLO,
@@ -208,7 +224,7 @@ async def test_an_answer_that_nobody_waits_for(start: Start, other: ScriptedBrok
 
 
 @pytest.mark.parametrize("leaks", ["rewrite", "block"])
-async def test_a_cluster_that_clients_may_move_to(start: Start, leaks: str) -> None:
+async def test_topic_migration_to_an_allowed_peer_passes_and_is_no_leak(start: Start, leaks: str) -> None:
     stage = await start(leaks=leaks, redirects={"peers": ["*.pulsar.svc.cluster.local"]})
     said = migrated(STRANGER, None)
     await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))

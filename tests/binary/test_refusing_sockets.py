@@ -24,7 +24,9 @@ def unused_port() -> int:
             return port
 
 
-async def test_the_reason_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_client_gets_the_config_error_while_the_sidecar_holds_with_a_bad_config(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path, port = tmp_path / "config.yaml", unused_port()
     path.write_text(f"bindAddresses: [pulsar://127.0.0.1:{port}]\nmetrics: {{address: '127.0.0.1:{unused_port()}'}}\n")
     holding = asyncio.create_task(runner.run(path, hold=True))

@@ -40,7 +40,7 @@ async def test_keepalive_is_end_to_end(start: Start) -> None:
     assert stage.events == []
 
 
-async def test_messages_commands_of_tomorrow_and_newer_versions_pass(start: Start) -> None:
+async def test_messages_unknown_commands_and_newer_connects_pass_unchanged(start: Start) -> None:
     stage = await start()
     newer = connect(f4=99, f12="a field of tomorrow")
     tomorrow = command(4711, message(f1="what", f2=7), b"a payload")
@@ -60,7 +60,7 @@ async def test_messages_commands_of_tomorrow_and_newer_versions_pass(start: Star
     )
 
 
-async def test_either_side_ends_the_other(start: Start) -> None:
+async def test_closing_either_side_closes_the_other(start: Start) -> None:
     stage = await start()
     await stage.play(*HELLO, BROKER.says(pong()), BROKER.leaves, CLIENT.hears(pong()), CLIENT.is_left)
     await stage.connect()
@@ -68,7 +68,7 @@ async def test_either_side_ends_the_other(start: Start) -> None:
     assert stage.number("connections", protocol="binary") == 0
 
 
-async def test_the_next_broker_is_asked_where_one_cannot_be_reached(
+async def test_next_broker_is_tried_when_one_is_unreachable(
     start: Start, broker: ScriptedBroker, other: ScriptedBroker
 ) -> None:
     broker.refuse()
@@ -82,7 +82,7 @@ async def test_the_next_broker_is_asked_where_one_cannot_be_reached(
 
 
 @pytest.mark.parametrize("answer", [None, error(SERVICE_NOT_READY, "starting")], ids=["hangs up", "is not ready"])
-async def test_or_does_not_answer(
+async def test_next_broker_is_tried_when_one_hangs_up_or_is_not_ready(
     start: Start, broker: ScriptedBroker, other: ScriptedBroker, answer: bytes | None
 ) -> None:
     """Whichever is asked first: the other gets the CONNECT too, and the client notices nothing."""
@@ -103,7 +103,9 @@ async def test_or_does_not_answer(
     assert await client.hear() == connected()
 
 
-async def test_a_broker_that_says_nothing(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+async def test_next_broker_is_tried_when_one_does_not_answer_in_time(
+    start: Start, broker: ScriptedBroker, other: ScriptedBroker
+) -> None:
     stage = await start(brokers={"brokerServiceUrl": [broker.url, other.url]}, timeouts={"connect": 0.05})
     client = await stage.connect()
     client.say(connect())
@@ -116,7 +118,9 @@ async def test_a_broker_that_says_nothing(start: Start, broker: ScriptedBroker, 
     assert stage.number("upstream_errors_total", reason="broker-timeout") == 1
 
 
-async def test_a_refusal_is_an_answer(start: Start, broker: ScriptedBroker, other: ScriptedBroker) -> None:
+async def test_broker_refusal_of_a_connect_is_passed_on_to_the_client(
+    start: Start, broker: ScriptedBroker, other: ScriptedBroker
+) -> None:
     stage = await start(brokers={"brokerServiceUrl": [broker.url]})
     refused = error(3, "Failed to authenticate")
     await stage.play(
@@ -130,7 +134,7 @@ async def test_a_refusal_is_an_answer(start: Start, broker: ScriptedBroker, othe
     assert other.wires == []
 
 
-async def test_no_broker_at_all(start: Start, broker: ScriptedBroker) -> None:
+async def test_client_gets_service_not_ready_when_no_broker_is_reachable(start: Start, broker: ScriptedBroker) -> None:
     """ServiceNotReady is right here: the client should come again."""
     broker.refuse()
     stage = await start()
@@ -140,7 +144,7 @@ async def test_no_broker_at_all(start: Start, broker: ScriptedBroker) -> None:
     assert stage.number("upstream_errors_total", reason="broker-unreachable") == 1
 
 
-async def test_authentication_in_several_steps(start: Start) -> None:
+async def test_multi_step_authentication_passes_between_client_and_broker(start: Start) -> None:
     stage = await start()
     challenge = command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="sasl", f2="prove it"), f3=21))
     proof = command(AUTH_RESPONSE, message(f1="c", f2=message(f1="sasl", f2="proof"), f3=21))
@@ -156,7 +160,7 @@ async def test_authentication_in_several_steps(start: Start) -> None:
     )
 
 
-async def test_what_a_client_says_too_early_waits(start: Start) -> None:
+async def test_frames_sent_before_connected_reach_the_broker_in_order(start: Start) -> None:
     stage = await start()
     await stage.play(
         CLIENT.says(connect() + ping() + producer()),
@@ -169,7 +173,9 @@ async def test_what_a_client_says_too_early_waits(start: Start) -> None:
     )
 
 
-async def test_who_comes_in_without_a_connect(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+async def test_connection_closes_when_first_command_is_not_connect(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
     stage = await start()
     await stage.play(
         CLIENT.says(ping()),
@@ -179,7 +185,7 @@ async def test_who_comes_in_without_a_connect(start: Start, caplog: pytest.LogCa
     assert "the first command is not CONNECT" in caplog.text
 
 
-async def test_who_comes_in_twice(start: Start) -> None:
+async def test_connection_closes_when_client_sends_second_connect(start: Start) -> None:
     stage = await start()
     await stage.play(
         *HELLO,
@@ -190,7 +196,9 @@ async def test_who_comes_in_twice(start: Start) -> None:
     )
 
 
-async def test_in_a_shadow_nothing_changes(start: Start, broker: ScriptedBroker) -> None:
+async def test_shadow_mode_counts_decisions_but_tags_no_lookup_and_rewrites_no_answer(
+    start: Start, broker: ScriptedBroker
+) -> None:
     from words import found, lookup
 
     stage = await start(shadow=True)
@@ -210,7 +218,7 @@ async def test_in_a_shadow_nothing_changes(start: Start, broker: ScriptedBroker)
     assert stage.number("leaks_total", where="binary", action="observed") == 1
 
 
-async def test_an_answer_of_our_own_waits_for_the_end_of_a_frame_and_no_longer(start: Start) -> None:
+async def test_refusal_by_the_sidecar_follows_directly_after_the_brokers_current_frame(start: Start) -> None:
     stage = await start(clientListenerName="reject")
     whole = send(b"x" * 1000)
     await stage.play(*HELLO, BROKER.says(whole[:500]))
@@ -228,7 +236,9 @@ async def test_all_brokers_are_asked_until_one_answers(start: Start, broker: Scr
 
 
 @pytest.mark.parametrize("keys", [{"shadow": True}, {"leaks": "observe"}], ids=["shadow", "observe"])
-async def test_who_leaves_answers_alone_leaves_what_follows_from_them_alone(start: Start, keys: dict[str, Any]) -> None:
+async def test_connect_that_names_a_broker_passes_unchanged_in_shadow_and_observe_modes(
+    start: Start, keys: dict[str, Any]
+) -> None:
     """A proxy behind us has told the client whom to name to it."""
     stage = await start(**keys)
     named = connect(to="broker-9.pulsar.svc.cluster.local:6650")

@@ -64,7 +64,9 @@ def host_and_port(url: str) -> str:
     return url.partition("://")[2]
 
 
-async def test_a_broker_without_an_address_outside(start: Start, other: ScriptedBroker) -> None:
+async def test_broker_without_an_external_address_is_named_and_reached_by_its_internal_one(
+    start: Start, other: ScriptedBroker
+) -> None:
     """Its own name stands in both fields: it is not for resolving, but for saying again."""
     line = {"broker": "b.pulsar.svc.cluster.local", "listeners": f"internal:{other.url}"}
     stage = await start(**THROUGH, advertisedListeners=[line])
@@ -89,7 +91,7 @@ async def test_a_broker_without_an_address_outside(start: Start, other: Scripted
     )
 
 
-async def test_a_broker_that_has_one_is_called_by_it(start: Start, other: ScriptedBroker) -> None:
+async def test_broker_with_an_external_address_is_named_and_reached_by_it(start: Start, other: ScriptedBroker) -> None:
     """So that no name of the inside gets out."""
     stage = await start(**THROUGH)
     name = host_and_port(other.outer())
@@ -104,7 +106,7 @@ async def test_a_broker_that_has_one_is_called_by_it(start: Start, other: Script
     await stage.play(CLIENT.says(connect(to=name)), OTHER.hears(connect()))
 
 
-async def test_brokers_that_share_one_are_told_apart(
+async def test_brokers_sharing_an_external_address_are_named_by_their_internal_one(
     start: Start, broker: ScriptedBroker, other: ScriptedBroker
 ) -> None:
     lines = [
@@ -122,7 +124,7 @@ async def test_brokers_that_share_one_are_told_apart(
     )
 
 
-async def test_a_topic_that_moves_is_told_by_the_same_name(start: Start, other: ScriptedBroker) -> None:
+async def test_close_producer_names_the_new_broker_by_its_external_address(start: Start, other: ScriptedBroker) -> None:
     stage = await start(**THROUGH)
     name = host_and_port(other.outer())
     await stage.play(
@@ -132,7 +134,7 @@ async def test_a_topic_that_moves_is_told_by_the_same_name(start: Start, other: 
     )
 
 
-async def test_redirects_are_followed(start: Start, other: ScriptedBroker) -> None:
+async def test_redirects_are_followed_by_default_with_through_sidecar(start: Start, other: ScriptedBroker) -> None:
     """Whatever `redirects` says: clients go straight to where a redirect leads, and could not get there."""
     stage = await start(**THROUGH)
     name = host_and_port(other.outer())
@@ -149,7 +151,7 @@ async def test_redirects_are_followed(start: Start, other: ScriptedBroker) -> No
     )
 
 
-async def test_any_broker_will_do(start: Start) -> None:
+async def test_connect_with_an_empty_broker_name_goes_to_a_configured_broker(start: Start) -> None:
     """What clients of 5.x mean by an empty name."""
     stage = await start(**THROUGH)
     await stage.play(CLIENT.says(connect(to="")), BROKER.hears(connect(to="")))
@@ -159,14 +161,16 @@ UNKNOWN = ("nobody.example:6650", "169.254.169.254:80", "broker-1.external.examp
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-async def test_only_brokers_that_are_known_are_dialled(start: Start, name: str) -> None:
+async def test_connect_that_names_an_unknown_broker_is_refused(start: Start, name: str) -> None:
     stage = await start(**THROUGH)
     text = "unknown-broker: the broker that was asked for is not one that is known here"
     await stage.play(CLIENT.says(connect(to=name)), CLIENT.hears(error(NOT_ALLOWED, text)), CLIENT.is_left)
     assert stage.number("requests_total", kind="other", protocol="binary", code="403") == 1
 
 
-async def test_only_through_doors_that_lead_there(start: Start, other: ScriptedBroker) -> None:
+async def test_connect_that_names_a_broker_is_refused_without_through_sidecar(
+    start: Start, other: ScriptedBroker
+) -> None:
     stage = await start()
     text = "not-through-here: brokers are not reached through this door: throughSidecar is not set"
     await stage.play(
@@ -175,7 +179,7 @@ async def test_only_through_doors_that_lead_there(start: Start, other: ScriptedB
     assert other.wires == []
 
 
-async def test_the_broker_that_was_named_and_no_other(
+async def test_connect_falls_back_to_no_other_broker_when_the_named_one_is_unreachable(
     start: Start, broker: ScriptedBroker, other: ScriptedBroker
 ) -> None:
     other.refuse()
@@ -186,7 +190,9 @@ async def test_the_broker_that_was_named_and_no_other(
     assert broker.wires == []
 
 
-async def test_a_broker_that_says_so_itself_is_corrected(start: Start, other: ScriptedBroker) -> None:
+async def test_proxy_flag_in_a_brokers_answer_is_cleared_without_through_sidecar(
+    start: Start, other: ScriptedBroker
+) -> None:
     """As a standalone broker does, or Pulsar Proxy: the address is one that the client can reach."""
     stage = await start()
     await stage.play(
@@ -244,7 +250,7 @@ KNOWN = {name: keys for name, keys in KEYS.items() if name != "no book"}
 
 
 @pytest.mark.parametrize("keys", KNOWN.values(), ids=KNOWN)
-async def test_known_addresses_are_told_by_name_and_redirects_to_them_followed(
+async def test_redirects_to_known_addresses_are_followed_and_answers_name_the_broker(
     start: Start, other: ScriptedBroker, keys: dict[str, Any]
 ) -> None:
     stage = await start(**THROUGH, **keys)
@@ -265,7 +271,7 @@ async def test_known_addresses_are_told_by_name_and_redirects_to_them_followed(
 
 
 @pytest.mark.parametrize("keys", KNOWN.values(), ids=KNOWN)
-async def test_a_redirect_that_cannot_be_followed_for_the_clients_authentication_fails(
+async def test_redirect_fails_when_the_clients_authentication_cannot_be_replayed(
     start: Start, other: ScriptedBroker, keys: dict[str, Any]
 ) -> None:
     stage = await start(**THROUGH, **keys)
@@ -283,7 +289,7 @@ async def test_a_redirect_that_cannot_be_followed_for_the_clients_authentication
     assert stage.number("redirects_total", action="refused") == 1
 
 
-async def test_so_does_one_of_which_the_next_broker_wants_more_proof(start: Start, other: ScriptedBroker) -> None:
+async def test_redirect_fails_when_the_next_broker_sends_an_auth_challenge(start: Start, other: ScriptedBroker) -> None:
     stage = await start(**THROUGH)
     await stage.play(
         *HELLO,
@@ -298,7 +304,7 @@ async def test_so_does_one_of_which_the_next_broker_wants_more_proof(start: Star
     assert stage.events[0]["redirectAction"] == "refused"
 
 
-async def test_so_does_a_chain_that_ends_at_an_unknown_address(start: Start, other: ScriptedBroker) -> None:
+async def test_redirect_chain_that_ends_at_an_unknown_address_fails(start: Start, other: ScriptedBroker) -> None:
     stage = await start(**THROUGH)
     await stage.play(
         *HELLO,
@@ -337,7 +343,7 @@ TELLING: dict[str, Told] = {
 
 @whatever_is_set
 @pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
-async def test_unknown_addresses_are_taken_out_of_what_clients_are_told(
+async def test_unknown_addresses_are_removed_from_commands_pushed_to_clients(
     start: Start, told: Told, keys: dict[str, Any]
 ) -> None:
     stage = await start(**THROUGH, **keys)
@@ -350,7 +356,7 @@ async def test_unknown_addresses_are_taken_out_of_what_clients_are_told(
 
 @pytest.mark.parametrize("keys", KNOWN.values(), ids=KNOWN)
 @pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
-async def test_known_ones_are_told_by_name(
+async def test_known_addresses_in_pushed_commands_become_the_brokers_external_name(
     start: Start, other: ScriptedBroker, told: Told, keys: dict[str, Any]
 ) -> None:
     """Clients that came through a proxy go there through it (ConnectionHandler, WatchTcAssignmentsDiscovery)."""
@@ -367,7 +373,9 @@ async def test_known_ones_are_told_by_name(
 
 @whatever_is_set
 @pytest.mark.parametrize("kind", ["unknown", "known"])
-async def test_a_migration_is_kept_back(start: Start, other: ScriptedBroker, kind: str, keys: dict[str, Any]) -> None:
+async def test_topic_migration_is_withheld_from_clients_and_counted_as_a_blocked_leak(
+    start: Start, other: ScriptedBroker, kind: str, keys: dict[str, Any]
+) -> None:
     """Clients look the topic up straight at the URL that it names, even where they came through a proxy."""
     stage = await start(**THROUGH, **keys)
     url = other.outer() if kind == "known" else STRANGERS["public"]
@@ -375,7 +383,9 @@ async def test_a_migration_is_kept_back(start: Start, other: ScriptedBroker, kin
     assert stage.number("leaks_total", where="binary", action="blocked") == 1
 
 
-async def test_an_answer_that_nobody_waits_for_leads_through_too(start: Start, other: ScriptedBroker) -> None:
+async def test_unsolicited_lookup_answers_lead_through_the_sidecar_or_are_blocked(
+    start: Start, other: ScriptedBroker
+) -> None:
     stage = await start(**THROUGH)
     name = host_and_port(other.outer())
     await stage.play(
@@ -391,7 +401,9 @@ async def test_an_answer_that_nobody_waits_for_leads_through_too(start: Start, o
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
-async def test_the_console_says_what_becomes_of_a_redirect(start: Start, other: ScriptedBroker, is_known: bool) -> None:
+async def test_console_what_if_predicts_what_happens_to_a_redirect(
+    start: Start, other: ScriptedBroker, is_known: bool
+) -> None:
     stage = await start(**THROUGH)
     location = other.outer() if is_known else STRANGERS["public"]
     question = {"url": "pulsar://pulsar.example.com:6650", "location": location}
@@ -414,7 +426,9 @@ async def test_the_console_says_what_becomes_of_a_redirect(start: Start, other: 
     assert said["action"] == ("followed" if is_known else "refused")
 
 
-async def test_a_shadow_changes_nothing(start: Start, other: ScriptedBroker) -> None:
+async def test_shadow_mode_passes_every_answer_unchanged_and_counts_decisions(
+    start: Start, other: ScriptedBroker
+) -> None:
     stage = await start(**THROUGH, shadow=True)
     passed = [
         found(2, STRANGERS["public"]),

@@ -121,7 +121,7 @@ def test_the_example_of_the_reference_loads_as_it_stands(tmp_path: Path) -> None
         ("log.format", "auto"),
     ],
 )
-def test_defaults(key: str, default: object) -> None:
+def test_key_left_out_of_the_config_has_its_default(key: str, default: object) -> None:
     assert at(load_mapping(yaml.safe_load(LEAST)), key) == default
 
 
@@ -135,7 +135,7 @@ def test_defaults(key: str, default: object) -> None:
         ("throughSidecar", False),
     ],
 )
-def test_defaults_of_an_ingress(key: str, default: object) -> None:
+def test_key_left_out_of_an_ingress_has_its_default(key: str, default: object) -> None:
     config = load_mapping(yaml.safe_load(LEAST + "ingresses: [{name: public, listener: external}]"))
     assert at(config.ingresses[0], key) == default
 
@@ -195,7 +195,7 @@ def test_any_key_may_come_from_the_environment(
     assert at(read(tmp_path, text, **{f"PULSAR_INGRESS_{variable}": value}), key) == expected
 
 
-def test_records_come_as_json_and_a_single_key_wins_over_its_record(tmp_path: Path) -> None:
+def test_environment_takes_records_as_json_and_a_single_key_wins_over_its_record(tmp_path: Path) -> None:
     config = read(
         tmp_path,
         LEAST,
@@ -207,12 +207,12 @@ def test_records_come_as_json_and_a_single_key_wins_over_its_record(tmp_path: Pa
     assert (config.redirects.max_hops, config.redirects.lookup) == (3, "follow")
 
 
-def test_an_empty_file_can_be_made_whole_by_the_environment(tmp_path: Path) -> None:
+def test_environment_can_supply_the_required_keys_that_an_empty_file_lacks(tmp_path: Path) -> None:
     config = read(tmp_path, "", PULSAR_INGRESS_BROKERS__WEB_SERVICE_URL="http://a:1")
     assert config.brokers.web_service_url == ("http://a:1",)
 
 
-def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+def test_environment_variables_without_our_prefix_are_ignored(tmp_path: Path) -> None:
     read(tmp_path, LEAST, PATH="/bin", PULSAR_MEM="x", pulsar_ingress_shadow="x")
 
 
@@ -247,7 +247,7 @@ def test_faults_of_the_environment_name_the_variable(tmp_path: Path, variable: s
     assert faults(tmp_path, LEAST, **{name: value}) == [f"environment: {name}: {fault}"]
 
 
-def test_json_that_is_none_is_a_fault_of_the_environment(tmp_path: Path) -> None:
+def test_invalid_json_in_an_environment_variable_is_a_fault(tmp_path: Path) -> None:
     (fault,) = faults(tmp_path, LEAST, PULSAR_INGRESS_REDIRECTS__PEERS="[peer.example]")
     assert fault.startswith("environment: PULSAR_INGRESS_REDIRECTS__PEERS: is not JSON: ")
 
@@ -367,14 +367,14 @@ def test_a_fault_says_where_it_is_and_what_would_be_right(tmp_path: Path, text: 
         "spiffe://cluster.local/n s",
     ],
 )
-def test_a_peer_identity_is_a_spiffe_id(tmp_path: Path, identity: str) -> None:
+def test_peer_identity_that_is_not_a_spiffe_id_is_a_fault(tmp_path: Path, identity: str) -> None:
     (fault,) = faults(tmp_path, f'brokers: {{webServiceUrl: [https://b], tls: {{peerIdentity: "{identity}"}}}}')
     assert fault.startswith(":1: brokers.tls.peerIdentity: '")
     assert "is not a SPIFFE ID: write spiffe://trust-domain/path" in fault
 
 
 @pytest.mark.parametrize("identity", ["spiffe://x", "spiffe://cluster.local/ns/pulsar/sa/Broker_1"])
-def test_peer_identities(tmp_path: Path, identity: str) -> None:
+def test_spiffe_id_is_accepted_as_peer_identity(tmp_path: Path, identity: str) -> None:
     config = read(tmp_path, f"brokers: {{webServiceUrl: [https://b], tls: {{peerIdentity: '{identity}'}}}}")
     assert config.brokers.tls.peer_identity == identity
 
@@ -451,11 +451,11 @@ def test_peer_identities(tmp_path: Path, identity: str) -> None:
         ),
     ],
 )
-def test_faults_between_keys_have_a_place_too(tmp_path: Path, text: str, fault: str) -> None:
+def test_faults_between_keys_name_the_key_and_its_line(tmp_path: Path, text: str, fault: str) -> None:
     assert faults(tmp_path, text) == [fault]
 
 
-def test_all_faults_of_a_file_are_told_at_once_in_its_order(tmp_path: Path) -> None:
+def test_all_faults_of_a_file_are_reported_at_once_in_file_order(tmp_path: Path) -> None:
     text = """\
 clusterNam: eu
 bindAddresses: a:https://0.0.0.0:8443,b:https://0.0.0.0:8443,nonsense
@@ -490,7 +490,7 @@ leaks: rewrite
     ]
 
 
-def test_faults_between_keys_are_told_beside_those_of_other_keys(tmp_path: Path) -> None:
+def test_faults_between_keys_are_reported_beside_those_of_other_keys(tmp_path: Path) -> None:
     found = faults(tmp_path, "bindAddresses: https://0.0.0.0:8443\nmiss: maybe\nshadoww: true\n")
     assert [fault.split(": ")[1] for fault in found] == [
         "tls.certificate",
@@ -527,7 +527,7 @@ def test_a_file_that_is_no_config_is_one_fault_of_one_line(tmp_path: Path, text:
     assert "\n" not in found
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_file_that_cannot_be_read_is_a_fault_that_says_why(tmp_path: Path) -> None:
     with pytest.raises(ConfigFaults, match=r"missing\.yaml: cannot be read: No such file or directory$"):
         load(tmp_path / "missing.yaml", {})
     with pytest.raises(ConfigFaults, match=r"cannot be read: Is a directory$"):
@@ -538,7 +538,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         load(latin, {})
 
 
-def test_pip_95_listeners_may_have_tls_alone_and_gateways_may_end_it(tmp_path: Path) -> None:
+def test_pip_95_listener_may_have_only_tls_urls_behind_a_plain_http_socket(tmp_path: Path) -> None:
     config = read(
         tmp_path,
         LEAST + "bindAddresses: external:http://0.0.0.0:8080\n"
@@ -552,12 +552,12 @@ def test_pip_95_listeners_may_have_tls_alone_and_gateways_may_end_it(tmp_path: P
     ["'internal:http://b0:1,external:http://e0:1'", "['internal:http://b0:1', ' external:http://e0:1']"],
     ids=["text", "list"],
 )
-def test_listeners_are_written_as_brokers_do_or_as_a_list(listeners: str) -> None:
+def test_listeners_may_be_comma_separated_text_or_a_list(listeners: str) -> None:
     config = load_mapping(yaml.safe_load(f"{LEAST}advertisedListeners: [{{broker: b0, listeners: {listeners}}}]"))
     assert sorted(config.advertised_listeners[0].listeners) == ["external", "internal"]
 
 
-def test_a_config_in_memory_is_left_as_it_was() -> None:
+def test_load_mapping_does_not_change_its_input() -> None:
     values = yaml.safe_load(EXAMPLE)
     load_mapping(values)
     assert values == yaml.safe_load(EXAMPLE)
@@ -574,7 +574,7 @@ trees: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["brokers", "advertisedListeners", "ingresses", "tls", "x"]), trees))
-def test_whatever_stands_in_a_file_it_is_a_config_or_it_has_faults(values: dict[str, Any]) -> None:
+def test_any_mapping_loads_or_raises_config_faults(values: dict[str, Any]) -> None:
     try:
         load_mapping(values)
     except ConfigFaults as found:

@@ -72,11 +72,11 @@ def book(listeners: str) -> dict[str, Any]:
         ({"bindAddresses": ["http://127.0.0.1:1"]}, ["bindAddresses: http://0.0.0.0:8080 is now http://127.0.0.1:1"]),
     ],
 )  # fmt: skip
-def test_of_the_config(keys: dict[str, Any], lines: list[str]) -> None:
+def test_config_changes_are_described_line_by_line(keys: dict[str, Any], lines: list[str]) -> None:
     assert list(changes(picture(), picture(**keys))) == lines
 
 
-def test_of_what_was_found() -> None:
+def test_discovered_objects_are_described_when_they_appear_and_disappear() -> None:
     url = parse_service_url("https://b-0.found")
     found = Discovered(
         ingresses=(Ingress("ingress/web/door", ("c.example",), "external"),),

@@ -28,7 +28,7 @@ async def everything(place: Place) -> None:
 
 
 class TestDescription:
-    async def test_it_is_openapi_and_has_every_route(self, place: Place) -> None:
+    async def test_openapi_document_describes_exactly_the_served_routes(self, place: Place) -> None:
         described = await place.api("openapi.json")
         assert described["openapi"] == "3.1.0"
         routed = {(route.path, route.method.lower()) for route in ROUTES}
@@ -42,14 +42,14 @@ class TestDescription:
         }
         assert served == routed
 
-    async def test_its_schemas_are_schemas(self, place: Place) -> None:
+    async def test_openapi_schemas_are_valid_json_schemas(self, place: Place) -> None:
         described = await place.api("openapi.json")
         for schema in described["components"]["schemas"].values():
             Draft202012Validator.check_schema(schema)
 
     @pytest.mark.parametrize("route", [route for route in ROUTES if route.answer is not None], ids=lambda it: it.name)
     @pytest.mark.parametrize("is_busy", [False, True], ids=["nothing has happened", "all has"])
-    async def test_every_answer_is_as_described(self, place: Place, route: Any, is_busy: bool) -> None:
+    async def test_every_answer_matches_its_openapi_schema(self, place: Place, route: Any, is_busy: bool) -> None:
         if is_busy:
             await everything(place)
         described = await place.api("openapi.json")
@@ -62,7 +62,7 @@ class TestDescription:
         whole = {**schema, "components": described["components"]}
         assert [error.message for error in Draft202012Validator(whole).iter_errors(answer)] == []
 
-    async def test_a_problem_is_as_described(self, place: Place) -> None:
+    async def test_error_answers_match_the_problem_schema(self, place: Place) -> None:
         described = await place.api("openapi.json")
         schema = described["components"]["schemas"]["Problem"]
         for path in ("/api/decisions?limit=0", "/api/decisions?only=all", "/api/decisions/stream?only=x", "/api/none"):
@@ -72,30 +72,30 @@ class TestDescription:
 
 
 class TestStatus:
-    async def test_of_a_sidecar_that_has_just_begun(self, place: Place) -> None:
+    async def test_status_after_start_is_ready_at_generation_1_with_zero_counts(self, place: Place) -> None:
         status = await place.api("status")
         assert (status["ready"], status["notReady"], status["generation"]) == (True, None, 1)
         assert (status["changedBy"], status["changes"], status["reloadProblem"]) == ("start", [], None)
         assert status["source"] == "config.yaml"
         assert status["counts"] == dict.fromkeys(("hits", "misses", "redirects", "leaks", "requests", "failures"), 0)
 
-    async def test_counts_are_those_of_the_metrics(self, place: Place) -> None:
+    async def test_status_counts_hits_misses_redirects_leaks_and_requests(self, place: Place) -> None:
         await everything(place)
         counts = (await place.api("status"))["counts"]
         assert counts == {"hits": 3, "misses": 1, "redirects": 1, "leaks": 1, "requests": 4, "failures": 0}
 
-    async def test_why_it_is_not_ready(self, place: Place) -> None:
+    async def test_status_gives_the_reason_for_not_being_ready(self, place: Place) -> None:
         place.sidecar._not_ready = "shutting down"
         status = await place.api("status")
         assert (status["ready"], status["notReady"]) == (False, "shutting down")
 
-    async def test_why_the_newest_config_is_not_in_force(self, place: Place) -> None:
+    async def test_status_gives_the_reason_why_a_reload_failed(self, place: Place) -> None:
         place.sidecar.history.reload_problem = "config.yaml:3: bindAddress: unknown key"
         assert (await place.api("status"))["reloadProblem"] == "config.yaml:3: bindAddress: unknown key"
 
 
 class TestDoors:
-    async def test_all_that_is_known_of_them(self, place: Place) -> None:
+    async def test_ingresses_are_listed_with_their_counts_sockets_and_listeners(self, place: Place) -> None:
         await everything(place)
         doors = await place.api("doors")
         public, partner = doors["doors"]
@@ -108,7 +108,7 @@ class TestDoors:
 
 
 class TestBrokers:
-    async def test_each_address_has_its_source(self, place: Place) -> None:
+    async def test_each_broker_address_names_its_source(self, place: Place) -> None:
         book = await place.api("brokers")
         assert len(book["brokers"]) == 3
         for number, broker in enumerate(book["brokers"]):
@@ -119,7 +119,7 @@ class TestBrokers:
         assert book["conflicts"] == []
         assert book["check"] == {"running": False, "checkedAt": None, "reachable": 0, "unreachable": 0}
 
-    async def test_sources_and_conflicts_of_discovery(self) -> None:
+    async def test_brokers_answer_shows_sources_and_conflicts_of_discovery(self) -> None:
         async with SimulatedCluster(brokers=2) as cluster:
             line = {"broker": cluster.brokers[0].name, "listeners": f"internal:{cluster.brokers[0].web}"}
             keys = {
@@ -156,7 +156,7 @@ class TestReachability:
         await console.view.reachability._round
         return await place.api("brokers")
 
-    async def test_what_doctor_finds_stands_beside_each_address(self, place: Place) -> None:
+    async def test_reachability_results_are_shown_with_each_broker_address(self, place: Place) -> None:
         place.keys["advertisedListeners"][2]["listeners"] = "internal:http://127.0.0.1:1"
         await place.reload()
         assert (await place.api("reachability"))["running"] is True
@@ -172,7 +172,7 @@ class TestReachability:
         assert [one["url"] for one in book["pool"]] == [place.cluster.brokers[1].web]
         assert book["check"]["checkedAt"] is not None
 
-    async def test_a_templates_brokers_stand_under_it(self) -> None:
+    async def test_reachability_of_the_brokers_of_a_template_is_shown_under_it(self) -> None:
         async with SimulatedCluster(brokers=2, advertise_loopback=True) as cluster:
             line = {"broker": "127.0.0.1:{n}", "listeners": "internal:http://127.0.0.1:{n}"}
             async with serving(cluster, advertisedListeners=[line]) as place:
@@ -182,7 +182,9 @@ class TestReachability:
         assert entry["template"]
         assert {one["url"] for one in entry["addresses"][0]["reach"]} == {broker.web for broker in cluster.brokers}
 
-    async def test_one_round_at_a_time_and_not_too_often(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_only_one_reachability_round_runs_at_a_time_and_not_too_often(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         rounds: list[asyncio.Event] = []
 
         async def examine(*_: object) -> None:
@@ -200,7 +202,9 @@ class TestReachability:
         monkeypatch.setattr(reachability, "BETWEEN", 0)
         assert (await place.api("reachability"))["running"]
 
-    async def test_a_round_has_an_end(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_reachability_round_is_ended_after_its_time_limit(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async def examine(*_: object) -> None:
             await asyncio.Event().wait()
 
@@ -209,14 +213,14 @@ class TestReachability:
         await place.api("reachability")
         assert (await self.finished(place))["check"]["checkedAt"] is not None
 
-    async def test_head_begins_nothing(self, place: Place) -> None:
+    async def test_head_request_does_not_start_a_reachability_round(self, place: Place) -> None:
         async with place.session.head(f"{place.console}/api/reachability") as answer:
             assert answer.status == 200
         assert not (await place.api("brokers"))["check"]["running"]
 
 
 class TestGenerations:
-    async def test_what_a_reload_changed(self, place: Place) -> None:
+    async def test_generations_list_what_a_reload_changed(self, place: Place) -> None:
         await everything(place)
         newest, first = (await place.api("generations"))["generations"]
         assert (first["generation"], first["cause"], first["changes"]) == (1, "start", [])
@@ -224,7 +228,7 @@ class TestGenerations:
         assert "ingress partner: new, partner.example.net for 'partner'" in newest["changes"]
         assert "redirects.maxHops: 5 is now 3" in newest["changes"]
 
-    async def test_only_the_last_are_kept(self, place: Place) -> None:
+    async def test_only_the_last_50_generations_are_kept(self, place: Place) -> None:
         for hops in range(60):
             await place.reload(redirects={"maxHops": hops + 1})
         kept = (await place.api("generations"))["generations"]
@@ -232,7 +236,7 @@ class TestGenerations:
 
 
 class TestFindings:
-    async def test_doubts_are_those_of_check(self, place: Place) -> None:
+    async def test_unknown_lookup_listener_name_is_shown_as_a_doubt(self, place: Place) -> None:
         assert (await place.api("findings"))["doubts"] == []
         await place.reload(lookupListenerName="nobodys")
         (doubt,) = (await place.api("findings"))["doubts"]
@@ -240,7 +244,7 @@ class TestFindings:
 
 
 class TestDecisions:
-    async def test_the_newest_come_first(self, place: Place) -> None:
+    async def test_decisions_are_listed_newest_first(self, place: Place) -> None:
         for topic in ("a", "b", "c"):
             await place.hit(topic)
         decisions = (await place.api("decisions"))["decisions"]
@@ -248,7 +252,7 @@ class TestDecisions:
         assert {one["listener"] for one in decisions} == {"external"}
 
     @pytest.mark.parametrize(("only", "count"), [("", 4), ("miss", 1), ("leak", 1), ("redirect", 1), ("miss,leak", 2)])
-    async def test_filters(self, place: Place, only: str, count: int) -> None:
+    async def test_only_parameter_filters_the_decisions(self, place: Place, only: str, count: int) -> None:
         await everything(place)
         decisions = (await place.api(f"decisions?only={only}"))["decisions"]
         assert len(decisions) == count
@@ -256,7 +260,7 @@ class TestDecisions:
             found = {"miss": one["missReason"], "leak": one["leak"], "redirect": one["redirectAction"]}
             assert not only or any(found[name] for name in only.split(","))
 
-    async def test_since_and_limit(self, place: Place) -> None:
+    async def test_decisions_since_a_cursor_are_limited_to_the_newest(self, place: Place) -> None:
         await place.hit("a")
         cursor = (await place.api("decisions"))["cursor"]
         assert (await place.api(f"decisions?since={cursor}"))["decisions"] == []
@@ -268,11 +272,11 @@ class TestDecisions:
         assert newer["decisions"][0]["cursor"] == newer["cursor"]
 
     @pytest.mark.parametrize("cursor", ["", "x", "ffffffff-1", "-", "0", "9" * 300])
-    async def test_a_cursor_of_another_run_is_before_all(self, place: Place, cursor: str) -> None:
+    async def test_unknown_cursor_returns_all_decisions(self, place: Place, cursor: str) -> None:
         await place.hit()
         assert len((await place.api(f"decisions?since={cursor}"))["decisions"]) == 1
 
-    async def test_those_that_go_the_short_way_are_told_too(self, place: Place) -> None:
+    async def test_fast_path_hits_are_listed_as_decisions(self, place: Place) -> None:
         place.cluster.own("persistent://public/default/orders", 0)
         for _ in range(6):
             await place.hit("orders")
@@ -282,14 +286,14 @@ class TestDecisions:
             (True, "persistent://public/default/orders", 200)
         }
 
-    async def test_and_so_are_misses_that_do(self, place: Place) -> None:
+    async def test_fast_path_misses_are_listed_as_decisions(self, place: Place) -> None:
         place.cluster.own("persistent://public/default/orders", 0)
         for _ in range(6):
             await place.miss()
         decisions = (await place.api("decisions?only=miss"))["decisions"]
         assert [one["missReason"] for one in decisions] == ["no-rule"] * 6
 
-    async def test_a_miss_outlives_many_hits(self, place: Place) -> None:
+    async def test_a_miss_is_still_listed_after_500_hits(self, place: Place) -> None:
         await place.miss()
         for _ in range(500):
             await place.hit()
@@ -303,7 +307,7 @@ class TestDecisions:
 
 
 class TestFigures:
-    async def test_what_was_counted_since_the_last_sample(self, place: Place) -> None:
+    async def test_each_figure_counts_only_since_the_previous_sample(self, place: Place) -> None:
         console = place.sidecar._console
         assert console is not None
         await everything(place)
@@ -315,7 +319,7 @@ class TestFigures:
         assert (second["hits"], second["misses"], second["requests"]) == (1, 0, 1)
         assert 0 < second["p50Ms"] <= second["p99Ms"]
 
-    async def test_no_lookups_have_no_latency(self, place: Place) -> None:
+    async def test_figure_without_lookups_has_no_latency(self, place: Place) -> None:
         console = place.sidecar._console
         assert console is not None
         console.view.figures_kept.take()
@@ -324,7 +328,7 @@ class TestFigures:
 
 
 class TestWhatIf:
-    async def test_a_hit_rule_by_rule(self, place: Place) -> None:
+    async def test_what_if_shows_the_outcome_of_each_rule_for_a_hit(self, place: Place) -> None:
         found = await place.what_if(url=f"https://{HOST}{LOOKUP}orders")
         assert (found["hit"], found["listener"], found["rule"], found["ingress"]) == (
             True,
@@ -341,7 +345,7 @@ class TestWhatIf:
         ]
         assert found["upstream"] == place.cluster.brokers[1].web
 
-    async def test_it_says_what_the_sidecar_does(self, place: Place) -> None:
+    async def test_what_if_predicts_the_redirect_that_the_sidecar_makes(self, place: Place) -> None:
         """The same request for real: the broker's redirect becomes what was said it would."""
         target = f"{LOOKUP}unowned"
         said = await place.what_if(
@@ -353,20 +357,20 @@ class TestWhatIf:
         assert decision["redirectAction"] == said["location"]["action"] == "rewritten"
         assert decision["redirectTo"].partition("?")[0] == said["location"]["to"].partition("?")[0]
 
-    async def test_headers_count_only_through_a_trusted_proxy(self, place: Place) -> None:
+    async def test_what_if_uses_forwarded_host_only_from_a_trusted_proxy(self, place: Place) -> None:
         headers = [{"name": "X-Forwarded-Host", "value": HOST}]
         question = {"url": f"http://elsewhere.example.org{LOOKUP}t", "headers": headers}
         assert (await place.what_if(**question))["listener"] == "external"
         found = await place.what_if(**question, trusted=False)
         assert (found["listener"], found["reason"]) == (None, "no-rule")
 
-    async def test_a_refusal(self, place: Place) -> None:
+    async def test_what_if_shows_a_refusal_without_an_upstream(self, place: Place) -> None:
         found = await place.what_if(url=f"https://{HOST}{LOOKUP}t?listenerName=internal")
         assert found["refusal"]["status"] == 403
         assert found["steps"][0]["outcome"] == "refused"
         assert found["upstream"] is None
 
-    async def test_a_head_that_is_refused_has_no_rules(self, place: Place) -> None:
+    async def test_what_if_shows_no_rules_for_an_invalid_request_head(self, place: Place) -> None:
         found = await place.what_if(url=f"https://{HOST}/lookup/v2/../admin")
         assert (found["refusal"]["code"], found["steps"]) == ("bad-path", [])
         coded = [{"name": "Transfer-Encoding", "value": "gzip, chunked"}]
@@ -389,28 +393,32 @@ class TestWhatIf:
             ({"url": "http://a/", "headers": [{"name": "a", "value": ""}] * 101}, "headers"),
         ],
     )
-    async def test_a_question_that_cannot_be_read(self, place: Place, question: dict[str, Any], words: str) -> None:
+    async def test_invalid_what_if_question_is_refused_with_400_and_a_reason(
+        self, place: Place, question: dict[str, Any], words: str
+    ) -> None:
         async with place.session.post(f"{place.console}/api/what-if", json=question) as answer:
             assert answer.status == 400
             reason = (await answer.json())["reason"]
         assert reason.startswith("bad-question: ")
         assert words in reason
 
-    async def test_nothing_of_it_is_asked_counted_or_kept(self, place: Place) -> None:
+    async def test_what_if_contacts_no_broker_and_is_not_counted_or_recorded(self, place: Place) -> None:
         await place.what_if(url=f"https://{HOST}{LOOKUP}t", location="http://elsewhere.example.org/")
         assert all(broker.requests == [] for broker in place.cluster.brokers)
         assert (await place.api("status"))["counts"]["requests"] == 0
         assert (await place.api("decisions"))["decisions"] == []
 
 
-async def test_without_an_address_there_is_no_console_and_nothing_is_kept() -> None:
+async def test_console_without_address_is_not_started_and_records_no_decisions() -> None:
     async with SimulatedCluster(brokers=2) as cluster, serving(cluster, console={"address": None}) as place:
         assert place.sidecar.console_port is None
         assert place.sidecar._context.recorder._recent is None
         await place.hit()
 
 
-async def test_a_taken_port_keeps_nobody_from_being_served(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+async def test_sidecar_serves_clients_when_the_console_port_is_taken(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
     address = f"127.0.0.1:{place.sidecar.console_port}"
     other = Sidecar(load_mapping({**place.keys, "console": {"address": address}}))
     await other.start()

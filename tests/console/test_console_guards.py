@@ -21,7 +21,7 @@ SECRET = "c2VjcmV0LXRva2Vu"
 @pytest.mark.parametrize(
     "host", ["127.0.0.1", "127.0.0.1:9091", "localhost", "localhost:80", "LOCALHOST:9091", "[::1]:9091", "10.1.2.3"]
 )
-async def test_hosts_that_no_stranger_can_give_a_meaning(place: Place, host: str) -> None:
+async def test_localhost_and_ip_address_hosts_are_answered(place: Place, host: str) -> None:
     assert (await place.get("/api/status", Host=host)).status == 200
 
 
@@ -30,14 +30,14 @@ async def test_hosts_that_no_stranger_can_give_a_meaning(place: Place, host: str
     ["evil.example", "evil.example:9091", "127.0.0.1.evil.example", "localhost.evil.example", "127.1", "", "a b",
      "localhost@evil.example", "evil.example#localhost", "xn--localhost", "0x7f.1", "[::1", "127.0.0.1:99999"],
 )  # fmt: skip
-async def test_names_that_lead_here_by_somebody_elses_doing(place: Place, host: str) -> None:
+async def test_hosts_other_than_localhost_or_an_ip_address_are_refused_with_403(place: Place, host: str) -> None:
     for path in ("/", "/main.js", "/api/status", "/api/what-if"):
         answer = await place.get(path, Host=host)
         assert answer.status == 403
         assert (await answer.json())["reason"].startswith("host-not-allowed: ")
 
 
-async def test_a_name_that_it_is_bound_to_is_its_own() -> None:
+async def test_console_answers_to_the_host_name_it_is_bound_to() -> None:
     async with SimulatedCluster(brokers=2) as cluster, serving(cluster, console={"address": "localhost:0"}) as place:
         url = f"http://localhost:{place.sidecar.console_port}/api/status"
         async with place.session.get(url) as answer:
@@ -63,7 +63,7 @@ async def raw(place: Place, request: bytes) -> bytes:
     ],
     ids=["no Host", "two Hosts", "another in the target"],
 )
-async def test_a_host_that_is_not_certain(place: Place, head: bytes) -> None:
+async def test_missing_duplicate_or_contradictory_host_is_refused(place: Place, head: bytes) -> None:
     answer = await raw(place, head)
     assert answer.split(b" ")[1] in (b"400", b"403")
     assert b"generation" not in answer
@@ -84,7 +84,7 @@ async def test_a_host_that_is_not_certain(place: Place, head: bytes) -> None:
     ],
     ids=str,
 )
-async def test_no_route_answers_another_sites_page(place: Place, headers: dict[str, str]) -> None:
+async def test_every_api_route_refuses_cross_site_requests(place: Place, headers: dict[str, str]) -> None:
     for route in ROUTES:
         question = {"url": "http://a/"} if route.question else None
         url = place.console + route.path
@@ -94,12 +94,12 @@ async def test_no_route_answers_another_sites_page(place: Place, headers: dict[s
             assert "Access-Control-Allow-Origin" not in answer.headers
 
 
-async def test_its_own_page_is_answered(place: Place) -> None:
+async def test_same_origin_request_is_answered(place: Place) -> None:
     headers = {"Origin": place.console, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
     assert (await place.get("/api/status", **headers)).status == 200
 
 
-async def test_a_link_may_lead_to_the_page_and_nothing_may_frame_it(place: Place) -> None:
+async def test_cross_site_link_may_open_the_page_but_not_frame_it_or_load_its_files(place: Place) -> None:
     followed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     assert (await place.get("/", **followed)).status == 200
     assert (await place.get("/", **{**followed, "Sec-Fetch-Dest": "iframe"})).status == 403
@@ -107,14 +107,14 @@ async def test_a_link_may_lead_to_the_page_and_nothing_may_frame_it(place: Place
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "PROPFIND"])
-async def test_it_only_shows(place: Place, method: str) -> None:
+async def test_methods_other_than_get_head_and_post_are_refused_with_405(place: Place, method: str) -> None:
     for path in ("/", "/api/status", "/api/what-if", "/none"):
         async with place.session.request(method, place.console + path) as answer:
             assert answer.status == 405
             assert answer.headers["Allow"] == "GET, HEAD"
 
 
-async def test_nothing_but_what_if_is_asked_by_post(place: Place) -> None:
+async def test_only_what_if_accepts_post_and_it_refuses_get(place: Place) -> None:
     for path in ("/", "/main.js", *(route.path for route in ROUTES if route.method == "GET")):
         async with place.session.post(place.console + path, json={}) as answer:
             assert answer.status == 405
@@ -122,7 +122,7 @@ async def test_nothing_but_what_if_is_asked_by_post(place: Place) -> None:
         assert answer.status == 405
 
 
-async def test_every_answer_has_the_headers(place: Place) -> None:
+async def test_every_answer_has_the_security_headers(place: Place) -> None:
     for path in (
         "/",
         "/main.js",
@@ -140,7 +140,7 @@ async def test_every_answer_has_the_headers(place: Place) -> None:
     assert HEADERS["Content-Security-Policy"].startswith("default-src 'none'")
 
 
-async def test_the_stream_has_them_too(place: Place) -> None:
+async def test_decision_stream_has_the_security_headers(place: Place) -> None:
     async with place.session.get(f"{place.console}/api/decisions/stream") as answer:
         assert {name: answer.headers.get(name) for name in HEADERS} == HEADERS
 
@@ -151,7 +151,9 @@ async def all_answers(place: Place) -> list[Any]:
 
 
 class TestSecrets:
-    async def test_what_was_pasted_is_not_said_again(self, place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_secrets_in_a_what_if_question_are_not_echoed_or_logged(
+        self, place: Place, caplog: pytest.LogCaptureFixture
+    ) -> None:
         caplog.set_level(logging.DEBUG)
         headers = [
             {"name": "Authorization", "value": f"Bearer {SECRET}"},
@@ -182,7 +184,7 @@ class TestSecrets:
         ],
         ids=["no URL", "a broken value", "a broken name", "no list"],
     )
-    async def test_nor_when_it_cannot_be_read(
+    async def test_header_secrets_in_an_invalid_what_if_question_are_not_echoed_or_logged(
         self, place: Place, question: dict[str, Any], caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
@@ -192,7 +194,7 @@ class TestSecrets:
         assert SECRET not in caplog.text
         assert SECRET not in said or question == {"url": SECRET}
 
-    async def test_headers_of_clients_are_in_no_answer(self, place: Place) -> None:
+    async def test_client_authorization_and_cookies_are_in_no_console_answer(self, place: Place) -> None:
         await place.ask(LOOKUP + "t", Authorization=f"Bearer {SECRET}", Cookie=SECRET)
         answers = [
             await place.api(route.path.removeprefix("/api/"))
@@ -209,18 +211,20 @@ class TestBounds:
         ) as answer:
             return answer.status, (await answer.json())["reason"].partition(":")[0]
 
-    async def test_a_question_that_is_too_long(self, place: Place) -> None:
+    async def test_oversized_what_if_body_is_refused_with_413(self, place: Place) -> None:
         assert await self.post(place, b" " * (server.BODY_BYTES + 1)) == (413, "request-entity-too-large")
 
     @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-    async def test_what_a_form_of_another_site_could_send(self, place: Place, kind: str) -> None:
+    async def test_what_if_with_a_form_content_type_is_refused_with_415(self, place: Place, kind: str) -> None:
         assert await self.post(place, b'{"url": "http://a/"}', kind) == (415, "not-json")
 
     @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'{"url": "http://a/\\ud800"}', b"[" * 10_000])
-    async def test_what_is_no_question(self, place: Place, body: bytes) -> None:
+    async def test_malformed_what_if_body_is_refused_with_400(self, place: Place, body: bytes) -> None:
         assert await self.post(place, body) == (400, "bad-question")
 
-    async def test_a_question_that_does_not_end(self, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_incomplete_what_if_body_is_refused_with_408_after_the_timeout(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(server, "BODY_SECONDS", 0.05)
         head = b"POST /api/what-if HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         reader, writer = await asyncio.open_connection("127.0.0.1", place.sidecar.console_port)

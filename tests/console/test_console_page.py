@@ -33,7 +33,7 @@ def elements() -> Elements:
     return parser
 
 
-def test_no_script_style_or_handler_stands_in_the_markup() -> None:
+def test_markup_has_no_inline_script_style_or_event_handler() -> None:
     parsed = elements()
     assert parsed.script == ""
     assert all(tag != "style" for tag, _ in parsed.found)
@@ -41,7 +41,7 @@ def test_no_script_style_or_handler_stands_in_the_markup() -> None:
 
 
 @every_file
-def test_nothing_comes_from_elsewhere(name: str) -> None:
+def test_page_files_contain_only_allowed_urls(name: str) -> None:
     text = (PAGE / name).read_text()
     urls = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"'`]*", text))
     assert urls <= {
@@ -52,12 +52,12 @@ def test_nothing_comes_from_elsewhere(name: str) -> None:
 
 
 @every_file
-def test_no_markup_is_made_of_text(name: str) -> None:
+def test_page_files_never_build_markup_or_code_from_strings(name: str) -> None:
     forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|Function\(|javascript:"
     assert not re.search(forbidden, (PAGE / name).read_text())
 
 
-async def test_every_file_is_served_and_every_file_that_is_named_is_there(place: Place) -> None:
+async def test_referenced_files_are_exactly_the_page_files_and_are_served(place: Place) -> None:
     named = {given[key] for _, given in elements().found for key in ("src", "href") if given.get(key)}
     for name in FILES:
         named |= {f"/{found}" for found in re.findall(r'from "\./([\w-]+\.js)"', (PAGE / name).read_text())}
@@ -72,7 +72,7 @@ async def test_every_file_is_served_and_every_file_that_is_named_is_there(place:
 
 
 @pytest.mark.parametrize("path", ["/../model.py", "/page/main.js", "/%2e%2e/answers.py", "/__init__.py", "/index.html"])
-async def test_nothing_else_is_served(place: Place, path: str) -> None:
+async def test_paths_other_than_the_page_files_answer_404(place: Place, path: str) -> None:
     answer = await place.get(path)
     assert answer.status == 404
 
@@ -82,7 +82,7 @@ def palettes(css: str) -> list[dict[str, str]]:
     return [dict(re.findall(r"--([\w]+): (#\w+)", block)) for block in re.findall(r":root \{(.*?)\}", css, re.DOTALL)]
 
 
-def test_the_colours_are_those_of_the_report() -> None:
+def test_console_colours_match_those_of_the_report() -> None:
     ours = palettes((PAGE / "console.css").read_text())
     reports = palettes((ROOT / "pipeline/pulsar_ingress_pipeline/report/style.css").read_text())
     assert len(ours) == len(reports) == 2
@@ -91,7 +91,7 @@ def test_the_colours_are_those_of_the_report() -> None:
         assert mine.items() <= theirs.items()
 
 
-def test_every_view_has_a_link_a_title_and_a_place() -> None:
+def test_every_view_has_a_link_a_title_and_an_element() -> None:
     parsed = elements()
     ids = {given.get("id") for _, given in parsed.found}
     hrefs = [str(given["href"]) for tag, given in parsed.found if tag == "a"]

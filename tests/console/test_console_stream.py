@@ -49,7 +49,7 @@ async def listening(place: Place, query: str = "", **headers: str) -> AsyncItera
         yield Events(answer)
 
 
-async def test_each_decision_is_told_as_it_is_made(place: Place) -> None:
+async def test_stream_pushes_each_decision_as_it_is_made(place: Place) -> None:
     await place.hit("before")
     async with listening(place) as events:
         await events.next("beat")
@@ -60,7 +60,7 @@ async def test_each_decision_is_told_as_it_is_made(place: Place) -> None:
             assert decision["cursor"] == cursor
 
 
-async def test_those_of_a_sort_alone(place: Place) -> None:
+async def test_only_parameter_filters_the_streamed_decisions(place: Place) -> None:
     async with listening(place, "?only=miss,leak") as events:
         await events.next("beat")
         await place.hit()
@@ -73,7 +73,7 @@ async def test_those_of_a_sort_alone(place: Place) -> None:
 
 
 @pytest.mark.parametrize("by_header", [True, False], ids=["Last-Event-ID", "since"])
-async def test_one_who_comes_again_goes_on_where_it_was(place: Place, by_header: bool) -> None:
+async def test_reconnecting_stream_client_resumes_after_its_last_event(place: Place, by_header: bool) -> None:
     async with listening(place) as events:
         await events.next("beat")
         await place.hit("a")
@@ -84,7 +84,7 @@ async def test_one_who_comes_again_goes_on_where_it_was(place: Place, by_header:
         assert (await events.next())[1]["topic"] == "persistent://public/default/b"
 
 
-async def test_what_is_too_much_for_one_turn_is_left_out_and_counted(
+async def test_oldest_decisions_beyond_one_batch_are_dropped_and_counted(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "BATCH", 2)
@@ -97,7 +97,9 @@ async def test_what_is_too_much_for_one_turn_is_left_out_and_counted(
         assert told == ["d", "e"]
 
 
-async def test_the_beat_tells_at_once_of_a_new_standing(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_beat_is_pushed_at_once_when_generation_or_reload_status_changes(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stream, "BEAT", 1_000_000)
     async with listening(place) as events:
         assert (await events.next("beat"))[1] == {"generation": 1, "ready": True, "reloaded": True}
@@ -107,7 +109,7 @@ async def test_the_beat_tells_at_once_of_a_new_standing(place: Place, monkeypatc
         assert (await events.next("beat"))[1] == {"generation": 2, "ready": True, "reloaded": False}
 
 
-async def test_a_reader_who_takes_nothing_is_let_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stream_client_that_does_not_read_is_disconnected(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "PATIENCE", 0.05)
     console = place.sidecar._console
     assert console is not None
@@ -124,7 +126,7 @@ async def test_a_reader_who_takes_nothing_is_let_go(place: Place, monkeypatch: p
     slow.close()
 
 
-async def test_one_who_goes_is_forgotten(place: Place) -> None:
+async def test_stream_is_closed_when_its_client_disconnects(place: Place) -> None:
     console = place.sidecar._console
     assert console is not None
     async with listening(place) as events:
@@ -135,7 +137,7 @@ async def test_one_who_goes_is_forgotten(place: Place) -> None:
             await place.ask(LOOKUP + "t")
 
 
-async def test_the_end_of_the_sidecar_ends_the_stream(place: Place) -> None:
+async def test_stream_ends_when_the_sidecar_stops(place: Place) -> None:
     async with listening(place) as events:
         await events.next("beat")
         async with asyncio.timeout(5):

@@ -81,7 +81,7 @@ async def session() -> AsyncIterator[ClientSession]:
 
 @pytest.mark.parametrize(("family", "load_manager", "trusts"), KINDS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_as_real_brokers_do(
+async def test_simulated_brokers_answer_as_real_brokers_do(
     case: Case, family: Family, load_manager: LoadManager, trusts: bool, session: ClientSession
 ) -> None:
     external = Listener(

@@ -145,7 +145,7 @@ class TestLookupBodies:
             ),
         ],
     )
-    async def test_by_family_and_listener(
+    async def test_lookup_body_depends_on_family_and_listener(
         self, client: Client, family: Family, listener: str | None, expected: dict[str, str]
     ) -> None:
         async with SimulatedCluster(family=family) as cluster:
@@ -153,7 +153,7 @@ class TestLookupBodies:
             query = f"?listenerName={listener}" if listener else ""
             assert await client.json(cluster.brokers[2], LOOKUP + query) == expected
 
-    async def test_a_listener_with_both_urls(self, client: Client) -> None:
+    async def test_lookup_body_has_both_urls_of_a_listener_with_plain_and_tls(self, client: Client) -> None:
         async with SimulatedCluster(listeners={"partner": TWO_URLS}) as cluster:
             cluster.own(TOPIC, 2)
             body = await client.json(cluster.brokers[0], LOOKUP + "?listenerName=partner")
@@ -174,7 +174,7 @@ class TestLookupBodies:
         ],
     )
     @both_families
-    async def test_query_beats_header(
+    async def test_nonempty_listener_name_in_the_query_beats_the_header(
         self, client: Client, family: Family, query: str, header: str | None, answered: str
     ) -> None:
         async with SimulatedCluster(family=family) as cluster:
@@ -191,7 +191,7 @@ class TestLookupBodies:
             ("5.x", "extensible", "the broker do not have nowhere listener"),
         ],
     )
-    async def test_an_unknown_listener_is_500(
+    async def test_lookup_for_an_unknown_listener_is_500(
         self, client: Client, family: Family, load_manager: LoadManager, wording: str
     ) -> None:
         async with SimulatedCluster(family=family, load_manager=load_manager) as cluster:
@@ -202,13 +202,13 @@ class TestLookupBodies:
             assert f"Message: {wording}\n" in reason
             assert "\n\tat org.apache.pulsar." in reason
 
-    async def test_a_listener_that_one_broker_lacks(self, client: Client) -> None:
+    async def test_lookup_for_a_listener_that_the_owner_lacks_is_500(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             cluster.own(TOPIC, 1)
             del cluster.brokers[1].listeners["external"]
             assert (await client.send(cluster.brokers[0], LOOKUP + "?listenerName=external")).status == 500
 
-    async def test_a_missing_namespace_is_404(self, client: Client) -> None:
+    async def test_lookup_and_admin_calls_for_a_missing_namespace_are_404(self, client: Client) -> None:
         async with SimulatedCluster(missing_namespaces=["public/default"]) as cluster:
             for target, reason in (
                 (LOOKUP, "Namespace not found"),
@@ -218,13 +218,13 @@ class TestLookupBodies:
                 response = await client.send(cluster.brokers[0], target)
                 assert (response.status, response.json) == (404, {"reason": reason})
 
-    async def test_names_of_ones_own(self, client: Client) -> None:
+    async def test_brokers_are_named_by_the_configured_pattern(self, client: Client) -> None:
         async with SimulatedCluster(brokers=2, name="b{n}.example.internal") as cluster:
             cluster.own(TOPIC, 1)
             assert [broker.name for broker in cluster.brokers] == ["b0.example.internal", "b1.example.internal"]
             assert (await client.json(cluster.brokers[0], LOOKUP))["httpUrl"] == "http://b1.example.internal:8080"
 
-    async def test_loopback_advertised(self, client: Client) -> None:
+    async def test_brokers_advertise_loopback_urls_when_configured(self, client: Client) -> None:
         async with SimulatedCluster(advertise_loopback=True) as cluster:
             cluster.own(TOPIC, 2)
             body = await client.json(cluster.brokers[0], LOOKUP)
@@ -238,7 +238,7 @@ class TestTopicNames:
     @pytest.mark.parametrize(
         ("segment", "name"), [("a%2Fb", "a/b"), ("a%252Fb", "a%2Fb"), ("a+b", "a b"), ("a%20b", "a b"), ("%C3%A9", "é")]
     )
-    async def test_a_segment_is_decoded_once(self, client: Client, segment: str, name: str) -> None:
+    async def test_topic_name_segment_is_decoded_once(self, client: Client, segment: str, name: str) -> None:
         async with SimulatedCluster() as cluster:
             cluster.own(f"non-persistent://t/n/{name}", 2)
             target = f"/lookup/v2/topic/non-persistent/t/n/{segment}"
@@ -260,12 +260,12 @@ class TestTopicNames:
             ]
             assert cluster.owner("persistent://t/n/0") is None  # asking for the bundle assigns nothing
 
-    async def test_own_takes_a_bundle_too(self, client: Client) -> None:
+    async def test_own_accepts_a_bundle_as_well_as_a_topic(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             cluster.own(Topic.parse(TOPIC).bundle, 2)
             assert cluster.owner(TOPIC) == 2
 
-    async def test_v1_names_on_4x(self, client: Client) -> None:
+    async def test_4x_serves_v1_topic_names(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             target = "/lookup/v2/destination/persistent/prop/cluster/ns/a%2Fb"
             location = await client.location(cluster.brokers[1], target + "?x=1", headers={HEADER: "external"})
@@ -274,7 +274,7 @@ class TestTopicNames:
             cluster.own(Topic("persistent", "prop/cluster/ns", "a/b"), 1)
             assert (await client.json(cluster.brokers[0], target))["httpUrl"] == web(1)
 
-    async def test_no_v1_names_on_5x(self, client: Client) -> None:
+    async def test_5x_answers_404_to_v1_topic_names(self, client: Client) -> None:
         async with SimulatedCluster(family="5.x") as cluster:
             target = "/lookup/v2/destination/persistent/prop/cluster/ns/topic"
             assert (await client.send(cluster.brokers[0], target)).status == 404
@@ -282,7 +282,9 @@ class TestTopicNames:
 
 class TestAssignment:
     @both_families
-    async def test_a_lookup_walks_to_the_leader_and_to_the_least_loaded(self, client: Client, family: Family) -> None:
+    async def test_lookup_is_redirected_to_the_leader_and_then_to_the_least_loaded_broker(
+        self, client: Client, family: Family
+    ) -> None:
         async with SimulatedCluster(family=family, leader=1) as cluster:
             assert cluster.leader == 1
             cluster.own("t/n/0x00000000_0x40000000", 0)
@@ -328,7 +330,7 @@ class TestAssignment:
             assert cluster.owner(TOPIC) is None
             assert (await client.json(cluster.brokers[1], LOOKUP))["httpUrl"] == web(1)
 
-    async def test_without_brokers_503_has_no_body(self, client: Client) -> None:
+    async def test_lookup_is_503_without_a_body_when_no_broker_is_left(self, client: Client) -> None:
         async with SimulatedCluster(brokers=1) as cluster:
             cluster.expire(0)
             response = await client.send(cluster.brokers[0], LOOKUP)
@@ -354,7 +356,9 @@ class TestLookupLocations:
             ("5.x", "?listenerName=%20", None, "?authoritative=false&listenerName=internal"),
         ],
     )
-    async def test_query(self, client: Client, family: Family, query: str, header: str | None, expected: str) -> None:
+    async def test_query_of_a_lookup_redirect_depends_on_family_and_listener_name(
+        self, client: Client, family: Family, query: str, header: str | None, expected: str
+    ) -> None:
         async with SimulatedCluster(family=family) as cluster:
             headers = {HEADER: header} if header else {}
             assert (
@@ -377,7 +381,7 @@ class TestLookupLocations:
             path = "/lookup/v2/topic/persistent/t/n/"
             assert (await client.location(cluster.brokers[1], path + sent)).split("?")[0] == web(0) + path + expected
 
-    async def test_4x_does_not_encode_the_name(self, client: Client) -> None:
+    async def test_4x_does_not_encode_the_listener_name_in_redirects(self, client: Client) -> None:
         listeners = {"a&authoritative=true": TWO_URLS, "a b": TWO_URLS}
         async with SimulatedCluster(listeners=listeners) as cluster:
             location = await client.location(cluster.brokers[1], LOOKUP + "?listenerName=a%26authoritative%3Dtrue")
@@ -385,7 +389,7 @@ class TestLookupLocations:
             # java.net.URI refuses what is no URI.
             assert (await client.send(cluster.brokers[1], LOOKUP + "?listenerName=a%20b")).status == 412
 
-    async def test_5x_encodes_the_name(self, client: Client) -> None:
+    async def test_5x_encodes_the_listener_name_in_redirects(self, client: Client) -> None:
         async with SimulatedCluster(family="5.x", listeners={"a b&c": TWO_URLS}) as cluster:
             location = await client.location(cluster.brokers[1], LOOKUP, headers={HEADER: "a b&c"})
             assert location.endswith("&listenerName=a+b%26c")
@@ -401,7 +405,9 @@ class TestLookupLocations:
             ("5.x", f"No http URL configured for broker {named(0)}:8080"),
         ],
     )
-    async def test_a_target_without_http_is_412(self, client: Client, family: Family, said: str) -> None:
+    async def test_lookup_redirect_to_a_broker_without_http_url_is_412(
+        self, client: Client, family: Family, said: str
+    ) -> None:
         tls_only = Listener(broker_service_url_tls="pulsar+ssl://b{n}:6651", broker_https_url="https://b{n}:8443")
         async with SimulatedCluster(family=family, listeners={"internal": tls_only}) as cluster:
             response = await client.send(cluster.brokers[1], LOOKUP)
@@ -422,7 +428,7 @@ class TestAdminRedirects:
             ("5.x", 1, None, "?a=1", "?a=1&authoritative=false"),
         ],
     )
-    async def test_a_topic_call_goes_to_the_owner_or_the_leader(
+    async def test_topic_admin_call_is_redirected_to_the_owner_or_the_leader(
         self, client: Client, family: Family, asked: int, owner: int | None, query: str, expected: str
     ) -> None:
         async with SimulatedCluster(family=family) as cluster:
@@ -433,7 +439,9 @@ class TestAdminRedirects:
 
     @pytest.mark.parametrize("family", FAMILIES)
     @pytest.mark.parametrize("load_manager", LOAD_MANAGERS)
-    async def test_following_ends_at_the_owner(self, client: Client, family: Family, load_manager: LoadManager) -> None:
+    async def test_following_admin_redirects_ends_at_the_owner(
+        self, client: Client, family: Family, load_manager: LoadManager
+    ) -> None:
         async with SimulatedCluster(family=family, load_manager=load_manager) as cluster:
             cluster.own("t/n/0x00000000_0x40000000", 0)
             at, target = 2, STATS
@@ -457,7 +465,9 @@ class TestAdminRedirects:
             ("GET", "/ledger/1/entry/2", b""),
         ],
     )
-    async def test_method_and_body_are_kept(self, client: Client, method: str, rest: str, body: bytes) -> None:
+    async def test_admin_calls_of_any_method_are_redirected_and_keep_their_body(
+        self, client: Client, method: str, rest: str, body: bytes
+    ) -> None:
         async with SimulatedCluster() as cluster:
             cluster.own(TOPIC, 1)
             target = f"/admin/v2/persistent/public/default/orders{rest}"
@@ -484,7 +494,7 @@ class TestAdminRedirects:
             ("5.x", "extensible", 1, "?destinationBroker=x", (2, "?destinationBroker=x")),
         ],
     )
-    async def test_unload(
+    async def test_bundle_unload_is_redirected_to_owner_or_leader_and_frees_the_bundle(
         self,
         client: Client,
         family: Family,
@@ -506,7 +516,7 @@ class TestAdminRedirects:
             assert (await client.send(cluster.brokers[1], target, "PUT")).status == 204  # nobody's: nothing to do
 
     @both_families
-    async def test_health_of_another_broker(self, client: Client, family: Family) -> None:
+    async def test_health_check_of_another_broker_is_redirected_to_it(self, client: Client, family: Family) -> None:
         async with SimulatedCluster(family=family) as cluster:
             health = "/admin/v2/brokers/health"
             other = f"{health}?topicVersion=V2&brokerId={named(1)}:8080"
@@ -516,7 +526,7 @@ class TestAdminRedirects:
                 assert (response.status, response.text) == (200, "ok")
             assert (await client.send(cluster.brokers[0], f"{health}?brokerId=nobody:8080")).status == 404
 
-    async def test_owned_namespaces_of_another_broker(self, client: Client) -> None:
+    async def test_owned_namespaces_call_for_another_broker_is_redirected_to_it(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             cluster.own(TOPIC, 1)
             target = f"/admin/v2/brokers/pulsar/{named(1)}:8080/ownedNamespaces"
@@ -533,7 +543,7 @@ class TestAdminRedirects:
         ],
     )
     @pytest.mark.parametrize("rest", ["", "/partitions/3"])
-    async def test_rest_produce(
+    async def test_rest_produce_is_redirected_to_the_owner_or_the_leader(
         self, client: Client, family: Family, owner: int | None, query: str, expected: tuple[int, str], rest: str
     ) -> None:
         async with SimulatedCluster(family=family) as cluster:
@@ -547,7 +557,7 @@ class TestAdminRedirects:
                 echoed = await client.json(cluster.brokers[owner], target, method="POST", body=b'{"messages":[]}')
                 assert echoed["body"] == '{"messages":[]}'
 
-    async def test_functions_go_to_their_worker(self, client: Client) -> None:
+    async def test_function_calls_are_redirected_to_their_worker(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             worker = cluster.worker("t/n/wordcount")
             other = (worker + 1) % 3
@@ -572,13 +582,15 @@ class TestLocalAnswers:
             ("/admin/v3/functions/public/default", []),
         ],
     )
-    async def test_json(self, client: Client, target: str, expected: object) -> None:
+    async def test_calls_that_need_no_owner_are_answered_locally_with_json(
+        self, client: Client, target: str, expected: object
+    ) -> None:
         async with SimulatedCluster() as cluster:
             cluster.own(TOPIC, 2)
             assert await client.json(cluster.brokers[1], target) == expected
 
     @pytest.mark.parametrize("rest", ["", "/3"])
-    async def test_schema(self, client: Client, rest: str) -> None:
+    async def test_owner_answers_schema_calls(self, client: Client, rest: str) -> None:
         async with SimulatedCluster() as cluster:
             cluster.own(TOPIC, 1)
             target = f"/admin/v2/schemas/public/default/orders/schema{rest}"
@@ -594,13 +606,15 @@ class TestLocalAnswers:
             ("4.x", "/metrics/", '# TYPE pulsar_bundles_count gauge\npulsar_bundles_count{cluster="pulsar"} 1\n'),
         ],
     )
-    async def test_text(self, client: Client, family: Family, target: str, expected: str) -> None:
+    async def test_status_version_and_metrics_are_answered_with_text(
+        self, client: Client, family: Family, target: str, expected: str
+    ) -> None:
         async with SimulatedCluster(family=family) as cluster:
             cluster.own(TOPIC, 0)
             response = await client.send(cluster.brokers[0], target)
             assert (response.status, response.text) == (200, expected)
 
-    async def test_runtime_configuration_tells_the_listeners(self, client: Client) -> None:
+    async def test_runtime_configuration_lists_the_advertised_listeners(self, client: Client) -> None:
         async with SimulatedCluster(family="5.x") as cluster:
             configuration = await client.json(cluster.brokers[1], "/admin/v2/brokers/configuration/runtime")
             assert configuration["internalListenerName"] == "internal"
@@ -611,7 +625,7 @@ class TestLocalAnswers:
                 "external:https://broker-1.pulsar.example.com",
             ]
 
-    async def test_load_report(self, client: Client) -> None:
+    async def test_load_report_lists_listeners_on_modular_and_is_500_on_extensible(self, client: Client) -> None:
         report = "/admin/v2/broker-stats/load-report"
         async with SimulatedCluster() as cluster:
             listeners = (await client.json(cluster.brokers[1], report))["advertisedListeners"]
@@ -620,7 +634,7 @@ class TestLocalAnswers:
             assert (await client.send(cluster.brokers[1], report)).status == 500
 
     @pytest.mark.parametrize("target", ["/", "/nothing", "/lookup/v2/topic/persistent/t/n"])
-    async def test_what_there_is_not(self, client: Client, target: str) -> None:
+    async def test_unknown_paths_are_404(self, client: Client, target: str) -> None:
         async with SimulatedCluster() as cluster:
             assert (await client.send(cluster.brokers[0], target)).status == 404
 
@@ -647,7 +661,9 @@ class TestTokens:
             ("/metrics/", None, 200),
         ],
     )
-    async def test_bearer(self, client: Client, target: str, authorization: str | None, status: int) -> None:
+    async def test_bearer_token_is_required_except_for_status_and_metrics(
+        self, client: Client, target: str, authorization: str | None, status: int
+    ) -> None:
         async with SimulatedCluster(token="s3cret") as cluster:
             headers = {"Authorization": authorization} if authorization else {}
             assert (await client.send(cluster.brokers[0], target, headers=headers)).status == status
@@ -665,7 +681,7 @@ class TestCompression:
             (True, None, "/admin/v2/brokers/ready", True),
         ],
     )
-    async def test_gzip(
+    async def test_answers_are_gzipped_when_accepted_and_long_enough_or_when_forced(
         self, client: Client, always_on: bool, accepted: str | None, target: str, compressed: bool
     ) -> None:
         async with SimulatedCluster(compress_always=always_on) as cluster:
@@ -681,13 +697,15 @@ class TestCompression:
 class TestStreams:
     @pytest.mark.parametrize("n", [0, 1, 65536, 1_000_001])
     @pytest.mark.parametrize("chunked", [True, False])
-    async def test_bytes(self, client: Client, n: int, chunked: bool) -> None:
+    async def test_bytes_endpoint_sends_the_requested_size_chunked_or_with_content_length(
+        self, client: Client, n: int, chunked: bool
+    ) -> None:
         async with SimulatedCluster(brokers=1) as cluster:
             response = await client.send(cluster.brokers[0], f"/static/bytes?n={n}&chunked={str(chunked).lower()}")
             assert len(response.body) == n
             assert response.headers.get("Content-Length") == (None if chunked else str(n))
 
-    async def test_web_sockets_echo(self, client: Client) -> None:
+    async def test_web_sockets_echo_until_the_broker_stops(self, client: Client) -> None:
         async with SimulatedCluster(brokers=1) as cluster:
             url = cluster.brokers[0].web + "/ws/v2/producer/persistent/t/n/topic"
             async with client.session.ws_connect(url) as connection:
@@ -700,7 +718,7 @@ class TestStreams:
 
 
 class TestRequests:
-    async def test_are_kept_as_they_came(self) -> None:
+    async def test_requests_are_recorded_byte_for_byte(self) -> None:
         async with SimulatedCluster(brokers=1) as cluster:
             url = URL(cluster.brokers[0].web)
             reader, writer = await asyncio.open_connection(url.host, url.port)
@@ -722,7 +740,7 @@ class TestRequests:
 
 
 class TestLife:
-    async def test_a_broker_dies_and_comes_back_on_its_port(self, client: Client) -> None:
+    async def test_stopped_broker_refuses_connections_and_restarts_on_its_port(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             broker = cluster.brokers[1]
             where = broker.web
@@ -736,7 +754,7 @@ class TestLife:
             assert (await client.send(broker, "/status.html")).status == 200
             assert len(broker.requests) == 2
 
-    async def test_a_dying_broker_finishes_nothing(self, client: Client) -> None:
+    async def test_stopping_a_broker_drops_its_pending_requests(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             hold = Hold()
             cluster.brokers[0].script.append(hold)
@@ -746,7 +764,7 @@ class TestLife:
             with pytest.raises(ClientConnectionError):
                 await asked
 
-    async def test_the_cluster_ends_with_requests_held(self, client: Client) -> None:
+    async def test_closing_the_cluster_drops_held_requests(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             hold = Hold()
             cluster.brokers[0].script.append(hold)
@@ -755,13 +773,13 @@ class TestLife:
         with pytest.raises(ClientConnectionError):
             await asked
 
-    async def test_only_loopback(self) -> None:
+    async def test_brokers_listen_on_loopback_only(self) -> None:
         async with SimulatedCluster() as cluster:
             assert {URL(broker.web).host for broker in cluster.brokers} == {"127.0.0.1"}
 
 
 class TestFaults:
-    async def test_a_step_takes_one_request(self, client: Client) -> None:
+    async def test_script_step_applies_to_one_request(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             cluster.brokers[0].script.append(says(Answer(429, b'{"reason":"slow down"}')))
             first = await client.send(cluster.brokers[0], LOOKUP)
@@ -769,7 +787,7 @@ class TestFaults:
             assert (await client.send(cluster.brokers[0], LOOKUP)).status == 200
             assert len(cluster.brokers[0].requests) == 2
 
-    async def test_another_listeners_urls(self, client: Client) -> None:
+    async def test_wrong_listener_step_answers_one_lookup_with_another_listeners_urls(self, client: Client) -> None:
         async with SimulatedCluster(listeners={"external": TWO_URLS}) as cluster:
             cluster.brokers[0].script.append(wrong_listener("internal"))
             urls = [
@@ -777,7 +795,7 @@ class TestFaults:
             ]
             assert urls == [f"pulsar://{named(0)}:6650", "pulsar://b0.partner.example:6650"]
 
-    async def test_a_loop(self, client: Client) -> None:
+    async def test_always_redirects_steps_make_a_loop_until_cleared(self, client: Client) -> None:
         async with SimulatedCluster(brokers=2) as cluster:
             first, second = cluster.brokers
             first.script.append(always(redirects(web(1))))
@@ -788,12 +806,12 @@ class TestFaults:
             first.script.clear()
             assert (await client.send(first, LOOKUP)).status == 200
 
-    async def test_a_redirect_to_anywhere(self, client: Client) -> None:
+    async def test_redirects_step_can_lead_to_any_host(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             cluster.brokers[0].script.append(redirects("https://elsewhere.example:8443"))
             assert await client.location(cluster.brokers[0], STATS) == f"https://elsewhere.example:8443{STATS}"
 
-    async def test_held_until_released(self, client: Client) -> None:
+    async def test_hold_step_holds_one_request_until_released(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             hold = Hold()
             cluster.brokers[0].script.append(hold)
@@ -804,7 +822,7 @@ class TestFaults:
             hold.release.set()
             assert (await asked).status == 200
 
-    async def test_death_amid_an_answer(self, client: Client) -> None:
+    async def test_dies_step_breaks_the_connection_after_the_given_bytes(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             cluster.brokers[0].script.append(dies(after=10))
             async with client.session.get(cluster.brokers[0].web + LOOKUP) as response:
@@ -814,7 +832,7 @@ class TestFaults:
                     await response.read()
             assert (await client.send(cluster.brokers[0], LOOKUP)).status == 200
 
-    async def test_death_before_an_answer(self, client: Client) -> None:
+    async def test_dies_step_breaks_the_connection_before_an_answer_by_default(self, client: Client) -> None:
         async with SimulatedCluster() as cluster:
             cluster.brokers[0].script.append(dies())
             with pytest.raises(ClientConnectionError):

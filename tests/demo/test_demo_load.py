@@ -10,7 +10,7 @@ from aiohttp import ClientSession
 from pulsar_ingress_proxy.demo import load, show
 
 
-async def test_everything_has_something_to_show(
+async def test_running_demo_shows_hits_misses_redirects_a_leak_and_conflicts(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(load, "PAUSE", 0)

@@ -58,7 +58,7 @@ async def rounds(cluster: SimulatedCluster, reported: Discovered = NOTHING, **ke
     yield Round(cluster, BrokerPool(5, BrokerTls(config)), reported, **keys)
 
 
-async def test_brokers_say_which_listeners_they_have() -> None:
+async def test_admin_round_discovers_listeners_and_addresses_of_each_broker() -> None:
     async with SimulatedCluster(brokers=3) as cluster, rounds(cluster) as round:
         assert await round() is None
     (found,) = round.news
@@ -76,7 +76,7 @@ async def test_brokers_say_which_listeners_they_have() -> None:
     assert round.synced == 1
 
 
-async def test_what_is_said_again_is_no_news() -> None:
+async def test_unchanged_admin_answers_are_not_pushed_again() -> None:
     async with SimulatedCluster(brokers=2) as cluster, rounds(cluster) as round:
         for _ in range(3):
             await round()
@@ -87,7 +87,7 @@ async def test_what_is_said_again_is_no_news() -> None:
     assert [("external" in broker.listeners) for broker in round.news[-1].brokers] == [True, False]
 
 
-async def test_the_token_is_read_anew_for_every_round(tmp_path: Path) -> None:
+async def test_admin_token_file_is_read_again_for_every_round(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old\n")
     async with SimulatedCluster(brokers=1, token="new") as cluster, rounds(cluster, adminTokenFile=str(token)) as round:
@@ -100,7 +100,7 @@ async def test_the_token_is_read_anew_for_every_round(tmp_path: Path) -> None:
     assert [request.header("Authorization") for request in asked] == ["Bearer old", "Bearer new", "Bearer new"]
 
 
-async def test_no_token_is_sent_in_clear_where_the_pool_has_tls() -> None:
+async def test_token_is_not_sent_over_plain_http_when_the_pool_uses_tls() -> None:
     config = load_mapping({"brokers": {"webServiceUrl": ["https://pulsar-broker:8443"]}})
     pool = BrokerPool(5, BrokerTls(config))
     asking = BrokerAdmin(config, pool, lambda name: parse_service_url(f"http://{name}"))
@@ -108,13 +108,15 @@ async def test_no_token_is_sent_in_clear_where_the_pool_has_tls() -> None:
         await asking.broker(Authority("broker-0", 8080), "secret")
 
 
-async def test_without_a_token_none_is_sent() -> None:
+async def test_no_authorization_header_is_sent_without_a_token_file() -> None:
     async with SimulatedCluster(brokers=1) as cluster, rounds(cluster) as round:
         await round()
     assert {request.header("Authorization") for request in cluster.brokers[0].requests} == {None}
 
 
-async def test_a_broker_that_does_not_answer_is_known_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unreachable_broker_keeps_its_last_known_state_and_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with SimulatedCluster(brokers=3) as cluster, rounds(cluster) as round:
         await round()
         await cluster.brokers[2].stop()
@@ -126,7 +128,7 @@ async def test_a_broker_that_does_not_answer_is_known_as_it_was(caplog: pytest.L
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-async def test_names_are_not_unknown_before_all_brokers_have_spoken() -> None:
+async def test_known_listeners_stay_empty_until_every_broker_has_answered() -> None:
     """Or a listener that only the silent one has would be refused."""
     async with SimulatedCluster(brokers=2) as cluster, rounds(cluster) as round:
         cluster.brokers[1].script.append(dies())
@@ -146,7 +148,7 @@ async def test_brokers_that_have_gone_are_forgotten() -> None:
     assert [broker.names for broker in round.news[-1].brokers] == [(cluster.brokers[0].name,)]
 
 
-async def test_what_was_told_before_the_start_stays_while_nobody_answers() -> None:
+async def test_restored_admin_state_is_kept_while_no_broker_answers() -> None:
     async with SimulatedCluster(brokers=1) as cluster, rounds(cluster) as round:
         await round()
     async with SimulatedCluster(brokers=1) as cluster, rounds(cluster, round.news[0]) as later:
@@ -159,7 +161,7 @@ async def test_what_was_told_before_the_start_stays_while_nobody_answers() -> No
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[]", b'["not a broker/"]', b"[" * 100_000])
-async def test_what_is_no_list_of_brokers_changes_nothing(body: bytes) -> None:
+async def test_malformed_broker_list_fails_the_round_and_changes_nothing(body: bytes) -> None:
     async with SimulatedCluster(brokers=1) as cluster, rounds(cluster) as round:
         cluster.brokers[0].script.append(says(Answer(200, body, "application/json")))
         assert await round() == "garbled"
@@ -182,13 +184,15 @@ async def test_what_is_no_list_of_brokers_changes_nothing(body: bytes) -> None:
         ),
     ],
 )
-def test_what_a_configuration_says(runtime: dict[str, Any], listeners: dict[str, list[str]]) -> None:
+def test_listeners_are_read_from_the_runtime_configuration_of_a_broker(
+    runtime: dict[str, Any], listeners: dict[str, list[str]]
+) -> None:
     broker = described(Authority("broker-0", 8080), runtime, "internal")
     assert {name: [*map(str, urls.values())] for name, urls in broker.listeners.items()} == listeners
     assert broker.sources.keys() == {(name, url.partition(":")[0]) for name in listeners for url in listeners[name]}
 
 
-def test_listeners_that_cannot_be_read_are_told() -> None:
+def test_invalid_advertised_listeners_of_a_broker_are_reported() -> None:
     with pytest.raises(Unanswered, match=r"broker-0:8080: .*ftp"):
         described(Authority("broker-0", 8080), {"advertisedListeners": "external:ftp://b:21"}, "internal")
     with pytest.raises(Unanswered, match="template"):
@@ -196,7 +200,7 @@ def test_listeners_that_cannot_be_read_are_told() -> None:
 
 
 @pytest.mark.parametrize("text", ["", " \n", "two words", "line\r\nHost: evil", "sécret"])
-def test_what_is_no_token_is_never_sent(tmp_path: Path, text: str) -> None:
+def test_malformed_or_missing_token_file_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "token").write_text(text)
     with pytest.raises(Unanswered, match="adminTokenFile"):
         read_token(str(tmp_path / "token"))
@@ -204,7 +208,9 @@ def test_what_is_no_token_is_never_sent(tmp_path: Path, text: str) -> None:
         read_token(str(tmp_path / "missing"))
 
 
-async def test_rounds_go_on_until_they_are_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_admin_rounds_repeat_until_cancelled_and_drop_their_synced_metric(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("pulsar_ingress_proxy.discovery.admin._EVERY", 0.01)
     third = Hold()
     async with SimulatedCluster(brokers=1) as cluster, rounds(cluster) as round:

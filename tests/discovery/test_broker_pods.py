@@ -25,7 +25,7 @@ def slice_(endpoints: str, service: str = "pulsar-broker") -> str:
     return SLICE.replace("SERVICE", service).replace("ENDPOINTS", endpoints)
 
 
-def test_a_pod_behind_the_services_name() -> None:
+def test_broker_pod_is_known_by_all_its_dns_names_and_its_ip() -> None:
     assert names(scene(brokers(1)).discovered()) == [
         (
             FULL,
@@ -47,7 +47,7 @@ def test_a_pod_behind_the_services_name() -> None:
         ("http://pulsar-broker-0.pulsar-broker.pulsar.svc.k8s.corp.example:8080", "k8s.corp.example"),
     ],
 )
-def test_the_service_is_named_in_any_form_and_the_domain_is_the_urls(url: str, domain: str) -> None:
+def test_web_service_url_of_any_form_names_the_service_and_cluster_domain(url: str, domain: str) -> None:
     discovered = scene(brokers(1), changes=f"brokers: {{webServiceUrl: ['{url}']}}").discovered()
     assert names(discovered)[0][0] == f"pulsar-broker-0.pulsar-broker.pulsar.svc.{domain}"
 
@@ -73,19 +73,19 @@ def test_the_service_is_named_in_any_form_and_the_domain_is_the_urls(url: str, d
         ),
     ],
 )
-def test_where_no_broker_is_found_it_is_told_why(changes: str, said: str) -> None:
+def test_reason_is_reported_when_no_broker_is_found(changes: str, said: str) -> None:
     discovered = scene(brokers(1), changes=changes).discovered()
     assert discovered.brokers == ()
     assert [said in line for line in reported(discovered)] == [True]
 
 
-def test_a_service_without_pods_is_told() -> None:
+def test_broker_service_without_pods_is_reported() -> None:
     assert reported(scene(POOL).discovered()) == [
         "brokers: service/pulsar/pulsar-broker leads to no pod: no broker is found"
     ]
 
 
-def test_labels_may_say_who_is_a_broker_instead() -> None:
+def test_broker_selector_decides_which_pods_are_brokers() -> None:
     proxies = pod(5).replace("component: broker", "component: proxy")
     discovered = scene(brokers(1), proxies, changes="kubernetes: {brokerSelector: component in (proxy)}").discovered()
     assert [one[-1] for one in names(discovered)] == ["10.0.0.15"]
@@ -98,17 +98,17 @@ def test_a_pod_without_a_subdomain_is_dialled_by_its_address() -> None:
     assert str(discovered.brokers[0].listeners["internal"]["http"]) == "http://10.0.0.10:8080"
 
 
-def test_both_addresses_of_a_pod_count() -> None:
+def test_ipv4_and_ipv6_addresses_of_a_pod_are_both_broker_names() -> None:
     text = pod(0).replace("podIP: 10.0.0.10", "podIPs: [{ip: 10.0.0.10}, {ip: 'fd00:0:0::a'}]")
     assert names(scene(POOL, text).discovered())[0][-2:] == ("10.0.0.10", "[fd00::a]")
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_pod_that_has_ended_is_no_broker(phase: str) -> None:
+def test_succeeded_or_failed_pod_is_not_a_broker(phase: str) -> None:
     assert names(scene(POOL, pod(0).replace("Running", phase)).discovered()) == []
 
 
-def test_where_pods_are_not_watched_endpoints_tell() -> None:
+def test_brokers_come_from_endpoint_slices_when_pods_are_not_watched() -> None:
     endpoints = """
     {addresses: [10.0.0.10], hostname: pulsar-broker-0, targetRef: {kind: Pod, name: pulsar-broker-0}},
     {addresses: [10.0.0.11], targetRef: {kind: Pod, name: pulsar-broker-1}, conditions: {ready: false}},
@@ -119,7 +119,7 @@ def test_where_pods_are_not_watched_endpoints_tell() -> None:
     assert str(discovered.brokers[0].listeners["internal"]["pulsar"]) == "pulsar://192.0.2.1:6650"
 
 
-def test_where_pods_are_watched_endpoints_of_pods_that_are_gone_tell_nothing() -> None:
+def test_endpoints_of_missing_pods_are_ignored_while_pods_are_watched() -> None:
     endpoints = "{addresses: [10.0.0.99], targetRef: {kind: Pod, name: pulsar-broker-9}}, {addresses: [192.0.2.1]}"
     store = scene(POOL, pod(0), slice_(endpoints))
     assert [one[0] for one in names(store.discovered())] == ["192.0.2.1", FULL]
@@ -127,7 +127,7 @@ def test_where_pods_are_watched_endpoints_of_pods_that_are_gone_tell_nothing() -
     assert [one[0] for one in names(store.discovered())] == ["192.0.2.1", "10.0.0.99"]
 
 
-def test_a_pod_that_is_about_to_end_leaves_its_service_to_the_next() -> None:
+def test_terminating_pod_yields_its_service_address_to_its_successor() -> None:
     ingress = """
     apiVersion: networking.k8s.io/v1
     kind: Ingress
@@ -158,7 +158,7 @@ def test_a_pod_that_is_about_to_end_leaves_its_service_to_the_next() -> None:
     assert [len(broker.listeners) for broker in store.discovered().brokers] == [1, 2]  # it still answers to its names
 
 
-def test_a_service_without_a_selector_leads_where_its_endpoints_do() -> None:
+def test_service_without_selector_leads_to_the_brokers_of_its_endpoints() -> None:
     manual = """
     apiVersion: v1
     kind: Service

@@ -58,7 +58,7 @@ def tokens(api: FakeApi) -> list[str]:
     return [request.headers["Authorization"].lower() for request in api.requests]
 
 
-async def test_in_a_pod_its_account_counts_and_its_token_is_read_again(
+async def test_pod_service_account_is_used_and_its_token_read_again_after_401(
     pod: Pod, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = FakeApi(INGRESSES)
@@ -98,7 +98,7 @@ async def test_a_ca_that_is_replaced_is_read_again(pod: Pod, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("file", ["token", "ca.crt"])
-async def test_a_pod_without_an_account_is_told_so(
+async def test_missing_service_account_token_or_ca_is_reported(
     pod: Pod, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     pod.trust(trustme.CA())
@@ -108,7 +108,7 @@ async def test_a_pod_without_an_account_is_told_so(
         await KubernetesApi(Credentials()).connect()
 
 
-async def test_a_kubeconfig_that_is_named_beats_the_pods_account(
+async def test_kubeconfig_variable_beats_the_service_account_of_the_pod(
     pod: Pod, api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path, "messaging")))
@@ -119,7 +119,7 @@ async def test_a_kubeconfig_that_is_named_beats_the_pods_account(
     await cluster.close()
 
 
-async def test_another_context_may_be_chosen(api: FakeApi, tmp_path: Path) -> None:
+async def test_named_kubeconfig_context_is_used_and_unknown_context_is_refused(api: FakeApi, tmp_path: Path) -> None:
     file = api.kubeconfig(tmp_path)
     config = yaml.safe_load(file.read_text())
     config["users"].append({"name": "other", "user": {"token": "other"}})
@@ -146,7 +146,7 @@ async def test_another_context_may_be_chosen(api: FakeApi, tmp_path: Path) -> No
         "{current-context: a, contexts: 7, clusters: [], users: []}",
     ],
 )
-async def test_a_kubeconfig_that_is_none_is_told_in_one_line(tmp_path: Path, text: str) -> None:
+async def test_invalid_kubeconfig_is_reported_in_one_line(tmp_path: Path, text: str) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(text)
     with pytest.raises(NoCredentials) as fault:
@@ -155,7 +155,7 @@ async def test_a_kubeconfig_that_is_none_is_told_in_one_line(tmp_path: Path, tex
     assert "\n" not in str(fault.value)
 
 
-async def test_where_nothing_says_how_to_reach_a_cluster_that_is_told(tmp_path: Path) -> None:
+async def test_missing_kubeconfig_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(NoCredentials, match=r"\.kube/config: there is no such file"):
         await KubernetesApi(Credentials()).connect()
     with pytest.raises(NoCredentials, match="/no/such/file: there is no such file"):

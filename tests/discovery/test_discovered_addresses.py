@@ -83,7 +83,7 @@ def ingress(**values: str) -> str:
         ),
     ],
 )
-def test_an_ingress_of_one_broker(values: dict[str, str], urls: list[str]) -> None:
+def test_ingress_to_one_broker_gives_its_external_address(values: dict[str, str], urls: list[str]) -> None:
     discovered = scene(brokers(), ingress(**values)).discovered()
     assert addresses(discovered) == {"pulsar-broker-0": urls}
     assert reported(discovered) == []
@@ -105,13 +105,13 @@ def test_an_ingress_of_one_broker(values: dict[str, str], urls: list[str]) -> No
         ),
     ],
 )
-def test_an_ingress_that_says_too_little_gives_no_address_and_is_told(values: dict[str, str], said: str) -> None:
+def test_ingress_with_unusable_port_or_url_gives_no_address_and_is_reported(values: dict[str, str], said: str) -> None:
     discovered = scene(brokers(), ingress(**values)).discovered()
     assert addresses(discovered) == {}
     assert [said in line for line in reported(discovered)] == [True]
 
 
-def test_a_service_that_leads_to_several_is_nobodys_address_and_told_unless_it_is_the_pool() -> None:
+def test_route_to_several_brokers_gives_no_address_and_is_reported_except_for_the_pool() -> None:
     everybody = """
     apiVersion: v1
     kind: Service
@@ -125,7 +125,7 @@ def test_a_service_that_leads_to_several_is_nobodys_address_and_told_unless_it_i
     assert (addresses(discovered), reported(discovered)) == ({}, [])
 
 
-def test_a_pool_of_one_is_reached_as_the_pool_unless_the_broker_has_a_route_of_its_own() -> None:
+def test_sole_broker_takes_the_pool_address_unless_it_has_its_own_route() -> None:
     pool = ingress(service="pulsar-broker").replace("broker-0", "pool")
     assert addresses(scene(brokers(1), pool).discovered()) == {"pulsar-broker-0": ["https://pool.pulsar.example.com"]}
     discovered = scene(brokers(1), pool, ingress()).discovered()
@@ -158,13 +158,15 @@ spec:
         pytest.param("frontend", "websocket", [], 0, id="no broker's"),
     ],
 )
-def test_a_host_whose_paths_lead_to_different_places(root: str, ws: str, urls: list[str], conflicts: int) -> None:
+def test_host_with_several_paths_is_the_address_of_the_only_broker_at_its_root(
+    root: str, ws: str, urls: list[str], conflicts: int
+) -> None:
     discovered = scene(brokers(), fill(TWO_PATHS, root=root, ws=ws)).discovered()
     assert addresses(discovered).get("pulsar-broker-0", []) == urls
     assert len(reported(discovered)) == conflicts
 
 
-def test_two_hosts_for_one_broker_are_told_and_an_annotation_decides() -> None:
+def test_two_hosts_for_one_broker_are_reported_and_an_annotation_decides() -> None:
     second = ingress().replace("broker-0.pulsar", "b0.pulsar").replace("name: broker-0\n", "name: second\n")
     discovered = scene(brokers(), ingress(), second).discovered()
     assert addresses(discovered) == {}
@@ -178,7 +180,7 @@ def test_two_hosts_for_one_broker_are_told_and_an_annotation_decides() -> None:
     assert "(annotation, ingress/pulsar/broker-0) on listener 'external', not at https://b0." in line
 
 
-def test_a_route_without_a_listener_takes_that_of_the_door_which_has_its_host() -> None:
+def test_route_without_listener_inherits_that_of_the_ingress_with_its_host() -> None:
     bare = ingress().replace("pulsar-ingress-proxy/listener: external,", "")
     door = ingress(service="sidecar").replace("broker-0", "'*'").replace("name: '*'", "name: door")
     door = door.replace("'*'.pulsar.example.com", "'*.pulsar.example.com'")
@@ -283,13 +285,13 @@ def gateway(annotations: str = "", status: str = "") -> str:
         ),
     ],
 )
-def test_a_route_of_one_broker(text: str, urls: list[str]) -> None:
+def test_gateway_api_route_to_one_broker_gives_its_external_address(text: str, urls: list[str]) -> None:
     discovered = scene(brokers(), gateway(), text).discovered()
     assert addresses(discovered) == {"pulsar-broker-0": urls}
     assert reported(discovered) == []
 
 
-def test_bytes_are_at_the_gateways_one_address() -> None:
+def test_tcp_route_without_host_uses_the_only_address_of_its_gateway() -> None:
     text = route("TCPRoute", "tcp", 6650, "")
     one = gateway(status="status: {addresses: [{type: IPAddress, value: 203.0.113.7}]}")
     assert addresses(scene(brokers(), one, text).discovered()) == {"pulsar-broker-0": ["pulsar://203.0.113.7:6650"]}
@@ -299,7 +301,7 @@ def test_bytes_are_at_the_gateways_one_address() -> None:
     assert "by which host it is reached (203.0.113.7 or 203.0.113.8)" in reported(discovered)[0]
 
 
-def test_the_gateways_own_annotation_holds_for_its_routes() -> None:
+def test_external_url_annotation_of_a_gateway_applies_to_its_routes() -> None:
     noted = gateway("pulsar-ingress-proxy/external-url: 'https://{host}:443'")
     text = route("HTTPRoute", "http", 8080)
     discovered = scene(brokers(), noted, text).discovered()
@@ -315,20 +317,20 @@ def test_the_gateways_own_annotation_holds_for_its_routes() -> None:
         pytest.param(route("TCPRoute", "tcp", 6650, ""), "nothing says by which host", id="no host"),
     ],
 )
-def test_a_route_that_says_too_little_gives_no_address_and_is_told(text: str, said: str) -> None:
+def test_route_without_usable_host_or_port_gives_no_address_and_is_reported(text: str, said: str) -> None:
     discovered = scene(brokers(), gateway(), text).discovered()
     assert addresses(discovered) == {}
     assert [said in line for line in reported(discovered)] == [True]
 
 
-def test_a_gateway_that_is_not_seen_is_told() -> None:
+def test_route_whose_gateway_is_not_seen_gives_no_address_and_is_reported() -> None:
     text = route("HTTPRoute", "http", 8080, annotations="pulsar-ingress-proxy/listener: external")
     discovered = scene(brokers(), text).discovered()
     assert addresses(discovered) == {}
     assert "its gateway gateway/edge/public is not seen" in reported(discovered)[0]
 
 
-def test_redirects_and_backends_of_no_weight_lead_nowhere() -> None:
+def test_redirect_rules_and_zero_weight_backends_are_ignored() -> None:
     text = route("HTTPRoute", "http", 8080)
     redirect = text.replace("rules: [{", "rules: [{filters: [{type: RequestRedirect}], ")
     assert addresses(scene(brokers(), gateway(), redirect).discovered()) == {}
@@ -337,7 +339,7 @@ def test_redirects_and_backends_of_no_weight_lead_nowhere() -> None:
     assert addresses(scene(brokers(), gateway(), weights.replace("WEIGHT", "1")).discovered()) == {}
 
 
-def test_sections_of_two_listeners_give_addresses_on_both() -> None:
+def test_route_on_sections_of_two_listeners_gives_an_address_on_each() -> None:
     text = gateway().replace("listener: external", "listener: 'http=external,https=partner'")
     discovered = scene(brokers(), text, route("HTTPRoute", "x", 8080).replace(", sectionName: x", "")).discovered()
     assert addresses(discovered) == {"pulsar-broker-0": [f"http://{URL}"]}
@@ -424,13 +426,13 @@ NO_LIST = "kubernetes: {gateways: []}"
         pytest.param("http: [{route: [{destination: {host: broker-0.other}}]}]", [], id="no Service of the cluster"),
     ],
 )
-def test_a_virtual_service_of_one_broker(rules: str, urls: list[str]) -> None:
+def test_virtual_service_to_one_broker_gives_an_address_where_its_match_applies(rules: str, urls: list[str]) -> None:
     discovered = scene(brokers(), ISTIO, fill(VIRTUAL_SERVICE, host=URL, rules=rules), changes=NO_LIST).discovered()
     assert addresses(discovered).get("pulsar-broker-0", []) == urls
     assert reported(discovered) == []
 
 
-def test_bytes_for_every_host_are_at_the_gateways_load_balancer() -> None:
+def test_tcp_virtual_service_for_any_host_uses_the_load_balancer_of_its_gateway() -> None:
     text = fill(VIRTUAL_SERVICE, host="'*'", rules=f"tcp: [{{match: [{{port: 6650}}], {TO_PLAIN}}}]")
     discovered = scene(brokers(), ISTIO, text, changes=NO_LIST).discovered()
     assert addresses(discovered) == {"pulsar-broker-0": ["pulsar://lb.cloud.example:6650"]}
@@ -466,7 +468,7 @@ def test_bytes_for_every_host_are_at_the_gateways_load_balancer() -> None:
         pytest.param("app: edge, istio: public", "app: other", f"https://{URL}:8443", None, id="no Service is ours"),
     ],
 )
-def test_the_ports_of_an_istio_gateway_go_through_its_service(
+def test_istio_gateway_port_is_translated_to_the_port_of_its_service(
     old: str, new: str, url: str | None, said: str | None
 ) -> None:
     text = fill(VIRTUAL_SERVICE, host=URL, rules=f"http: [{{{TO_HTTP}}}]")
@@ -476,7 +478,7 @@ def test_the_ports_of_an_istio_gateway_go_through_its_service(
     assert [str(said) in line for line in reported(discovered)] == ([True] if said else [])
 
 
-def test_where_our_labels_are_not_known_the_gateways_service_is_found_by_its_selector() -> None:
+def test_istio_gateway_service_is_found_by_selector_when_own_labels_are_unknown() -> None:
     text = fill(VIRTUAL_SERVICE, host=URL, rules=f"http: [{{{TO_HTTP}}}]")
     changes = "kubernetes: {gateways: [gateway/edge/pulsar]}"
     discovered = scene(brokers(), ISTIO, text, changes=changes, own=PodIdentity("edge")).discovered()
@@ -550,7 +552,9 @@ DNS = "external-dns.alpha.kubernetes.io/hostname: b0.example.com"
         ),
     ],
 )
-def test_a_service_of_one_broker(type_: str, annotations: str, ports: str, ingress_: str, urls: list[str]) -> None:
+def test_external_service_of_one_broker_gives_its_address_but_no_ingress(
+    type_: str, annotations: str, ports: str, ingress_: str, urls: list[str]
+) -> None:
     text = fill(OUTSIDE, type=type_, annotations=annotations, ports=ports, ingress=ingress_)
     discovered = scene(brokers(), text).discovered()
     assert addresses(discovered) == {"pulsar-broker-0": urls}
@@ -583,7 +587,7 @@ def test_a_service_of_one_broker(type_: str, annotations: str, ports: str, ingre
         ),
     ],
 )
-def test_a_service_that_says_too_little_gives_no_address_and_is_told(
+def test_service_without_clear_host_or_port_gives_no_address_and_is_reported(
     type_: str, ports: str, ingress_: str, said: str
 ) -> None:
     discovered = scene(brokers(), fill(OUTSIDE, type=type_, annotations="", ports=ports, ingress=ingress_)).discovered()
@@ -591,7 +595,7 @@ def test_a_service_that_says_too_little_gives_no_address_and_is_told(
     assert [said in line for line in reported(discovered)] == [True]
 
 
-def test_the_configs_own_urls_say_what_a_port_is() -> None:
+def test_broker_urls_of_the_config_tell_the_protocol_of_unusual_ports() -> None:
     """Brokers on ports that nobody would know, behind the Service that the config names."""
     unusual = brokers().replace("8080", "18000").replace("6650", "16500")
     for name in ("http", "pulsar"):
@@ -604,7 +608,7 @@ def test_the_configs_own_urls_say_what_a_port_is() -> None:
     assert "is neither known as web nor as binary" in reported(discovered)[0]
 
 
-def test_the_sidecar_dials_the_ports_behind_the_configs_urls() -> None:
+def test_internal_address_uses_the_target_port_behind_the_configured_url() -> None:
     mapped = brokers().replace("{name: http, port: 8080}", "{name: http, port: 80, targetPort: http}")
     discovered = scene(mapped, changes="brokers: {webServiceUrl: ['http://pulsar-broker.pulsar']}").discovered()
     name = "pulsar-broker-0.pulsar-broker.pulsar.svc.cluster.local"

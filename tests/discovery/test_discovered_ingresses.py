@@ -122,12 +122,12 @@ def fill(text: str, **values: str) -> str:
         pytest.param(f"{{rules: [{{host: a.example, {SIDECAR}}}]}}", None, id="no class"),
     ],
 )
-def test_an_ingress(spec: str, hosts: list[str] | None) -> None:
+def test_ingress_of_our_class_takes_the_hosts_of_its_rules(spec: str, hosts: list[str] | None) -> None:
     found = doors(scene(INGRESS.format(spec=spec).replace("spec:\n  {", "spec: {")).discovered())
     assert found == ({} if hosts is None else {"ingress/pulsar/public": ("external", hosts)})
 
 
-def test_an_ingress_whose_class_is_an_annotation() -> None:
+def test_ingress_class_may_be_given_by_annotation() -> None:
     text = INGRESS.format(spec=f"rules: [{{host: a.example, {SIDECAR}}}]").replace(
         "listener: external", "listener: external, kubernetes.io/ingress.class: nginx"
     )
@@ -155,27 +155,29 @@ def test_an_ingress_whose_class_is_an_annotation() -> None:
         ),
     ],
 )
-def test_a_gateway(annotations: str, found: dict[str, list[str]]) -> None:
+def test_gateway_annotation_maps_all_or_named_sections_to_listeners(
+    annotations: str, found: dict[str, list[str]]
+) -> None:
     discovered = scene(fill(GATEWAY, annotations=LISTENER + annotations)).discovered()
     assert {one.listener: list(one.hosts) for one in discovered.ingresses} == found
     assert {one.name for one in discovered.ingresses} == {"gateway/edge/public"}
 
 
-def test_a_listener_without_a_host_is_a_door_for_every_host() -> None:
+def test_gateway_section_without_hostname_serves_every_allowed_host() -> None:
     text = fill(GATEWAY, annotations=LISTENER + "'plain=external'").replace("      hostname: pulsar.example.com\n", "")
     assert doors(scene(text).discovered()) == {"gateway/edge/public": ("external", ["*"])}
     narrowed = scene(text, changes="kubernetes: {allowedHostSuffixes: [pulsar.example.com]}").discovered()
     assert doors(narrowed) == {"gateway/edge/public": ("external", ["pulsar.example.com", "*.pulsar.example.com"])}
 
 
-def test_a_section_that_is_not_there_is_told() -> None:
+def test_unknown_section_in_the_listener_annotation_is_reported() -> None:
     discovered = scene(fill(GATEWAY, annotations=LISTENER + "'web=external,wbe=partner'")).discovered()
     assert reported(discovered)[1:] == [
         "gateway/edge/public: pulsar-ingress-proxy/listener: there is no section 'wbe'; there are partners, plain, web"
     ]
 
 
-def test_a_host_that_two_sections_give_to_two_listeners_is_of_neither() -> None:
+def test_host_given_to_two_listeners_by_two_sections_is_on_neither() -> None:
     text = fill(GATEWAY, annotations=LISTENER + "'plain=external,partners=partner'").replace(
         "pulsar.partner.example", "pulsar.example.com"
     )
@@ -220,7 +222,9 @@ def test_a_host_that_two_sections_give_to_two_listeners_is_of_neither() -> None:
         ),
     ],
 )
-def test_a_route_of_the_gateway_api(parent: str, hosts: str, found: list[str] | None) -> None:
+def test_http_route_takes_only_hosts_that_its_gateway_sections_allow(
+    parent: str, hosts: str, found: list[str] | None
+) -> None:
     route = fill(ROUTE, annotations=LISTENER + "partner", parent=parent, hosts=hosts)
     discovered = scene(fill(GATEWAY, annotations=""), route).discovered()
     assert doors(discovered) == ({} if found is None else {"httproute/pulsar/main": ("partner", found)})
@@ -231,14 +235,14 @@ def test_a_route_whose_gateway_is_listed_but_not_seen_still_has_its_hosts() -> N
     assert doors(scene(route).discovered()) == {"httproute/pulsar/main": ("external", ["a.example"])}
 
 
-def test_a_route_that_the_gateway_refused_is_no_door() -> None:
+def test_route_refused_by_its_gateway_is_not_an_ingress() -> None:
     parent = "{name: public, namespace: edge}"
     route = fill(ROUTE, annotations=LISTENER + "external", parent=parent, hosts="b.pulsar.example.com")
     status = "status: {parents: [{parentRef: PARENT, conditions: [{type: Accepted, status: 'False'}]}]}"
     assert doors(scene(fill(GATEWAY, annotations=""), route + fill(status, parent=parent)).discovered()) == {}
 
 
-def test_a_route_says_more_than_the_gateway_it_hangs_on() -> None:
+def test_listener_of_a_route_overrides_that_of_its_gateway_for_its_hosts() -> None:
     parent = "{name: public, namespace: edge, sectionName: plain}"
     route = fill(ROUTE, annotations=LISTENER + "partner", parent=parent, hosts="")
     discovered = scene(fill(GATEWAY, annotations=LISTENER + "external"), route).discovered()
@@ -248,7 +252,7 @@ def test_a_route_says_more_than_the_gateway_it_hangs_on() -> None:
     }
 
 
-def test_bytes_that_name_no_host_are_no_door_for_every_host() -> None:
+def test_tcp_section_without_hostname_is_not_an_ingress_for_every_host() -> None:
     gateway = fill(GATEWAY, annotations=LISTENER + "'plain=external'").replace("protocol: HTTP\n", "protocol: TCP\n")
     gateway = gateway.replace("      hostname: pulsar.example.com\n", "")
     route = fill(
@@ -259,7 +263,7 @@ def test_bytes_that_name_no_host_are_no_door_for_every_host() -> None:
 
 
 @pytest.mark.parametrize("kind", ["TLSRoute", "TCPRoute"])
-def test_routes_of_bytes(kind: str) -> None:
+def test_tls_and_tcp_routes_take_the_host_of_their_gateway_section(kind: str) -> None:
     gateway = (
         fill(GATEWAY, annotations="").replace("protocol: HTTPS", "protocol: TLS").replace("Terminate", "Passthrough")
     )
@@ -271,13 +275,13 @@ def test_routes_of_bytes(kind: str) -> None:
     assert found == {f"{kind.lower()}/pulsar/main": ("external", ["*.pulsar.example.com"])}
 
 
-def test_an_istio_gateway() -> None:
+def test_istio_gateway_takes_the_hosts_of_all_its_servers() -> None:
     discovered = scene(fill(ISTIO_GATEWAY, annotations=LISTENER + "external"), changes=NO_LIST).discovered()
     hosts = ["*.pulsar.example.com", "pulsar.example.com", "*.binary.example.com"]
     assert doors(discovered) == {"gateway/edge/pulsar": ("external", hosts)}
 
 
-def test_an_istio_gateway_by_section() -> None:
+def test_istio_gateway_annotation_may_name_a_single_server() -> None:
     discovered = scene(fill(ISTIO_GATEWAY, annotations=LISTENER + "'tls-pulsar=partner'"), changes=NO_LIST).discovered()
     assert doors(discovered) == {"gateway/edge/pulsar": ("partner", ["*.binary.example.com"])}
 
@@ -301,7 +305,9 @@ NO_LIST = "kubernetes: {gateways: []}"
         pytest.param("[nginx]", {}, False, id="not listed, and our labels are not known"),
     ],
 )
-def test_which_istio_gateways_are_ours(gateways: str, labels: dict[str, str], is_ours: bool) -> None:
+def test_gateways_list_and_pod_selector_decide_which_istio_gateways_are_ours(
+    gateways: str, labels: dict[str, str], is_ours: bool
+) -> None:
     changes, own = f"kubernetes: {{gateways: {gateways}}}", PodIdentity("edge", labels)
     gateway = fill(ISTIO_GATEWAY, annotations=LISTENER + "external")
     assert bool(scene(gateway, changes=changes, own=own).discovered().ingresses) is is_ours
@@ -325,13 +331,15 @@ def test_which_istio_gateways_are_ours(gateways: str, labels: dict[str, str], is
         pytest.param("edge/pulsar", "sidecar", None, id="a name of the mesh alone"),
     ],
 )
-def test_a_virtual_service(gateways: str, hosts: str, found: list[str] | None) -> None:
+def test_virtual_service_takes_only_hosts_that_its_gateway_allows(
+    gateways: str, hosts: str, found: list[str] | None
+) -> None:
     route = fill(VIRTUAL_SERVICE, annotations=LISTENER + "partner", gateways=gateways, hosts=hosts)
     discovered = scene(fill(ISTIO_GATEWAY, annotations=""), route, changes=NO_LIST).discovered()
     assert doors(discovered) == ({} if found is None else {"virtualservice/pulsar/main": ("partner", found)})
 
 
-def test_a_virtual_service_that_is_not_exported_is_no_door() -> None:
+def test_virtual_service_not_exported_to_the_gateway_is_not_an_ingress() -> None:
     route = fill(VIRTUAL_SERVICE, annotations=LISTENER + "a", gateways="edge/pulsar", hosts="b.pulsar.example.com")
     gateway = fill(ISTIO_GATEWAY, annotations="")
     for exported, is_door in (("'.'", False), ("edge", True), ("'*'", True)):
@@ -374,19 +382,21 @@ status: {loadBalancer: {ingress: [INGRESS]}}
         pytest.param("ClusterIP", "", "{hostname: lb.cloud.example}", None, id="nobody outside reaches it"),
     ],
 )
-def test_a_service_of_our_gateway(type_: str, annotations: str, ingress: str, hosts: list[str] | None) -> None:
+def test_service_of_our_gateway_takes_its_annotated_or_load_balancer_hosts(
+    type_: str, annotations: str, ingress: str, hosts: list[str] | None
+) -> None:
     for name in ("edge", "another"):  # listed, or selecting our pod
         text = fill(SERVICE, name=name, type=type_, annotations=annotations, ingress=ingress)
         found = {} if hosts is None else {f"service/edge/{name}": ("external", hosts)}
         assert doors(scene(text).discovered()) == found
 
 
-def test_a_service_of_another_gateway_is_no_door() -> None:
+def test_service_of_another_gateway_is_not_an_ingress() -> None:
     text = fill(SERVICE, name="other", type="LoadBalancer", annotations="", ingress="{ip: 203.0.113.7}")
     assert doors(scene(text.replace("{app: edge}", "{app: other}")).discovered()) == {}
 
 
-def test_what_else_annotations_say() -> None:
+def test_annotations_set_lookup_properties_allowed_listeners_and_expose() -> None:
     annotations = (
         "pulsar-ingress-proxy/lookup-properties: 'rack=eu-1a, tier=', pulsar-ingress-proxy/allowed-listeners: 'a, b', "
         "pulsar-ingress-proxy/expose: 'lookup, client'"
@@ -413,33 +423,33 @@ def test_what_else_annotations_say() -> None:
         ("pulsar-ingress-proxy/listner: external", "listner: unknown annotation; known are pulsar-ingress-proxy/lis"),
     ],
 )
-def test_annotations_that_are_wrong_are_told(annotations: str, said: str) -> None:
+def test_invalid_annotation_is_reported_and_gives_no_ingress(annotations: str, said: str) -> None:
     discovered = scene(fill(GATEWAY, annotations=annotations)).discovered()
     assert discovered.ingresses == ()
     assert any(line.startswith(f"gateway/edge/public: pulsar-ingress-proxy/{said}") for line in reported(discovered))
 
 
-def test_an_annotation_that_allows_nothing_allows_nothing() -> None:
+def test_empty_allowed_listeners_annotation_allows_no_listener() -> None:
     annotations = f"{LISTENER}external, pulsar-ingress-proxy/allowed-listeners: ''"
     (door,) = scene(fill(GATEWAY, annotations=annotations)).discovered().ingresses
     assert door.allowed_listeners == frozenset()
 
 
 @pytest.mark.parametrize("areas", ["''", "lookups"])
-def test_an_annotation_that_exposes_nothing_or_is_wrong_exposes_nothing(areas: str) -> None:
+def test_empty_or_invalid_expose_annotation_exposes_nothing(areas: str) -> None:
     annotations = f"{LISTENER}external, pulsar-ingress-proxy/expose: {areas}"
     (door,) = scene(fill(GATEWAY, annotations=annotations)).discovered().ingresses
     assert door.expose == frozenset()
 
 
-def test_an_ingress_has_no_sections() -> None:
+def test_section_in_the_listener_annotation_of_an_ingress_is_reported() -> None:
     text = INGRESS.format(spec=f"rules: [{{host: a.example, {SIDECAR}}}]").replace(": external", ": a=external")
     discovered = scene(text.replace("spec:", "spec:\n  ingressClassName: nginx")).discovered()
     assert discovered.ingresses == ()
     assert any("this kind has no sections" in line for line in reported(discovered))
 
 
-def test_without_a_list_of_gateways_every_annotated_object_is_a_door() -> None:
+def test_every_annotated_object_is_an_ingress_when_gateways_is_empty() -> None:
     ingress = INGRESS.format(spec=f"rules: [{{host: a.example, {SIDECAR}}}]")
     route = fill(ROUTE, annotations=LISTENER + "external", parent="{name: private, namespace: edge}", hosts="b.example")
     bare = ingress.replace("annotations: {pulsar-ingress-proxy/listener: external}", "labels: {}").replace(
@@ -449,7 +459,7 @@ def test_without_a_list_of_gateways_every_annotated_object_is_a_door() -> None:
     assert sorted(doors(discovered)) == ["httproute/pulsar/main", "ingress/pulsar/public"]
 
 
-def test_equal_doors_of_two_objects_are_both_there() -> None:
+def test_two_objects_with_equal_host_and_listener_are_both_ingresses() -> None:
     one = INGRESS.format(spec=f"{{ingressClassName: nginx, rules: [{{host: a.example, {SIDECAR}}}]}}").replace(
         "spec:\n  {", "spec: {"
     )

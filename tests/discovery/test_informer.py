@@ -104,7 +104,7 @@ async def test_objects_are_listed_by_pages_and_then_watched(api: FakeApi, tmp_pa
     assert {request.headers["Authorization"] for request in api.requests} == {"Bearer secret"}
 
 
-async def test_a_watch_that_ends_goes_on_from_the_last_version_bookmarks_included(api: FakeApi, tmp_path: Path) -> None:
+async def test_informer_resumes_from_the_last_bookmark_when_a_watch_ends(api: FakeApi, tmp_path: Path) -> None:
     async with watching(api, tmp_path) as (heard, _):
         await (await api.watched(INGRESSES)).tell("BOOKMARK", {"metadata": {"resourceVersion": "170"}})
         (await api.watched(INGRESSES)).end()
@@ -125,7 +125,7 @@ async def expire_by_event(api: FakeApi) -> None:
 
 
 @pytest.mark.parametrize("expire", [expire_by_status, expire_by_event])
-async def test_what_is_listed_after_an_expiry_is_held_against_what_is_known(
+async def test_relist_after_expiry_reports_only_new_changed_and_removed_objects(
     api: FakeApi, tmp_path: Path, expire: Callable[[FakeApi], Awaitable[None]]
 ) -> None:
     for name in ("same", "changed", "gone"):
@@ -143,7 +143,7 @@ async def test_what_is_listed_after_an_expiry_is_held_against_what_is_known(
     assert reported == [("put", "changed"), ("put", "new"), ("remove", "gone"), ("listed",), ("opened",)]
 
 
-async def test_a_list_whose_next_page_has_expired_is_begun_anew(api: FakeApi, tmp_path: Path) -> None:
+async def test_list_restarts_when_its_continue_token_has_expired(api: FakeApi, tmp_path: Path) -> None:
     api.page = 1
     for name in ("one", "two"):
         await api.put(INGRESSES, name)
@@ -158,7 +158,7 @@ async def test_a_list_whose_next_page_has_expired_is_begun_anew(api: FakeApi, tm
     assert heard.reported == [("put", "one"), ("refused", "expired"), ("put", "two"), ("listed",), ("opened",)]
 
 
-async def test_a_throttled_request_is_made_again_when_the_server_says(api: FakeApi, tmp_path: Path) -> None:
+async def test_throttled_request_is_retried_after_the_retry_after_delay(api: FakeApi, tmp_path: Path) -> None:
     order: list[str] = []
 
     async def busy(request: web.Request) -> web.StreamResponse:
@@ -174,7 +174,7 @@ async def test_a_throttled_request_is_made_again_when_the_server_says(api: FakeA
     assert heard.reported[0] == ("refused", "throttled")
 
 
-async def test_a_watch_that_has_gone_silent_is_given_up(api: FakeApi, tmp_path: Path) -> None:
+async def test_silent_watch_is_abandoned_and_resumed_without_a_new_list(api: FakeApi, tmp_path: Path) -> None:
     patience = Patience(first_pause=0.01, longest_pause=0.02, silence=0.2)
     async with watching(api, tmp_path, patience) as (heard, _):
         await (await api.watched(INGRESSES)).tell("BOOKMARK", {"metadata": {"resourceVersion": "150"}})
@@ -201,7 +201,7 @@ EVENT = json.dumps(
     ],
     ids=["half, by a crash", "half, in good order", "HTML", "no object", "no subject", "no name", "no event"],
 )
-async def test_half_an_event_is_none_and_nothing_is_lost(
+async def test_informer_resumes_after_the_last_valid_event_when_an_event_is_garbled(
     api: FakeApi, tmp_path: Path, data: bytes, is_cut: bool, reason: str
 ) -> None:
     async with watching(api, tmp_path) as (heard, _):
@@ -215,7 +215,7 @@ async def test_half_an_event_is_none_and_nothing_is_lost(
     assert heard.reported[:4] == [("listed",), ("opened",), ("put", "whole"), ("refused", reason)]
 
 
-async def test_an_error_in_a_watch_has_it_listed_anew(api: FakeApi, tmp_path: Path) -> None:
+async def test_error_event_in_a_watch_causes_a_new_list(api: FakeApi, tmp_path: Path) -> None:
     async with watching(api, tmp_path) as (heard, _):
         status = {"code": 504, "reason": "Timeout", "message": "Too large resource version: 100, current: 9"}
         await (await api.watched(INGRESSES)).tell("ERROR", status)
@@ -227,14 +227,16 @@ async def test_an_error_in_a_watch_has_it_listed_anew(api: FakeApi, tmp_path: Pa
     ("status", "reason"),
     [(401, "unauthorized"), (403, "forbidden"), (400, "refused"), (500, "unreachable"), (503, "unreachable")],
 )
-async def test_whatever_is_refused_is_tried_again(api: FakeApi, tmp_path: Path, status: int, reason: str) -> None:
+async def test_refused_list_request_is_retried_until_it_succeeds(
+    api: FakeApi, tmp_path: Path, status: int, reason: str
+) -> None:
     api.script[INGRESSES].extend([says(status)] * 3)
     async with watching(api, tmp_path) as (heard, _):
         await heard.until("opened")
     assert heard.reported == [*[("refused", reason)] * 3, ("listed",), ("opened",)]
 
 
-async def test_what_is_no_list_is_tried_again(api: FakeApi, tmp_path: Path) -> None:
+async def test_malformed_list_answer_is_retried(api: FakeApi, tmp_path: Path) -> None:
     for text in ("<html>", "[]", "{}", '{"items": [{}], "metadata": {"resourceVersion": "1"}}', '{"items": []}'):
         api.script[INGRESSES].append(answers(text))
     async with watching(api, tmp_path) as (heard, _):
@@ -242,7 +244,7 @@ async def test_what_is_no_list_is_tried_again(api: FakeApi, tmp_path: Path) -> N
     assert heard.reported == [*[("refused", "garbled")] * 5, ("listed",), ("opened",)]
 
 
-async def test_a_watch_that_is_refused_goes_on_without_a_list(api: FakeApi, tmp_path: Path) -> None:
+async def test_refused_watch_is_retried_without_a_new_list(api: FakeApi, tmp_path: Path) -> None:
     async with watching(api, tmp_path) as (heard, _):
         await api.watched(INGRESSES)
         api.script[INGRESSES].append(says(403))
@@ -271,7 +273,7 @@ async def test_an_api_server_that_is_away_is_tried_until_it_is_back(tmp_path: Pa
             assert heard.reported[-3:] == [("put", "door"), ("listed",), ("opened",)]
 
 
-async def test_a_kind_whose_definition_is_gone_is_forgotten(api: FakeApi, tmp_path: Path) -> None:
+async def test_objects_of_a_kind_are_removed_when_its_definition_is_deleted(api: FakeApi, tmp_path: Path) -> None:
     routes = "/apis/gateway.networking.k8s.io/v1/namespaces/pulsar/httproutes"
     api.define("gateway.networking.k8s.io", "v1", "httproutes")
     await api.put(routes, "route")
@@ -283,7 +285,7 @@ async def test_a_kind_whose_definition_is_gone_is_forgotten(api: FakeApi, tmp_pa
     assert heard.reported[-1] == ("remove", "route")
 
 
-async def test_a_404_of_somebody_else_makes_nobody_forget(api: FakeApi, tmp_path: Path) -> None:
+async def test_a_404_for_a_kind_that_is_still_defined_removes_no_objects(api: FakeApi, tmp_path: Path) -> None:
     routes = "/apis/gateway.networking.k8s.io/v1/namespaces/pulsar/httproutes"
     api.define("gateway.networking.k8s.io", "v1", "httproutes")
     await api.put(routes, "route")
@@ -296,7 +298,7 @@ async def test_a_404_of_somebody_else_makes_nobody_forget(api: FakeApi, tmp_path
     assert ("refused", "absent") in heard.reported
 
 
-async def test_a_token_that_is_not_taken_any_longer_is_read_again(api: FakeApi, tmp_path: Path) -> None:
+async def test_token_file_is_read_again_after_401(api: FakeApi, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old")
     async with watching(api, tmp_path, tokenFile=str(token)):
@@ -310,7 +312,7 @@ async def test_a_token_that_is_not_taken_any_longer_is_read_again(api: FakeApi, 
     assert api.lists(INGRESSES) == 1
 
 
-def test_pauses_grow_to_their_longest_and_differ() -> None:
+def test_retry_pauses_double_up_to_the_longest_and_are_jittered() -> None:
     for _ in range(100):
         pauses = Backoff(0.5, 30)
         waits = [pauses.next() for _ in range(2000)]

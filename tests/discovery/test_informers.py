@@ -154,7 +154,7 @@ async def api(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApi]:
         yield one
 
 
-async def test_nothing_is_concluded_before_everything_was_seen(api: FakeApi, tmp_path: Path) -> None:
+async def test_nothing_is_pushed_before_every_kind_has_been_listed(api: FakeApi, tmp_path: Path) -> None:
     await api.put(INGRESSES, "public", **door("pulsar.example.com"))
     api.script[PODS].extend([says(500)] * 3)
     async with watching(api, tmp_path) as watched:
@@ -166,12 +166,12 @@ async def test_nothing_is_concluded_before_everything_was_seen(api: FakeApi, tmp
     assert dict(watched.metrics.discovery_synced.values) == {}
 
 
-async def test_an_empty_cluster_is_news_too(api: FakeApi, tmp_path: Path) -> None:
+async def test_empty_cluster_still_pushes_an_empty_result(api: FakeApi, tmp_path: Path) -> None:
     async with watching(api, tmp_path) as watched:
         assert (await watched.news.number(1)).ingresses == ()
 
 
-async def test_changes_that_come_together_are_one(api: FakeApi, tmp_path: Path) -> None:
+async def test_changes_that_come_together_are_pushed_as_one_update(api: FakeApi, tmp_path: Path) -> None:
     patience = Patience(first_pause=0.01, absent=1, gather=0.3)
     async with watching(api, tmp_path, patience) as watched:
         await watched.news.number(1)
@@ -182,7 +182,7 @@ async def test_changes_that_come_together_are_one(api: FakeApi, tmp_path: Path) 
         assert len((await watched.news.number(3)).ingresses) == 19
 
 
-async def test_what_changes_nothing_is_no_news(api: FakeApi, tmp_path: Path) -> None:
+async def test_irrelevant_object_changes_are_not_pushed(api: FakeApi, tmp_path: Path) -> None:
     await api.put(INGRESSES, "public", **door("pulsar.example.com"))
     async with watching(api, tmp_path) as watched:
         await watched.news.number(1)
@@ -197,7 +197,7 @@ async def test_what_changes_nothing_is_no_news(api: FakeApi, tmp_path: Path) -> 
     assert watched.news.hosts == [["pulsar.example.com"], ["other.example.com"]]
 
 
-async def test_kinds_that_the_cluster_lacks_are_told_in_one_line_and_taken_up_when_they_come(
+async def test_missing_kinds_are_logged_in_one_line_and_watched_once_defined(
     api: FakeApi, tmp_path: Path, said: Log
 ) -> None:
     async with watching(api, tmp_path) as watched:
@@ -242,7 +242,7 @@ async def test_a_kind_is_read_in_the_best_version_that_is_served(
     assert paths == {f"/apis/{GATEWAY_API}/{asked}/namespaces/pulsar/tlsroutes"}
 
 
-async def test_a_kind_that_may_not_be_read_is_told_once_and_keeps_nobody_waiting(
+async def test_forbidden_kind_is_logged_once_and_does_not_block_the_other_kinds(
     api: FakeApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     await api.put(INGRESSES, "public", **door("pulsar.example.com"))
@@ -259,14 +259,14 @@ async def test_a_kind_that_may_not_be_read_is_told_once_and_keeps_nobody_waiting
     assert watched.metrics.discovery_restarts.values["Pod", "forbidden"] == 4
 
 
-async def test_a_cluster_that_tells_nobody_which_kinds_it_has_is_tried(api: FakeApi, tmp_path: Path) -> None:
+async def test_kind_is_watched_even_when_api_group_discovery_is_forbidden(api: FakeApi, tmp_path: Path) -> None:
     api.define(GATEWAY_API, "v1", "httproutes")
     api.script[f"/apis/{GATEWAY_API}"].append(says(403))
     async with watching(api, tmp_path) as watched:
         await watched.until_synced("HTTPRoute")
 
 
-async def test_a_kind_that_fails_for_good_is_waited_for_and_then_done_without(
+async def test_kind_that_keeps_failing_is_waited_for_and_then_skipped(
     api: FakeApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As where the webhook is down that converts it."""
@@ -283,7 +283,7 @@ async def test_a_kind_that_fails_for_good_is_waited_for_and_then_done_without(
     assert "HTTPRoute: not seen yet; going on without" in caplog.text
 
 
-async def test_half_a_world_is_no_world_where_the_api_server_dies_meanwhile(tmp_path: Path) -> None:
+async def test_nothing_is_pushed_when_api_server_dies_during_the_initial_lists(tmp_path: Path) -> None:
     api = FakeApi()
     api.serve_built_in()
     patience = Patience(first_pause=0.01, longest_pause=0.02, rest=0.2)
@@ -308,7 +308,7 @@ async def test_half_a_world_is_no_world_where_the_api_server_dies_meanwhile(tmp_
     assert watched.news.hosts == [["pulsar.example.com"]]
 
 
-async def test_while_the_api_server_is_away_what_is_known_stays(tmp_path: Path, said: Log) -> None:
+async def test_discovered_state_stays_in_force_while_the_api_server_is_away(tmp_path: Path, said: Log) -> None:
     api = FakeApi()
     api.serve_built_in()
     async with AsyncExitStack() as stack:
@@ -330,7 +330,7 @@ async def test_while_the_api_server_is_away_what_is_known_stays(tmp_path: Path, 
     assert back == "the API server is back"
 
 
-async def test_every_namespace_is_watched_and_a_kind_is_synced_when_all_are(api: FakeApi, tmp_path: Path) -> None:
+async def test_kind_is_synced_only_when_it_is_watched_in_every_namespace(api: FakeApi, tmp_path: Path) -> None:
     api.serve_built_in("other")
     elsewhere = BUILT_IN["Ingress"].format("other")
     await api.put(INGRESSES, "public", **door("pulsar.example.com"))
@@ -350,14 +350,16 @@ async def test_every_namespace_is_watched_and_a_kind_is_synced_when_all_are(api:
     assert watched.news.hosts == [["other.example.com", "pulsar.example.com"], ["pulsar.example.com"]]
 
 
-async def test_the_zone_comes_with_the_news(api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_zone_is_pushed_with_the_discovered_state(
+    api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NODE_ZONE", "eu-1a")
     async with watching(api, tmp_path, zoneProperty="rack") as watched:
         await watched.news.number(1)
     assert watched.news.zones == ["eu-1a"]
 
 
-async def test_the_own_pod_is_asked_for_until_the_api_server_answers(
+async def test_own_pod_request_is_retried_until_the_api_server_answers(
     api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POD_NAME", "gateway-0")
@@ -367,7 +369,7 @@ async def test_the_own_pod_is_asked_for_until_the_api_server_answers(
     assert len(api.to(f"{PODS}/gateway-0")) == 4
 
 
-async def test_an_object_that_is_our_undoing_is_told_and_left_out(
+async def test_object_that_raises_while_being_read_is_logged_and_left_out(
     api: FakeApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     put = ObjectStore.put

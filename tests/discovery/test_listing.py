@@ -57,7 +57,7 @@ async def test_each_kind_is_listed_once_and_nothing_is_watched(api: FakeApi, tmp
         assert api.lists(path) == 1
 
 
-async def test_every_kind_that_may_not_be_read_is_a_line(api: FakeApi, tmp_path: Path) -> None:
+async def test_each_forbidden_kind_is_one_line_of_the_listing_error(api: FakeApi, tmp_path: Path) -> None:
     for kind in ("Pod", "Service"):
         api.script[BUILT_IN[kind].format("pulsar")].append(says(403, f"{kind} is forbidden"))
     with pytest.raises(CannotList) as fault:
@@ -65,7 +65,7 @@ async def test_every_kind_that_may_not_be_read_is_a_line(api: FakeApi, tmp_path:
     assert str(fault.value).splitlines() == ["Service is forbidden", "Pod is forbidden"]
 
 
-async def test_a_cluster_that_fails_in_between_is_a_line(api: FakeApi, tmp_path: Path) -> None:
+async def test_server_error_while_listing_is_reported_with_its_message(api: FakeApi, tmp_path: Path) -> None:
     api.script[BUILT_IN["Pod"].format("pulsar")].append(says(500, "etcdserver: request timed out"))
     with pytest.raises(CannotList, match=r"^etcdserver: request timed out$"):
         await list_store(load_mapping(KEYS), str(api.kubeconfig(tmp_path)), None)
@@ -79,7 +79,7 @@ async def test_a_cluster_that_fails_in_between_is_a_line(api: FakeApi, tmp_path:
         pytest.param("server: 'http://127.0.0.1:1'", "the API server cannot be reached: ", id="nobody there"),
     ],
 )
-def test_a_cluster_that_cannot_be_had_is_one_line_and_exit_2(
+def test_unreachable_cluster_or_bad_kubeconfig_prints_one_line_and_exits_2(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str], kubeconfig: str, said: str
 ) -> None:
     file = tmp_path / "kubeconfig"
@@ -95,7 +95,7 @@ def test_a_cluster_that_cannot_be_had_is_one_line_and_exit_2(
     assert said in err
 
 
-def test_without_the_package_it_says_what_to_install(
+def test_check_names_the_package_to_install_when_kubernetes_is_missing(
     config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -103,14 +103,14 @@ def test_without_the_package_it_says_what_to_install(
     assert "pip install 'pulsar-ingress-proxy[kubernetes]'" in capsys.readouterr().err
 
 
-def test_files_and_a_cluster_are_not_looked_at_together(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_manifests_and_kubeconfig_options_exclude_each_other(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["check", "--config", str(config), "--kubeconfig", "a", "--manifests", "b"])
     assert ended.value.code == 2
     assert "not allowed with argument" in capsys.readouterr().err
 
 
-def test_the_package_is_imported_only_where_a_cluster_is_looked_at() -> None:
+def test_importing_cli_and_sidecar_does_not_import_the_kubernetes_package() -> None:
     imported = "any(name.startswith('kubernetes') for name in sys.modules)"
     script = f"import sys, pulsar_ingress_proxy.cli, pulsar_ingress_proxy.app.sidecar; sys.exit({imported})"
     assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == 0

@@ -126,7 +126,7 @@ async def running(brokers: SimulatedCluster, /, **keys: Any) -> AsyncIterator[Pl
 WATCHED: dict[str, Any] = {"enabled": True}
 
 
-async def test_a_door_is_in_force_as_soon_as_it_is_there(
+async def test_ingress_takes_effect_when_its_object_is_created_and_ends_when_deleted(
     api: FakeApi, brokers: SimulatedCluster, tmp_path: Path
 ) -> None:
     brokers.own("persistent://public/default/orders", 0)
@@ -144,7 +144,7 @@ async def test_a_door_is_in_force_as_soon_as_it_is_there(
     assert place.sidecar.snapshot.generation == generation + 1
 
 
-async def test_it_is_not_ready_before_the_cluster_was_seen(
+async def test_sidecar_is_not_ready_before_the_cluster_has_been_seen(
     api: FakeApi, brokers: SimulatedCluster, tmp_path: Path
 ) -> None:
     async with reachable(api, tmp_path), running(brokers, kubernetes=WATCHED) as place:
@@ -156,7 +156,7 @@ async def test_it_is_not_ready_before_the_cluster_was_seen(
         assert await place.readiness() == "ok"
 
 
-async def test_a_cluster_that_is_not_seen_does_not_keep_the_pod_out_for_ever(
+async def test_sidecar_becomes_ready_after_the_grace_period_without_a_cluster(
     api: FakeApi, brokers: SimulatedCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ready = asyncio.Event()
@@ -175,7 +175,7 @@ async def test_a_cluster_that_is_not_seen_does_not_keep_the_pod_out_for_ever(
     assert "the cluster has not been seen yet; it is ready nonetheless" in caplog.text
 
 
-async def test_it_starts_with_what_it_knew_last_while_the_api_server_is_away(
+async def test_sidecar_starts_with_saved_state_while_the_api_server_is_away(
     api: FakeApi, brokers: SimulatedCluster, tmp_path: Path
 ) -> None:
     keys = {"enabled": True, "statePath": str(tmp_path / "state")}
@@ -193,9 +193,7 @@ async def test_it_starts_with_what_it_knew_last_while_the_api_server_is_away(
         await place.until_hosts("second.example.com")
 
 
-async def test_what_is_on_disk_is_that_of_the_config_in_force(
-    api: FakeApi, brokers: SimulatedCluster, tmp_path: Path
-) -> None:
+async def test_saved_state_follows_the_reloaded_config(api: FakeApi, brokers: SimulatedCluster, tmp_path: Path) -> None:
     state = str(tmp_path / "state")
     tight = {"enabled": True, "statePath": state, "allowedHostSuffixes": ["example.org"]}
     async with reachable(api, tmp_path):
@@ -209,7 +207,9 @@ async def test_what_is_on_disk_is_that_of_the_config_in_force(
     assert known["observed"]["ingresses"] == []
 
 
-async def test_a_reload_keeps_what_was_found(api: FakeApi, brokers: SimulatedCluster, tmp_path: Path) -> None:
+async def test_reload_keeps_discovered_state_unless_discovery_is_disabled(
+    api: FakeApi, brokers: SimulatedCluster, tmp_path: Path
+) -> None:
     async with reachable(api, tmp_path):
         await api.put(INGRESSES, "public", **door("pulsar.example.com"))
         async with running(brokers, kubernetes=WATCHED) as place:
@@ -233,7 +233,7 @@ async def test_discovery_may_be_turned_on_by_a_reload(api: FakeApi, brokers: Sim
         await place.until_hosts("pulsar.example.com")
 
 
-async def test_the_zone_is_at_every_door(
+async def test_zone_property_is_set_on_configured_and_discovered_ingresses(
     api: FakeApi, brokers: SimulatedCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NODE_ZONE", "eu-1a")
@@ -248,7 +248,7 @@ async def test_the_zone_is_at_every_door(
             ] * 2
 
 
-async def test_conflicts_are_told_once_and_counted(
+async def test_discovery_conflicts_are_logged_once_and_counted(
     api: FakeApi, brokers: SimulatedCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with reachable(api, tmp_path):
@@ -269,7 +269,7 @@ async def test_conflicts_are_told_once_and_counted(
     assert len([line for line in said if "it is of neither" in line]) == 1
 
 
-async def test_without_the_package_it_says_what_to_install(
+async def test_start_names_the_package_to_install_when_kubernetes_is_missing(
     brokers: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
@@ -278,7 +278,7 @@ async def test_without_the_package_it_says_what_to_install(
         await Place(brokers, kubernetes=WATCHED).start()
 
 
-async def test_a_listener_that_no_broker_has_is_caught_before_it_is_sent(brokers: SimulatedCluster) -> None:
+async def test_request_for_a_listener_that_no_broker_has_is_refused_with_400(brokers: SimulatedCluster) -> None:
     keys = {"webServiceUrl": [brokers.brokers[0].web], "discover": "admin"}
     ingresses = [{"name": "public", "hosts": ["pulsar.example.com"], "listener": "partner"}]
     book = [{"broker": broker.name, "listeners": f"internal:{broker.web}"} for broker in brokers.brokers]

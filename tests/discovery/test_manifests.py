@@ -100,7 +100,7 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, li
     return code, out.splitlines(), err
 
 
-def test_check_shows_doors_and_brokers_with_their_sources(
+def test_check_lists_ingresses_and_brokers_with_their_sources(
     folder: Path, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, lines, _ = run(capsys, "check", "--config", config, "--manifests", folder)
@@ -130,7 +130,7 @@ def test_check_shows_doors_and_brokers_with_their_sources(
     ]
 
 
-def test_check_shows_conflicts_and_warns_where_no_gateway_is_named(
+def test_check_shows_conflicts_and_warns_on_empty_gateways_and_disabled_discovery(
     folder: Path, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config.write_text(CONFIG.replace("enabled: true, gateways: [nginx]", ""))
@@ -145,7 +145,9 @@ def test_check_shows_conflicts_and_warns_where_no_gateway_is_named(
     assert reported[2:] == ["warning   kubernetes.enabled: is false, so `run` would find nothing of this"]
 
 
-def test_explain_decides_by_the_manifests(folder: Path, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_uses_ingresses_and_brokers_from_the_manifests(
+    folder: Path, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lookup = "https://pulsar.example.com/lookup/v2/topic/persistent/public/default/orders"
     location = f"http://pulsar-broker-1.{DOMAIN}:8080/lookup/v2/topic/x"
     arguments = ["explain", "--config", config, "--manifests", folder, "--json", lookup, "--location", location]
@@ -156,7 +158,7 @@ def test_explain_decides_by_the_manifests(folder: Path, config: Path, capsys: py
     assert shown["location"]["to"] == "https://broker-1.pulsar.example.com/lookup/v2/topic/x?listenerName=external"
 
 
-def test_doctor_says_which_host_has_no_route_and_which_route_no_listener(
+def test_doctor_reports_hosts_without_route_and_routes_without_listener(
     folder: Path, config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     listeners = "partner:http://127.0.0.1:1,external:https://broker-{n}.pulsar.example.com"
@@ -188,7 +190,7 @@ def test_doctor_says_which_host_has_no_route_and_which_route_no_listener(
         ([("*", False)], ["https://b-{n}.example"]),  # by port alone, which web addresses are not
     ],
 )
-def test_a_mapped_host_has_a_route_if_one_of_a_templates_brokers_has(
+def test_doctor_reports_no_gap_when_a_route_covers_any_host_of_a_template(
     routed: list[tuple[str, bool]], gaps: list[str]
 ) -> None:
     listeners = "internal:http://b-{n}.svc,external:https://b-{n}.example,other:pulsar://b-{n}.example:6650"
@@ -214,7 +216,7 @@ def test_a_mapped_host_has_a_route_if_one_of_a_templates_brokers_has(
         ("bad.yml", "\xff", "cannot be read: "),
     ],
 )
-def test_what_is_no_manifest_is_told_with_its_place(
+def test_invalid_manifest_fails_check_with_its_file_and_position(
     folder: Path, config: Path, capsys: pytest.CaptureFixture[str], name: str, text: str, said: str
 ) -> None:
     (folder / name).write_text(text, encoding="latin-1")
@@ -224,7 +226,7 @@ def test_what_is_no_manifest_is_told_with_its_place(
     assert err.count("\n") == 1
 
 
-def test_all_faults_are_told_at_once(folder: Path) -> None:
+def test_faults_of_all_manifest_files_are_reported_together(folder: Path) -> None:
     (folder / "one.yaml").write_text("x")
     (folder / "two.yaml").write_text("y")
     with pytest.raises(BadManifests) as faults:
@@ -232,7 +234,9 @@ def test_all_faults_are_told_at_once(folder: Path) -> None:
     assert len(str(faults.value).splitlines()) == 2
 
 
-def test_a_folder_that_is_not_there(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_exits_2_when_the_manifests_folder_is_missing(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, _, err = run(capsys, "check", "--config", config, "--manifests", tmp_path / "none")
     assert (code, err) == (2, f"{tmp_path / 'none'}: is not a folder\n")
 
@@ -246,14 +250,14 @@ def test_a_folder_that_is_not_there(config: Path, tmp_path: Path, capsys: pytest
         ({}, "http://somebody.example.org", "pulsar"),  # the only namespace there is
     ],
 )
-def test_the_sidecar_is_taken_to_be_where_the_brokers_are(
+def test_own_namespace_with_manifests_is_first_configured_else_that_of_brokers(
     folder: Path, kubernetes: dict[str, object], url: str, namespace: str
 ) -> None:
     store = read_store(folder, load_mapping({"brokers": {"webServiceUrl": [url]}, "kubernetes": kubernetes}))
     assert store.scope.own.namespace == namespace
 
 
-def test_a_stateful_set_may_begin_elsewhere_than_at_0(folder: Path) -> None:
+def test_stateful_set_ordinals_start_sets_the_first_broker_number(folder: Path) -> None:
     text = BROKERS.replace("replicas: 2", "replicas: 1\n  ordinals: {start: 5}")
     (folder / "brokers.yaml").write_text(text)
     config = load_mapping({"brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]}})

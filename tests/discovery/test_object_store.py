@@ -142,7 +142,7 @@ def identity(obj: Manifest) -> tuple[str, str, str]:
 
 @settings(max_examples=300, deadline=None)
 @given(steps)
-def test_however_objects_came_the_findings_are_those_of_the_objects_there(sequence: list[Step]) -> None:
+def test_discovered_state_depends_only_on_current_objects_not_on_event_order(sequence: list[Step]) -> None:
     store, there = ObjectStore(config(), OWN), dict[tuple[str, str, str], Manifest]()
     seen: Discovered | None = None
     for verb, obj in sequence:
@@ -166,7 +166,7 @@ def test_however_objects_came_the_findings_are_those_of_the_objects_there(sequen
 
 @given(st.lists(st.sampled_from(PALETTE), max_size=20), st.lists(st.sampled_from(PALETTE), max_size=20))
 @settings(max_examples=100, deadline=None)
-def test_a_fresh_list_takes_the_place_of_all_there_was(old: list[Manifest], new: list[Manifest]) -> None:
+def test_fresh_list_replaces_all_earlier_objects_of_its_kind(old: list[Manifest], new: list[Manifest]) -> None:
     store = filled(ObjectStore(config(), OWN), old)
     store.discovered()
     latest = {identity(obj): obj for obj in new}
@@ -176,7 +176,7 @@ def test_a_fresh_list_takes_the_place_of_all_there_was(old: list[Manifest], new:
     assert store.discovered() == filled(ObjectStore(config(), OWN), latest.values()).discovered()
 
 
-def test_a_fresh_list_of_one_namespace_leaves_the_others() -> None:
+def test_fresh_list_of_one_namespace_keeps_objects_of_other_namespaces() -> None:
     store = scene(brokers())
     assert not store.replace("Pod", [], namespace="edge")
     assert len(store.discovered().brokers) == 2
@@ -184,7 +184,7 @@ def test_a_fresh_list_of_one_namespace_leaves_the_others() -> None:
     assert len(store.discovered().brokers) == 1
 
 
-def test_the_items_of_a_list_need_not_say_what_they_are() -> None:
+def test_list_items_may_omit_kind_and_api_version() -> None:
     store = scene(brokers())
     items = copy.deepcopy(objects(pod(0)))
     del items[0]["kind"], items[0]["apiVersion"]
@@ -202,7 +202,7 @@ NOISE = [
 
 
 @pytest.mark.parametrize("change", NOISE)
-def test_events_that_change_nothing_say_so(change: Any) -> None:
+def test_put_reports_no_change_when_only_irrelevant_fields_differ(change: Any) -> None:
     store = scene(brokers(), ROUTES)
     found = store.discovered()
     latest = {identity(obj): obj for obj in [*objects(brokers()), *objects(ROUTES)]}
@@ -213,7 +213,7 @@ def test_events_that_change_nothing_say_so(change: Any) -> None:
     assert store.discovered() is found
 
 
-def test_objects_of_no_concern_say_so() -> None:
+def test_put_and_remove_report_no_change_for_irrelevant_objects() -> None:
     store = scene(brokers())
     assert not store.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "pulsar"}})
     assert not store.put({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "x", "namespace": "pulsar"}})
@@ -270,7 +270,7 @@ class Large:
         return self.derivations - before
 
 
-def test_one_change_among_many_objects_touches_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_change_among_many_objects_rederives_only_affected_routes(monkeypatch: pytest.MonkeyPatch) -> None:
     large = Large(monkeypatch)
     assert large.derivations == 1000  # each once, though services and pods came after the ingresses
     found = large.store.discovered()
@@ -290,7 +290,7 @@ def test_one_change_among_many_objects_touches_few(monkeypatch: pytest.MonkeyPat
     assert sum(broker.names[-1] == "10.9.9.9" for broker in large.store.discovered().brokers) == 1
 
 
-def test_what_is_kept_of_an_object_does_not_grow_with_it() -> None:
+def test_put_reports_no_change_when_only_managed_fields_and_env_of_a_pod_grow() -> None:
     (obj,) = objects(pod(0))
     large = copy.deepcopy(obj)
     large["metadata"]["managedFields"] = [{"fieldsV1": {f"f:{n}": {} for n in range(1000)}}]
@@ -300,7 +300,7 @@ def test_what_is_kept_of_an_object_does_not_grow_with_it() -> None:
     assert not store.put(large)
 
 
-def test_nothing_is_kept_of_what_is_gone() -> None:
+def test_object_store_keeps_nothing_of_removed_objects() -> None:
     store = scene(brokers(), ROUTES)
     store.discovered()
     for obj in PALETTE:

@@ -71,7 +71,9 @@ def found(*claims: Claim, names: tuple[str, ...] = ("b0", "10.0.0.1")) -> Discov
         ),
     ],
 )
-def test_who_is_believed(claims: list[Claim], urls: dict[str, str], conflicts: int) -> None:
+def test_most_trusted_address_wins_and_equally_trusted_ones_conflict(
+    claims: list[Claim], urls: dict[str, str], conflicts: int
+) -> None:
     broker, reported = resolve_claims(("b0",), claims)
     assert {scheme: str(url) for scheme, url in broker.listeners.get("external", {}).items()} == urls
     assert len(reported) == conflicts
@@ -79,7 +81,7 @@ def test_who_is_believed(claims: list[Claim], urls: dict[str, str], conflicts: i
     assert again == broker
 
 
-def test_a_conflict_names_both_and_who_says_so() -> None:
+def test_conflict_names_both_addresses_and_their_sources() -> None:
     _, (reported,) = resolve_claims(
         ("b0",), [claim("https://a", "config", "line 1"), claim("https://b", by="ingress/p/i")]
     )
@@ -87,14 +89,14 @@ def test_a_conflict_names_both_and_who_says_so() -> None:
     assert reported == Conflict("b0", said)
 
 
-def test_a_brokers_own_name_in_another_form_is_no_contradiction() -> None:
+def test_addresses_that_differ_only_in_the_name_of_the_broker_do_not_conflict() -> None:
     claims = [claim("http://b0:8080", "config"), claim("http://10.0.0.1:8080"), claim("http://10.0.0.1:8081", "admin")]
     broker, (reported,) = resolve_claims(("b0", "10.0.0.1"), claims)
     assert str(broker.listeners["external"]["http"]) == "http://b0:8080"
     assert reported.text.endswith("not at http://10.0.0.1:8081 (admin, x)")
 
 
-def test_findings_of_several_sources_are_one() -> None:
+def test_merge_joins_brokers_of_several_sources_by_any_shared_name() -> None:
     ingress = Ingress("ingress/p/i", ("a.example",), "external")
     cluster = Discovered((ingress,), (found(claim("https://a")), found(claim("https://z"), names=("b1",))))
     admin = Discovered(
@@ -146,7 +148,7 @@ spec:
         "10.0.0.10",
     ],
 )
-def test_a_redirect_to_a_broker_by_any_of_its_names_is_rewritten_with_no_line_of_config(name: str) -> None:
+def test_redirect_to_any_name_of_a_discovered_broker_is_rewritten_without_config(name: str) -> None:
     picture = snapshot("", INGRESS)
     request = Request(
         read_target("GET", "/lookup/v2/topic/persistent/t/n/x"), Authority("b0.example.com", None), None, "https", None
@@ -161,7 +163,7 @@ def test_a_redirect_to_a_broker_by_any_of_its_names_is_rewritten_with_no_line_of
     )
 
 
-def test_the_source_of_every_address_is_known() -> None:
+def test_snapshot_records_the_source_of_every_address() -> None:
     (entry, _) = snapshot("", INGRESS).book.entries
     assert entry.sources["external", "https"] == ("derived", "ingress/pulsar/broker-0")
     assert entry.sources["internal", "http"] == ("derived", "pod/pulsar/pulsar-broker-0")
@@ -175,7 +177,7 @@ advertisedListeners:
 """
 
 
-def test_a_template_holds_against_what_was_found_and_is_completed_by_it() -> None:
+def test_config_template_beats_discovered_addresses_and_is_completed_by_them() -> None:
     picture = snapshot(TEMPLATE, INGRESS)
     broker = picture.book.resolve(Authority("10.0.0.10", 8080), 80)
     assert broker is not None
@@ -190,7 +192,7 @@ def test_a_template_holds_against_what_was_found_and_is_completed_by_it() -> Non
     assert [entry.source for entry in picture.book.entries] == ["config", "config", "config"]
 
 
-def test_a_template_still_speaks_for_brokers_that_were_not_found() -> None:
+def test_config_template_resolves_brokers_that_were_not_discovered() -> None:
     picture = snapshot(TEMPLATE)
     broker = picture.book.resolve(Authority(f"pulsar-broker-7.{DOMAIN}", None), 80)
     assert broker is not None
@@ -200,7 +202,7 @@ def test_a_template_still_speaks_for_brokers_that_were_not_found() -> None:
 @pytest.mark.parametrize(
     "name", [f"pulsar-broker-0.{DOMAIN}", f"pulsar-broker-0.{DOMAIN}:8080", "10.0.0.10", "pulsar-broker-0"]
 )
-def test_a_line_of_the_config_is_one_with_the_broker_that_was_found_by_any_name(name: str) -> None:
+def test_config_line_merges_with_the_discovered_broker_by_any_of_its_names(name: str) -> None:
     picture = snapshot(
         f"advertisedListeners: [{{broker: '{name}', listeners: 'external:https://written.example'}}]", INGRESS
     )
@@ -215,7 +217,7 @@ def test_a_line_of_the_config_is_one_with_the_broker_that_was_found_by_any_name(
         assert (broker.name, str(broker.web_url("external", "https"))) == (name, "https://written.example")
 
 
-def test_two_lines_for_one_broker_leave_what_was_found_out() -> None:
+def test_discovered_broker_matched_by_two_config_lines_is_left_out() -> None:
     lines = "{broker: '10.0.0.10:8080', listeners: 'a:http://x.example'}, {broker: '10.0.0.10:8081', listeners: 'a:http://y.example'}"
     picture = snapshot(f"advertisedListeners: [{lines}]", INGRESS)
     broker = picture.book.resolve(Authority("10.0.0.10", 8081), 80)
@@ -236,11 +238,13 @@ def test_two_lines_for_one_broker_leave_what_was_found_out() -> None:
         ),
     ],
 )
-def test_which_listeners_are_known(changes: str, discovered: Discovered, known: set[str]) -> None:
+def test_known_listeners_come_from_routed_addresses_brokers_and_config(
+    changes: str, discovered: Discovered, known: set[str]
+) -> None:
     assert build(config(changes), 1, discovered).known_listeners == known
 
 
-def test_a_door_for_every_host_is_the_last_resort() -> None:
+def test_ingress_for_every_host_is_selected_only_when_no_other_matches() -> None:
     every, one = Ingress("every", ("*",), "external"), Ingress("one", ("a.example",), "partner")
     picture = build(config(), 1, Discovered((every, one)))
 

@@ -47,7 +47,7 @@ def asked(api: FakeApi) -> list[str]:
     return [request.path for request in api.requests]
 
 
-async def test_the_downward_api_tells_all_and_nobody_is_asked(
+async def test_downward_api_supplies_namespace_labels_and_zone_without_api_requests(
     api: FakeApi, cluster: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     labels = tmp_path / "labels"
@@ -61,7 +61,7 @@ async def test_the_downward_api_tells_all_and_nobody_is_asked(
     assert asked(api) == []
 
 
-async def test_newer_clusters_have_the_zone_among_the_labels(
+async def test_zone_is_read_from_the_topology_label_in_the_labels_file(
     api: FakeApi, cluster: KubernetesApi, tmp_path: Path
 ) -> None:
     labels = tmp_path / "labels"
@@ -70,7 +70,7 @@ async def test_newer_clusters_have_the_zone_among_the_labels(
     assert asked(api) == []
 
 
-async def test_else_one_get_on_the_pod_and_one_on_its_node(
+async def test_own_pod_and_its_node_are_fetched_once_each_without_downward_api(
     api: FakeApi, cluster: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POD_NAME", "gateway-0")
@@ -79,7 +79,7 @@ async def test_else_one_get_on_the_pod_and_one_on_its_node(
     assert asked(api) == [POD, NODE]
 
 
-async def test_no_zone_is_looked_for_where_none_is_wanted(
+async def test_node_is_not_fetched_when_no_zone_is_wanted(
     api: FakeApi, cluster: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POD_NAME", "gateway-0")
@@ -88,7 +88,7 @@ async def test_no_zone_is_looked_for_where_none_is_wanted(
 
 
 @pytest.mark.parametrize("status", [403, 404])
-async def test_what_may_not_be_read_is_done_without_and_told(
+async def test_forbidden_or_missing_pod_and_node_are_logged_and_skipped(
     api: FakeApi,
     cluster: KubernetesApi,
     tmp_path: Path,
@@ -107,7 +107,7 @@ async def test_what_may_not_be_read_is_done_without_and_told(
     assert "the zone of node node-7 is not known: set NODE_ZONE" in caplog.text
 
 
-async def test_an_api_server_that_is_away_has_to_be_waited_for(
+async def test_reading_own_pod_raises_when_the_api_server_answers_503(
     api: FakeApi, cluster: KubernetesApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POD_NAME", "gateway-0")
@@ -116,13 +116,13 @@ async def test_an_api_server_that_is_away_has_to_be_waited_for(
         await own_pod(cluster, with_zone=False, labels_file=tmp_path / "none")
 
 
-async def test_outside_of_any_pod_nobody_is_asked(api: FakeApi, cluster: KubernetesApi, tmp_path: Path) -> None:
+async def test_no_api_request_is_made_outside_a_pod(api: FakeApi, cluster: KubernetesApi, tmp_path: Path) -> None:
     pod = await own_pod(cluster, with_zone=False, labels_file=tmp_path / "none")
     assert (pod.own.namespace, pod.own.labels) == ("pulsar", {})
     assert asked(api) == []
 
 
-def test_the_zone_stands_at_every_door_that_does_not_say_it_itself() -> None:
+def test_zone_property_is_added_to_every_ingress_that_does_not_set_it() -> None:
     config = load_mapping(
         {
             "brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]},

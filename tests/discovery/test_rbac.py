@@ -23,12 +23,12 @@ def rights(name: str) -> set[tuple[str, str, str]]:
     }
 
 
-def test_every_kind_may_be_listed_and_watched_and_nothing_else_may_be_done() -> None:
+def test_main_role_allows_only_list_and_watch_of_every_discovered_kind() -> None:
     wanted = {(kind.group, kind.plural, verb) for kind in KINDS for verb in ("list", "watch")}
     assert rights("pulsar-ingress-proxy") == wanted
 
 
-def test_the_rest_is_one_get_each() -> None:
+def test_own_pod_and_zone_roles_allow_only_get_and_every_role_is_bound() -> None:
     assert rights("pulsar-ingress-proxy-own-pod") == {("", "pods", "get")}
     assert rights("pulsar-ingress-proxy-zone") == {("", "nodes", "get")}
     documents = list(yaml.safe_load_all(RBAC.read_text()))

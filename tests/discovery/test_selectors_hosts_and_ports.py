@@ -33,12 +33,12 @@ LABELS = {"app": "pulsar", "component": "broker", "tier": ""}
         ("app.kubernetes.io/name=pulsar", False),
     ],
 )
-def test_label_selectors(selector: str, matches: bool) -> None:
+def test_label_selector_operators_match_as_in_kubernetes(selector: str, matches: bool) -> None:
     assert parse_selector(selector).matches(LABELS) is matches
 
 
 @pytest.mark.parametrize("selector", ["a=b,", "a in b", "a in ()", "=b", "a=b c", "a>1", "(a)"])
-def test_selectors_that_are_none(selector: str) -> None:
+def test_malformed_label_selector_is_refused(selector: str) -> None:
     with pytest.raises(ValueError, match="is not a requirement of labels"):
         parse_selector(selector)
 
@@ -52,7 +52,7 @@ def test_selectors_that_are_none(selector: str) -> None:
         ("allowedHostSuffixes", ["exa mple"], "kubernetes.allowedHostSuffixes.0: 'exa mple' is not a host"),
     ],
 )
-def test_keys_that_are_wrong(key: str, value: object, said: str) -> None:
+def test_invalid_kubernetes_config_value_is_reported_with_its_key(key: str, value: object, said: str) -> None:
     with pytest.raises(ConfigFaults) as faults:
         load_mapping({"brokers": {"webServiceUrl": ["http://b"]}, "kubernetes": {key: value}})
     assert said in str(faults.value)
@@ -73,7 +73,7 @@ def test_keys_that_are_wrong(key: str, value: object, said: str) -> None:
         ("xa.example", "*.a.example", None),
     ],
 )
-def test_what_two_hosts_have_in_common(one: str, other: str, both: str | None) -> None:
+def test_intersection_of_two_host_patterns_is_the_narrower_one_or_none(one: str, other: str, both: str | None) -> None:
     assert common(one, other) == both
     assert common(other, one) == both
     if both is not None:
@@ -95,7 +95,9 @@ def test_what_two_hosts_have_in_common(one: str, other: str, both: str | None) -
         ("203.0.113.7", ("example",), []),
     ],
 )
-def test_hosts_under_suffixes(host: str, suffixes: tuple[str, ...], allowed: list[str]) -> None:
+def test_host_pattern_is_restricted_to_the_allowed_suffixes(
+    host: str, suffixes: tuple[str, ...], allowed: list[str]
+) -> None:
     assert list(under(host, suffixes)) == allowed
 
 
@@ -103,7 +105,7 @@ def test_hosts_under_suffixes(host: str, suffixes: tuple[str, ...], allowed: lis
     ("host", "as_kept"),
     [("A.Example.", "a.example"), ("*.X.y", "*.x.y"), ("*", "*"), ("a b", None), ("*.*", None), ("", None)],
 )
-def test_hosts_as_they_are_kept(host: str, as_kept: str | None) -> None:
+def test_host_pattern_is_normalized_to_lower_case_and_invalid_ones_to_none(host: str, as_kept: str | None) -> None:
     assert normal(host) == as_kept
 
 
@@ -129,11 +131,11 @@ def test_hosts_as_they_are_kept(host: str, as_kept: str | None) -> None:
         ("http", 8443, {"http", "https"}),
     ],
 )
-def test_what_a_port_speaks(name: str, number: int, schemes: set[str]) -> None:
+def test_schemes_of_a_port_follow_from_its_name_and_number(name: str, number: int, schemes: set[str]) -> None:
     assert schemes_of(ServicePort(1, number, name), (), {}) == schemes
 
 
-def test_a_port_by_its_pods_names() -> None:
+def test_schemes_of_a_port_follow_from_pod_ports_app_protocol_and_config_urls() -> None:
     ports = (("pulsar", 16650), ("http", 18080))
     assert schemes_of(ServicePort(1, 16650), ports, {}) == {"pulsar"}
     assert schemes_of(ServicePort(1, "http"), ports, {}) == {"http"}
@@ -143,7 +145,7 @@ def test_a_port_by_its_pods_names() -> None:
     assert schemes_of(ServicePort(1, 16650), ports, {16650: "https"}) == {"https"}
 
 
-def test_kinds_of_one_name_are_told_apart_by_their_group() -> None:
+def test_kinds_of_the_same_name_are_distinguished_by_api_group() -> None:
     for kind in KINDS:
         for version in kind.api_versions:
             assert kind_of({"apiVersion": version, "kind": kind.kind}) is kind

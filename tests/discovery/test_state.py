@@ -47,7 +47,7 @@ def config(folder: Path, **keys: Any) -> Config:
 
 
 @pytest.mark.parametrize("known", [KNOWN, Known(), Known(NOTHING, TOLD)])
-def test_what_is_written_is_read(tmp_path: Path, known: Known) -> None:
+def test_written_state_is_read_back_unchanged_from_one_private_file(tmp_path: Path, known: Known) -> None:
     folder = tmp_path / "made/for/it"
     State(config(folder)).write(known)
     assert State(config(folder)).read() == known
@@ -55,9 +55,7 @@ def test_what_is_written_is_read(tmp_path: Path, known: Known) -> None:
     assert (folder / FILE).stat().st_mode & 0o777 == 0o600
 
 
-def test_where_nothing_was_written_nothing_is_read_and_nothing_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_state_file_reads_as_none_without_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert State(config(tmp_path)).read() is None
     assert caplog.text == ""
 
@@ -84,7 +82,7 @@ def change(**parts: Any) -> Callable[[bytes], bytes]:
         (change(known={"observed": {"brokers": [{"sources": []}]}, "reported": {"brokers": []}}), "is not used"),
     ],
 )
-def test_a_file_that_is_not_what_was_written_is_ignored_with_a_warning(
+def test_damaged_state_file_is_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: Callable[[bytes], bytes], why: str
 ) -> None:
     State(config(tmp_path)).write(KNOWN)
@@ -99,7 +97,7 @@ def test_a_file_that_is_not_what_was_written_is_ignored_with_a_warning(
 @pytest.mark.parametrize(
     "keys", [{"allowedHostSuffixes": ["example.com"]}, {"gateways": ["nginx"]}, {"namespaces": ["pulsar", "other"]}]
 )
-def test_what_was_found_under_another_config_is_not_used(
+def test_state_written_under_another_config_is_not_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, keys: dict[str, Any]
 ) -> None:
     State(config(tmp_path)).write(KNOWN)
@@ -107,7 +105,7 @@ def test_what_was_found_under_another_config_is_not_used(
     assert "was written under another config" in caplog.text
 
 
-def test_a_disk_that_cannot_be_written_is_told_once_and_harms_nothing(
+def test_unwritable_state_path_is_logged_once_and_does_not_raise(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -119,7 +117,7 @@ def test_a_disk_that_cannot_be_written_is_told_once_and_harms_nothing(
     assert len(written) == 1
 
 
-def test_what_was_there_stays_until_the_next_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_write_leaves_the_previous_state_file_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = State(config(tmp_path))
     state.write(KNOWN)
 

@@ -98,14 +98,14 @@ def test_addresses_come_from_the_brokers_namespace_and_the_gateways(namespace: s
     assert addresses(scene(brokers(), GATEWAY, text).discovered()) == {"pulsar-broker-0": ["http://b0.example.com"]}
 
 
-def test_pods_elsewhere_are_no_brokers_whatever_their_labels() -> None:
+def test_pods_outside_the_broker_namespace_are_never_brokers() -> None:
     elsewhere = pod(7).replace("namespace: pulsar", "namespace: tenant")
     for changes in ("", "kubernetes: {brokerSelector: component=broker}"):
         discovered = scene(brokers(), elsewhere, changes=changes).discovered()
         assert [broker.names[-1] for broker in discovered.brokers] == ["10.0.0.10", "10.0.0.11"]
 
 
-def test_a_gateway_that_is_not_believed_says_no_address() -> None:
+def test_external_url_of_an_untrusted_gateway_is_ignored() -> None:
     """Without a list every annotated gateway counts, but not what it says about where brokers are."""
     theirs = GATEWAY.replace("edge}", f"tenant, annotations: {{pulsar-ingress-proxy/listener: external, {URL}}}}}")
     route = fill(ROUTE, namespace="pulsar", host="b0.example.com", annotations="").replace("edge}]", "tenant}]")
@@ -140,7 +140,7 @@ def test_an_annotation_does_not_get_around_the_allowed_suffixes() -> None:
     assert "https://mine.example.com is not under kubernetes.allowedHostSuffixes" in reported(discovered)[0]
 
 
-def test_the_private_doors_host_sent_to_the_public_sidecar_is_nobodys() -> None:
+def test_host_of_an_ingress_of_another_class_is_unknown_to_this_sidecar() -> None:
     private = ingress(class_="nginx-private", host="private.example.com").replace("external", "private")
     public = ingress(host="pulsar.example.com").replace("name: broker-0\n", "name: public\n")
     own = config()
@@ -152,7 +152,7 @@ def test_the_private_doors_host_sent_to_the_public_sidecar_is_nobodys() -> None:
     assert found.listener == "external"
 
 
-def test_a_door_of_another_namespace_does_not_take_a_host_from_one_that_is_believed() -> None:
+def test_ingress_of_an_untrusted_namespace_cannot_take_a_host_or_set_a_listener() -> None:
     theirs = ingress("tenant", host="pulsar.example.com").replace("external", "internal")
     ours = ingress(host="pulsar.example.com")
     discovered = scene(brokers(), theirs, ours).discovered()
@@ -163,7 +163,7 @@ def test_a_door_of_another_namespace_does_not_take_a_host_from_one_that_is_belie
     assert addresses(discovered, "internal") == addresses(scene(brokers()).discovered(), "internal")
 
 
-def test_a_door_of_the_config_keeps_its_hosts() -> None:
+def test_configured_ingress_keeps_its_hosts_against_discovered_ones() -> None:
     written = "ingresses: [{name: mine, hosts: ['*.example.com'], listener: partner, expose: [lookup]}]"
     discovered = scene(brokers(), ingress(), changes=written).discovered()
     snapshot = build(config(written), 1, discovered)
@@ -176,7 +176,7 @@ def test_a_door_of_the_config_keeps_its_hosts() -> None:
     ]
 
 
-def test_only_the_namespaces_named_are_seen_and_else_our_own() -> None:
+def test_only_our_own_namespace_is_seen_when_namespaces_is_empty() -> None:
     text = ingress("edge")
     assert doors(scene(text, changes="kubernetes: {namespaces: []}").discovered()) != {}
     assert doors(scene(text, changes="kubernetes: {namespaces: []}", own=PodIdentity("elsewhere")).discovered()) == {}
@@ -189,7 +189,7 @@ def test_only_the_namespaces_named_are_seen_and_else_our_own() -> None:
 NONSENSE: list[Any] = [None, [], "text", 7, {"rules": 7}, {"rules": [7], "listeners": {}, "ports": [{"port": "x"}]}]
 
 
-def test_objects_that_make_no_sense_are_harmless() -> None:
+def test_malformed_objects_do_not_raise_and_leave_no_trace_once_removed() -> None:
     """A file, or a CRD without a schema, may hold anything."""
     store = scene(brokers())
     before = store.discovered()

@@ -73,7 +73,7 @@ async def test_websocket_passes_gateway_and_sidecar(world: ObjectStore) -> None:
             assert await socket.receive_str() == message
 
 
-async def test_forged_headers_gain_nothing(world: ObjectStore) -> None:
+async def test_forged_listener_is_refused_and_forged_principal_is_not_forwarded(world: ObjectStore) -> None:
     forged = {
         "X-Forwarded-Host": "elsewhere.example.org",
         "X-Original-Principal": "superuser",
@@ -91,7 +91,7 @@ async def test_forged_headers_gain_nothing(world: ObjectStore) -> None:
     assert set(map(tuple, listener_headers(world))) == {("external",)}
 
 
-async def test_explain_says_the_same_beforehand(world: ObjectStore) -> None:
+async def test_explain_predicts_ingress_listener_and_rewritten_location(world: ObjectStore) -> None:
     internal = f"http://{world.cluster.brokers[1].name}:8080{LOOKUP}?authoritative=true"
     code, out, err = await run(
         BIN / "pulsar-ingress-proxy", "explain", "--config", world.config, "--json", "--location", internal,
@@ -131,7 +131,7 @@ async def test_doctor_finds_brokers_behind_an_envoy_reachable(
     ]
 
 
-async def test_brokers_may_die(world: ObjectStore) -> None:
+async def test_lookups_succeed_when_a_broker_is_stopped(world: ObjectStore) -> None:
     await world.cluster.brokers[1].stop()
     world.cluster.own(TOPIC, 2)
     for _ in range(6):
@@ -139,13 +139,13 @@ async def test_brokers_may_die(world: ObjectStore) -> None:
             assert answer.status == 200
 
 
-async def test_http2_from_a_gateway_is_closed_with_the_cure_in_the_log(world: ObjectStore) -> None:
+async def test_http2_from_the_gateway_is_refused_and_the_log_names_the_fix(world: ObjectStore) -> None:
     async with world.client.get(world.h2_url + LOOKUP) as answer:
         assert answer.status == 503
     await world.sidecar.says("DO_NOT_UPGRADE")
 
 
-async def test_sigterm_ends_it_well(world: ObjectStore) -> None:
+async def test_sidecar_exits_0_without_traceback_on_sigterm(world: ObjectStore) -> None:
     async with world.client.get(world.url + LOOKUP) as answer:
         assert answer.status == 200
     assert await world.sidecar.end(signal.SIGTERM) == 0

@@ -94,7 +94,9 @@ SMUGGLING = {
 
 
 @pytest.mark.parametrize("data", SMUGGLING.values(), ids=SMUGGLING.keys())
-async def test_smuggling_is_refused(start: Start, broker: RawBroker, data: bytes) -> None:
+async def test_malformed_or_ambiguous_request_gets_4xx_and_never_reaches_a_broker(
+    start: Start, broker: RawBroker, data: bytes
+) -> None:
     served = await start(broker.url)
     client = await served.client(data + get(b"/smuggled"))
     answer = await client.message()
@@ -223,7 +225,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize(("query", "status", "code"), NAMES.values(), ids=NAMES.keys())
-async def test_a_listener_name_cannot_carry_a_header(
+async def test_malformed_listener_name_in_query_gets_400(
     start: Start, broker: RawBroker, query: bytes, status: int, code: str
 ) -> None:
     served = await start(broker.url, ingresses=[INGRESS])
@@ -235,14 +237,16 @@ async def test_a_listener_name_cannot_carry_a_header(
     assert misses == (code == "bad-listener-name")
 
 
-async def test_refusals_to_head_have_no_body(start: Start, broker: RawBroker) -> None:
+async def test_refusal_of_head_request_has_no_body(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, ingresses=[INGRESS])
     client = await served.client(b"HEAD /admin/../x HTTP/1.1\r\nHost: a\r\n\r\n")
     assert (await client.head()).status == 400
     assert await client.rest() == b""
 
 
-async def test_what_follows_a_good_request_is_judged_by_itself(start: Start, broker: RawBroker) -> None:
+async def test_valid_request_is_answered_before_malformed_one_behind_it_gets_400(
+    start: Start, broker: RawBroker
+) -> None:
     """The good one is answered as if nothing had come behind it."""
     served = await start(broker.url)
     put = request(b"Content-Length: 5", start=b"PUT /x HTTP/1.1", body=b"hello")
@@ -266,7 +270,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("rest", BROKEN.values(), ids=BROKEN.keys())
-async def test_a_body_that_breaks_on_the_way_ends_the_request(start: Start, broker: RawBroker, rest: bytes) -> None:
+async def test_malformed_chunk_mid_upload_gets_400_and_never_looks_complete_to_broker(
+    start: Start, broker: RawBroker, rest: bytes
+) -> None:
     served = await start(broker.url)
     client = await served.client(request(b"Transfer-Encoding: chunked", body=b"3\r\nabc\r\n"))
     wire = await broker.accept()
@@ -282,7 +288,7 @@ async def test_a_body_that_breaks_on_the_way_ends_the_request(start: Start, brok
     assert served.number("upstream_errors_total") == 0
 
 
-async def test_a_body_that_breaks_under_its_answer_breaks_the_answer(start: Start, broker: RawBroker) -> None:
+async def test_answer_under_way_is_cut_off_when_request_body_turns_malformed(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(request(b"Transfer-Encoding: chunked", body=b"3\r\nabc\r\n"))
     wire = await broker.accept()
@@ -296,7 +302,9 @@ async def test_a_body_that_breaks_under_its_answer_breaks_the_answer(start: Star
 
 
 @pytest.mark.parametrize("turns", range(12))
-async def test_a_body_may_break_at_any_moment(start: Start, broker: RawBroker, turns: int) -> None:
+async def test_malformed_chunk_gets_400_however_early_or_late_it_arrives(
+    start: Start, broker: RawBroker, turns: int
+) -> None:
     """Before the request is read, while a connection is made, after the head is sent."""
     served = await start(broker.url)
     client = await served.client(request(b"Transfer-Encoding: chunked", body=b"3\r\nabc\r\n"))
@@ -310,7 +318,9 @@ async def test_a_body_may_break_at_any_moment(start: Start, broker: RawBroker, t
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 10", b"Transfer-Encoding: chunked"])
-async def test_a_truncated_body_never_looks_whole(start: Start, broker: RawBroker, framing: bytes) -> None:
+async def test_truncated_request_body_never_looks_complete_to_broker(
+    start: Start, broker: RawBroker, framing: bytes
+) -> None:
     served = await start(broker.url)
     client = await served.client(request(framing, body=b"3\r\nabc\r\n"))
     wire = await broker.accept()
@@ -322,7 +332,7 @@ async def test_a_truncated_body_never_looks_whole(start: Start, broker: RawBroke
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 10", b"Transfer-Encoding: chunked"])
-async def test_a_client_that_only_stops_sending_is_told(start: Start, broker: RawBroker, framing: bytes) -> None:
+async def test_client_that_half_closes_mid_body_gets_400(start: Start, broker: RawBroker, framing: bytes) -> None:
     served = await start(broker.url)
     client = await served.client(request(framing, body=b"3\r\nabc\r\n"))
     wire = await broker.accept()
@@ -339,7 +349,7 @@ async def test_a_client_that_only_stops_sending_is_told(start: Start, broker: Ra
 
 
 @pytest.mark.parametrize("split", [24, 14, 3])
-async def test_http_2_is_closed_with_a_word_in_the_log(
+async def test_http_2_preface_closes_connection_and_logs_h2_upgrade_policy_hint(
     start: Start, broker: RawBroker, caplog: pytest.LogCaptureFixture, split: int
 ) -> None:
     served = await start(broker.url)

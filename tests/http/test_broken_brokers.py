@@ -35,7 +35,9 @@ PARTS = {
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
-async def test_a_broken_answer_looks_broken(start: Start, broker: RawBroker, part: bytes, how: str) -> None:
+async def test_answer_truncated_by_broker_looks_truncated_to_http_1_1_client(
+    start: Start, broker: RawBroker, part: bytes, how: str
+) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -51,7 +53,9 @@ async def test_a_broken_answer_looks_broken(start: Start, broker: RawBroker, par
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
-async def test_a_broken_answer_looks_broken_to_http_10(start: Start, broker: RawBroker, part: bytes) -> None:
+async def test_answer_truncated_by_broker_looks_truncated_to_http_1_0_client(
+    start: Start, broker: RawBroker, part: bytes
+) -> None:
     """Where the end of the connection is the end of the answer, only a reset says that it is not."""
     served = await start(broker.url)
     client = await served.client(GET_10)
@@ -64,7 +68,7 @@ async def test_a_broken_answer_looks_broken_to_http_10(start: Start, broker: Raw
     assert head.all(b"content-length") == [b"10"] or isinstance(client.error, ConnectionResetError)
 
 
-async def test_a_reset_is_no_end_of_an_answer(start: Start, broker: RawBroker) -> None:
+async def test_broker_reset_does_not_complete_answer_delimited_by_close(start: Start, broker: RawBroker) -> None:
     """An answer that ends with its connection ends with FIN, not with RST."""
     served = await start(broker.url)
     client = await served.client(GET)
@@ -77,7 +81,9 @@ async def test_a_reset_is_no_end_of_an_answer(start: Start, broker: RawBroker) -
     assert b"0\r\n" not in client.buffer
 
 
-async def test_a_stalled_answer_is_no_end_either(start: Start, broker: RawBroker) -> None:
+async def test_broker_stall_times_out_and_does_not_complete_answer_delimited_by_close(
+    start: Start, broker: RawBroker
+) -> None:
     served = await start(broker.url, timeouts=TINY)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -90,7 +96,7 @@ async def test_a_stalled_answer_is_no_end_either(start: Start, broker: RawBroker
     await wire.end()
 
 
-async def test_a_lookups_answer_is_read_whole_before_it_is_judged(start: Start, broker: RawBroker) -> None:
+async def test_truncated_lookup_answer_becomes_502_broker_truncated(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, lookupListenerName="external")
     client = await served.client(LOOKUP)
     wire = await broker.accept()
@@ -101,7 +107,7 @@ async def test_a_lookups_answer_is_read_whole_before_it_is_judged(start: Start, 
     assert (answer.status, reason(answer)) == (502, "broker-truncated")
 
 
-async def test_a_head_that_is_cut_is_no_answer(start: Start, broker: RawBroker) -> None:
+async def test_truncated_answer_head_becomes_502_and_is_not_retried(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -151,7 +157,9 @@ NONSENSE = {
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
 @pytest.mark.parametrize("data", NONSENSE.values(), ids=NONSENSE.keys())
-async def test_nonsense_is_a_bad_answer(start: Start, broker: RawBroker, data: bytes, method: bytes) -> None:
+async def test_malformed_broker_answer_becomes_502_and_client_connection_survives(
+    start: Start, broker: RawBroker, data: bytes, method: bytes
+) -> None:
     served = await start(broker.url)
     client = await served.client(GET.replace(b"GET", method))
     wire = await broker.accept()
@@ -172,7 +180,7 @@ async def test_nonsense_is_a_bad_answer(start: Start, broker: RawBroker, data: b
     assert (await client.message()).body == b"ok"
 
 
-async def test_nonsense_after_the_head_breaks_the_answer(start: Start, broker: RawBroker) -> None:
+async def test_malformed_chunk_from_broker_cuts_off_the_answer(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -209,7 +217,7 @@ CUTS: dict[str, Callable[[bytes], list[bytes]]] = {
 @pytest.mark.parametrize("interim", INTERIM.values(), ids=INTERIM.keys())
 @pytest.mark.parametrize("body", [b"", b"body" * 25_000], ids=["no body", "a body"])
 @pytest.mark.parametrize("beyond", [0, 1, 100_000])
-async def test_a_head_is_as_large_as_it_may_be_however_it_comes(
+async def test_answer_head_limit_is_exact_however_the_bytes_are_split(
     tidy: None, cut: Callable[[bytes], list[bytes]], interim: bytes, body: bytes, beyond: int
 ) -> None:
     connection = UpstreamConnection(asyncio.get_running_loop(), parse_service_url("http://broker:8080"))
@@ -226,7 +234,7 @@ async def test_a_head_is_as_large_as_it_may_be_however_it_comes(
 
 
 @pytest.mark.parametrize("size", [HEAD_LIMIT - 10, HEAD_LIMIT])
-async def test_what_comes_with_a_switch_of_protocols_is_whole(tidy: None, size: int) -> None:
+async def test_bytes_received_with_101_answer_are_kept_even_at_the_head_limit(tidy: None, size: int) -> None:
     connection = UpstreamConnection(asyncio.get_running_loop(), parse_service_url("http://broker:8080"))
     connection.ask("GET", b"")
     start = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nX-A: "
@@ -235,7 +243,7 @@ async def test_what_comes_with_a_switch_of_protocols_is_whole(tidy: None, size: 
 
 
 @pytest.mark.parametrize("interim", INTERIM.values(), ids=INTERIM.keys())
-async def test_a_head_that_comes_at_once_and_is_too_large_is_a_bad_answer(
+async def test_oversized_answer_head_received_at_once_becomes_502_bad_answer(
     start: Start, broker: RawBroker, interim: bytes
 ) -> None:
     served = await start(broker.url)
@@ -252,7 +260,9 @@ async def test_a_head_that_comes_at_once_and_is_too_large_is_a_bad_answer(
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST"])
-async def test_a_second_answer_is_nobodys(start: Start, broker: RawBroker, method: bytes) -> None:
+async def test_unsolicited_second_answer_is_dropped_and_broker_connection_closes(
+    start: Start, broker: RawBroker, method: bytes
+) -> None:
     """Neither does it change the first, nor is it kept for the next request."""
     served = await start(broker.url)
     client = await served.client(GET.replace(b"GET", method))
@@ -269,7 +279,7 @@ async def test_a_second_answer_is_nobodys(start: Start, broker: RawBroker, metho
     assert (await client.message()).body == b"no"
 
 
-async def test_bytes_on_a_waiting_connection_end_it(start: Start, broker: RawBroker) -> None:
+async def test_bytes_on_idle_broker_connection_close_it(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -283,7 +293,7 @@ async def test_bytes_on_a_waiting_connection_end_it(start: Start, broker: RawBro
     assert (await client.message()).body == b"ok"
 
 
-async def test_a_body_after_head_ends_the_connection(start: Start, broker: RawBroker) -> None:
+async def test_body_in_answer_to_head_request_closes_broker_connection(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(GET.replace(b"GET", b"HEAD"))
     wire = await broker.accept()
@@ -303,7 +313,7 @@ async def test_a_body_after_head_ends_the_connection(start: Start, broker: RawBr
     ("data", "timeouts"),
     [(GET, HOUR | {"request": 0.05}), (POST, HOUR | {"request": 0.05}), (LOOKUP, HOUR | {"lookup": 0.05})],
 )
-async def test_a_broker_that_does_not_answer_is_not_waited_for(
+async def test_request_gets_504_when_broker_does_not_answer_in_time(
     start: Start, broker: RawBroker, data: bytes, timeouts: dict[str, float]
 ) -> None:
     served = await start(broker.url, timeouts=timeouts)
@@ -316,7 +326,7 @@ async def test_a_broker_that_does_not_answer_is_not_waited_for(
     assert served.number("upstream_errors_total", reason="broker-timeout") == 1
 
 
-async def test_a_lookup_whose_body_stalls_is_not_waited_for(start: Start, broker: RawBroker) -> None:
+async def test_lookup_gets_504_when_answer_body_stalls(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, timeouts=HOUR | {"lookup": 0.05}, lookupListenerName="external")
     client = await served.client(LOOKUP)
     wire = await broker.accept()
@@ -326,7 +336,7 @@ async def test_a_lookup_whose_body_stalls_is_not_waited_for(start: Start, broker
     assert (answer.status, reason(answer)) == (504, "broker-timeout")
 
 
-async def test_a_broker_that_takes_no_body_is_not_waited_for(start: Start, broker: RawBroker) -> None:
+async def test_upload_gets_504_when_broker_does_not_read_the_body(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, timeouts=HOUR | {"request": 0.2})
     client = await served.client(POST.replace(b"Content-Length: 5", b"Content-Length: 100000000"))
     wire = await broker.accept()
@@ -336,7 +346,7 @@ async def test_a_broker_that_takes_no_body_is_not_waited_for(start: Start, broke
     assert (answer.status, reason(answer)) == (504, "broker-timeout")
 
 
-async def test_a_broker_that_accepts_nothing_is_unreachable(start: Start) -> None:
+async def test_request_gets_502_broker_unreachable_when_connection_is_refused(start: Start) -> None:
     served = await start(f"http://127.0.0.1:{unused_port()}")
     answer = await served.ask(GET)
     assert (answer.status, reason(answer)) == (502, "broker-unreachable")
@@ -344,7 +354,7 @@ async def test_a_broker_that_accepts_nothing_is_unreachable(start: Start) -> Non
 
 
 @pytest.mark.parametrize("host", ["nobody.invalid", "x" * 70 + ".invalid"])
-async def test_a_broker_without_an_address_is_unreachable(start: Start, host: str) -> None:
+async def test_request_gets_502_broker_unreachable_when_host_does_not_resolve(start: Start, host: str) -> None:
     served = await start(f"http://{host}:8080")
     answer = await served.ask(GET)
     assert (answer.status, reason(answer)) == (502, "broker-unreachable")
@@ -365,7 +375,7 @@ async def test_a_broker_without_an_address_is_unreachable(start: Start, host: st
         (POST.replace(b"h: 5", b"h: 50"), "reset", "499"),
     ],
 )
-async def test_a_client_that_leaves_is_no_longer_asked_for(
+async def test_broker_connection_closes_when_client_leaves_before_the_answer(
     start: Start, broker: RawBroker, data: bytes, how: str, code: str
 ) -> None:
     served = await start(broker.url, timeouts=HOUR)
@@ -380,7 +390,9 @@ async def test_a_client_that_leaves_is_no_longer_asked_for(
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
-async def test_a_client_that_leaves_inside_an_answer(start: Start, broker: RawBroker, how: str) -> None:
+async def test_broker_connection_closes_when_client_leaves_during_the_answer(
+    start: Start, broker: RawBroker, how: str
+) -> None:
     served = await start(broker.url, timeouts=HOUR)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -391,7 +403,9 @@ async def test_a_client_that_leaves_inside_an_answer(start: Start, broker: RawBr
     await wire.end()
 
 
-async def test_a_client_that_leaves_under_back_pressure(start: Start, broker: RawBroker) -> None:
+async def test_broker_connection_closes_when_client_leaves_without_reading_the_answer(
+    start: Start, broker: RawBroker
+) -> None:
     served = await start(broker.url, timeouts=HOUR)
     client = await served.client(GET)
     client.stall()

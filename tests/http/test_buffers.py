@@ -25,7 +25,7 @@ async def overloaded(wire: Wire) -> bool:
     return answer.status == 503 and json.loads(answer.body)["reason"].startswith("overloaded: ")
 
 
-async def test_heads_that_never_end(start: Start, broker: RawBroker) -> None:
+async def test_unfinished_heads_are_refused_beyond_buffer_budget(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, limits=LIMITS)
     clients = [await served.client(GET[:-2] + b"X-A: " + b"a" * 20_000) for _ in range(5)]
     await settled(lambda: used(served), lambda: sum(client.total for client in clients))
@@ -42,7 +42,7 @@ async def test_heads_that_never_end(start: Start, broker: RawBroker) -> None:
     assert (await client.message()).status == 200
 
 
-async def test_requests_whose_answer_does_not_come(start: Start, broker: RawBroker) -> None:
+async def test_pending_requests_are_refused_beyond_buffer_budget(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, limits=LIMITS)
     fields = b"".join(b"X-%d: a\r\n" % number for number in range(90))
     clients = [await served.client(GET[:-2] + fields + b"\r\n") for _ in range(8)]
@@ -53,7 +53,9 @@ async def test_requests_whose_answer_does_not_come(start: Start, broker: RawBrok
     assert used(served) <= BUDGET
 
 
-async def test_bytes_that_follow_a_request_under_way(start: Start, broker: RawBroker) -> None:
+async def test_pipelined_bytes_beyond_buffer_budget_are_dropped_and_connection_closes(
+    start: Start, broker: RawBroker
+) -> None:
     """What cannot be held is lost, and the answer under way says that the connection ends."""
     served = await start(broker.url, limits={"bufferBytes": 16 * KIB})
     client = await served.client(GET)
@@ -68,7 +70,7 @@ async def test_bytes_that_follow_a_request_under_way(start: Start, broker: RawBr
     await client.end()
 
 
-async def test_what_a_refused_client_goes_on_sending_is_not_held(start: Start, broker: RawBroker) -> None:
+async def test_bytes_sent_after_refusal_are_not_buffered(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, limits=LIMITS)
     client = await served.client(b"GET / HTTP/9.9\r\n\r\n")
     assert (await client.message()).status == 400
@@ -77,7 +79,9 @@ async def test_what_a_refused_client_goes_on_sending_is_not_held(start: Start, b
     assert used(served) < 16 * KIB
 
 
-async def test_a_client_that_leaves_with_others_of_its_requests_waiting(start: Start, broker: RawBroker) -> None:
+async def test_buffers_are_released_when_client_leaves_with_pipelined_requests_waiting(
+    start: Start, broker: RawBroker
+) -> None:
     served = await start(broker.url, limits=LIMITS)
     head = b"POST /topics/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 1\r\n\r\n"
     client = await served.client(head + b"x" + 3 * GET + GET[:-10])
@@ -90,7 +94,7 @@ async def test_a_client_that_leaves_with_others_of_its_requests_waiting(start: S
     assert used(served) == 0
 
 
-async def test_bodies_on_their_way(start: Start, broker: RawBroker) -> None:
+async def test_second_upload_gets_503_until_first_releases_its_transfer_buffer(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, limits={"bufferBytes": TRANSFER + 64 * KIB})
     head = b"POST /topics/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nTransfer-Encoding: chunked\r\n\r\n"
     first = await served.client(head)
@@ -105,7 +109,7 @@ async def test_bodies_on_their_way(start: Start, broker: RawBroker) -> None:
     assert (await again.message()).status == 200
 
 
-async def test_an_answer_that_is_too_large_to_be_passed_on_now(start: Start, broker: RawBroker) -> None:
+async def test_large_answer_becomes_503_when_buffer_budget_has_no_room(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, limits=LIMITS)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -115,7 +119,7 @@ async def test_an_answer_that_is_too_large_to_be_passed_on_now(start: Start, bro
     await wire.end()
 
 
-async def test_a_client_that_does_not_read_is_cut_off_where_others_need_the_memory(
+async def test_client_that_does_not_read_is_cut_off_when_buffer_budget_is_exhausted(
     start: Start, broker: RawBroker
 ) -> None:
     served = await start(broker.url)
@@ -142,7 +146,7 @@ HANDSHAKE = (
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
 
-async def test_a_websocket_that_waits_holds_little(start: Start, broker: RawBroker) -> None:
+async def test_idle_websocket_holds_at_most_16_kib_of_buffers(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, limits=LIMITS)
     for number in range(1, 9):
         client = await served.client(HANDSHAKE)
@@ -154,7 +158,9 @@ async def test_a_websocket_that_waits_holds_little(start: Start, broker: RawBrok
 
 
 @pytest.mark.parametrize("who", ["client", "broker"])
-async def test_what_one_side_of_a_websocket_does_not_read_is_charged(start: Start, broker: RawBroker, who: str) -> None:
+async def test_unread_websocket_bytes_are_charged_to_buffer_budget_until_read(
+    start: Start, broker: RawBroker, who: str
+) -> None:
     served = await start(broker.url)
     client = await served.client(HANDSHAKE)
     wire = await broker.accept()

@@ -40,7 +40,9 @@ async def ready(served: Served) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("data", [GET, PUT + b"world"], ids=["GET", "PUT"])
-async def test_what_is_under_way_finishes_and_nothing_begins(start: Start, broker: RawBroker, data: bytes) -> None:
+async def test_draining_finishes_request_under_way_and_refuses_new_connections(
+    start: Start, broker: RawBroker, data: bytes
+) -> None:
     served = await start(broker.url, drainSeconds=30)
     idle, used = await served.client(), await served.client(GET)
     await broker.answer()
@@ -63,7 +65,7 @@ async def test_what_is_under_way_finishes_and_nothing_begins(start: Start, broke
     assert served.number("connections") == served.number("in_flight_requests") == 0
 
 
-async def test_an_upload_under_way_finishes(start: Start, broker: RawBroker) -> None:
+async def test_draining_lets_upload_under_way_finish(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, drainSeconds=30)
     client = await served.client(PUT)
     wire = await broker.accept()
@@ -77,7 +79,7 @@ async def test_an_upload_under_way_finishes(start: Start, broker: RawBroker) -> 
 
 
 @pytest.mark.parametrize("data", [GET, PUT + b"world"], ids=["GET", "PUT"])
-async def test_an_answer_under_way_finishes_and_its_connection_ends(
+async def test_draining_lets_answer_under_way_finish_then_closes_its_connection(
     start: Start, broker: RawBroker, data: bytes
 ) -> None:
     """Its head is out and promised to go on: nobody may wait for the deadline because of that."""
@@ -93,7 +95,7 @@ async def test_an_answer_under_way_finishes_and_its_connection_ends(
         assert await client.rest() == b""
 
 
-async def test_a_websocket_is_cut_at_the_deadline(start: Start, broker: RawBroker) -> None:
+async def test_draining_closes_websocket_at_the_deadline(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, drainSeconds=1)
     client = await served.client(HANDSHAKE)
     wire = await broker.accept()
@@ -112,7 +114,7 @@ async def test_a_websocket_is_cut_at_the_deadline(start: Start, broker: RawBroke
         await wire.end()
 
 
-async def test_sockets_that_a_reload_has_closed_drain_with_the_rest(start: Start, broker: RawBroker) -> None:
+async def test_stop_also_drains_connections_of_sockets_closed_by_reload(start: Start, broker: RawBroker) -> None:
     """Together, not one after another: each has its own deadline, and the later is the last."""
     served = await start(broker.url, drainSeconds=0.2)
     first = await served.client(GET)
@@ -137,7 +139,9 @@ def events(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-async def test_sigterm(broker: RawBroker, tmp_path: Path) -> None:
+async def test_sigterm_answers_request_under_way_flushes_its_event_and_exits_0(
+    broker: RawBroker, tmp_path: Path
+) -> None:
     """The request that was under way is answered, its event is in a finished file, and the exit is 0."""
     place, folder = Place(tmp_path / "config.yaml", broker.url), tmp_path / "events"
     place.write(events={"path": str(folder)}, drainSeconds=30)
@@ -161,7 +165,7 @@ async def test_sigterm(broker: RawBroker, tmp_path: Path) -> None:
     idle.transport.abort()
 
 
-async def test_sigterm_with_a_websocket_open(broker: RawBroker, tmp_path: Path) -> None:
+async def test_sigterm_closes_open_websocket_flushes_its_event_and_exits_0(broker: RawBroker, tmp_path: Path) -> None:
     place, folder = Place(tmp_path / "config.yaml", broker.url), tmp_path / "events"
     place.write(events={"path": str(folder)}, drainSeconds=0.2)
     async with apart(place.path) as process:

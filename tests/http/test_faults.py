@@ -13,7 +13,7 @@ GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 PUT = b"PUT /admin/v2/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"
 
 
-async def test_a_fault_of_our_own_is_said_and_counted_once(
+async def test_internal_error_gets_500_and_is_logged_and_counted_once(
     start: Start, broker: RawBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await start(broker.url)
@@ -29,7 +29,7 @@ async def test_a_fault_of_our_own_is_said_and_counted_once(
     caplog.clear()
 
 
-async def test_a_fault_inside_an_answer_breaks_it_off(
+async def test_internal_error_during_answer_cuts_it_off_without_a_second_answer(
     start: Start, broker: RawBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A second answer inside the first would be the worst of all."""
@@ -49,7 +49,7 @@ async def test_a_fault_inside_an_answer_breaks_it_off(
     caplog.clear()
 
 
-async def test_a_broker_that_dies_under_a_large_body(start: Start, broker: RawBroker) -> None:
+async def test_upload_beyond_replay_bytes_gets_502_when_broker_resets(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, redirects={"replayBytes": 1000})
     client = await served.client(PUT.replace(b"Content-Length: 5", b"Content-Length: 50000005"))
     wire = await broker.accept()
@@ -150,7 +150,9 @@ async def asks(served: Served, name: int, seed: int) -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_answers_never_cross(start: Start, broker: RawBroker, other: RawBroker, seed: int) -> None:
+async def test_answers_never_reach_the_wrong_request_under_random_failures(
+    start: Start, broker: RawBroker, other: RawBroker, seed: int
+) -> None:
     served = await start(broker.url, other.url)
     serving = [asyncio.create_task(Unruly(each, seed + place).serve()) for place, each in enumerate((broker, other))]
     counts = await asyncio.gather(*(asks(served, name, seed) for name in range(20)))
@@ -162,7 +164,7 @@ async def test_answers_never_cross(start: Start, broker: RawBroker, other: RawBr
         task.cancel()
 
 
-async def test_a_client_that_leaves_just_as_the_broker_begins_to_answer(start: Start, broker: RawBroker) -> None:
+async def test_client_leaving_as_answer_begins_is_counted_as_499(start: Start, broker: RawBroker) -> None:
     """Its end is on its way when the rest of its request is put into a task, which then never begins."""
     served = await start(broker.url)
     client = await served.client(GET)

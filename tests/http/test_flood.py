@@ -35,7 +35,7 @@ async def silent(tidy: None) -> AsyncIterator[RawBroker]:
     await one.close()
 
 
-async def test_the_process_stays_within_what_the_config_allows(silent: RawBroker, tmp_path: Path) -> None:
+async def test_process_memory_stays_within_configured_limits_under_flood(silent: RawBroker, tmp_path: Path) -> None:
     port, metrics = unused_port(), unused_port()
     settings = {
         "bindAddresses": [f"http://127.0.0.1:{port}"],

@@ -31,7 +31,7 @@ async def test_a_request_without_a_body_is_forwarded_without_one(start: Start, b
     assert (await client.message()).body == b"ok"
 
 
-async def test_a_body_keeps_its_length(start: Start, broker: RawBroker) -> None:
+async def test_request_body_keeps_its_content_length_and_is_streamed(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(post(b"Content-Length: 5") + b"he")
     wire = await broker.accept()
@@ -44,7 +44,9 @@ async def test_a_body_keeps_its_length(start: Start, broker: RawBroker) -> None:
     assert (await client.message()).status == 200
 
 
-async def test_a_chunked_body_stays_chunked(start: Start, broker: RawBroker) -> None:
+async def test_chunked_request_body_stays_chunked_without_extensions_or_trailers(
+    start: Start, broker: RawBroker
+) -> None:
     served = await start(broker.url)
     client = await served.client(post(b"Transfer-Encoding: chunked") + b"3;name=value\r\nabc\r\n")
     wire = await broker.accept()
@@ -56,7 +58,7 @@ async def test_a_chunked_body_stays_chunked(start: Start, broker: RawBroker) -> 
     assert (await client.message()).status == 200
 
 
-async def test_a_post_of_no_bytes_says_so(start: Start, broker: RawBroker) -> None:
+async def test_empty_post_is_forwarded_with_content_length_0(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(post(b"Content-Length: 0"))
     request = await broker.answer()
@@ -64,7 +66,7 @@ async def test_a_post_of_no_bytes_says_so(start: Start, broker: RawBroker) -> No
     assert (await client.message()).status == 200
 
 
-async def test_a_request_body_is_not_held_while_the_broker_stalls(start: Start, broker: RawBroker) -> None:
+async def test_client_upload_is_paused_while_broker_does_not_read(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, redirects={"replayBytes": 0})
     client = await served.client(post(b"Content-Length: %d" % (LARGE * len(PIECE))))
     wire = await broker.accept()
@@ -99,7 +101,7 @@ async def _digest(wire: Wire, size: int) -> None:
     assert found.digest() == expected.digest()
 
 
-async def test_a_body_is_sent_on_as_it_comes(start: Start, broker: RawBroker) -> None:
+async def test_chunked_request_body_is_forwarded_as_each_chunk_arrives(start: Start, broker: RawBroker) -> None:
     """Also what goes in chunks, and what a replay could still need."""
     served = await start(broker.url)
     client = await served.client(post(b"Transfer-Encoding: chunked"))
@@ -117,7 +119,7 @@ async def test_a_body_is_sent_on_as_it_comes(start: Start, broker: RawBroker) ->
     assert (await client.message()).status == 200
 
 
-async def test_a_compressed_body_goes_on_as_it_is(start: Start, broker: RawBroker) -> None:
+async def test_compressed_request_body_is_forwarded_unchanged(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     packed = gzip.compress(b"hello")
     client = await served.client(post(b"Content-Encoding: gzip", b"Content-Length: %d" % len(packed)) + packed)
@@ -129,7 +131,7 @@ async def test_a_compressed_body_goes_on_as_it_is(start: Start, broker: RawBroke
 # Answers.
 
 
-async def test_an_answer_keeps_its_length(start: Start, broker: RawBroker) -> None:
+async def test_answer_keeps_its_content_length_and_is_streamed(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -157,7 +159,7 @@ async def test_a_chunked_answer_stays_chunked(start: Start, broker: RawBroker) -
     assert b"GET" in await wire.take_until(b"\r\n\r\n")
 
 
-async def test_an_answer_that_ends_with_its_connection_is_whole(start: Start, broker: RawBroker) -> None:
+async def test_answer_delimited_by_close_becomes_chunked_for_http_1_1_client(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -173,7 +175,7 @@ async def test_an_answer_that_ends_with_its_connection_is_whole(start: Start, br
     assert (await client.message()).body == b"ok"
 
 
-async def test_an_answer_to_http_10_ends_with_its_connection(start: Start, broker: RawBroker) -> None:
+async def test_chunked_answer_becomes_delimited_by_close_for_http_1_0_client(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(GET_10)
     wire = await broker.accept()
@@ -186,7 +188,7 @@ async def test_an_answer_to_http_10_ends_with_its_connection(start: Start, broke
     assert await client.rest() == b"abcde"
 
 
-async def test_http_10_asks_once_a_connection(start: Start, broker: RawBroker) -> None:
+async def test_http_1_0_connection_closes_after_one_request_despite_keep_alive(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(b"GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
     await broker.answer()
@@ -195,7 +197,9 @@ async def test_http_10_asks_once_a_connection(start: Start, broker: RawBroker) -
     assert await client.rest() == b""
 
 
-async def test_an_old_broker_may_answer_in_http_10(start: Start, broker: RawBroker) -> None:
+async def test_http_1_0_broker_answer_is_forwarded_as_1_1_and_broker_connection_closes(
+    start: Start, broker: RawBroker
+) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -214,7 +218,7 @@ async def test_an_old_broker_may_answer_in_http_10(start: Start, broker: RawBrok
         (b"HTTP/1.1 200 OK\r\n\r\n", []),
     ],
 )
-async def test_head_has_no_body_whatever_it_announces(
+async def test_answer_to_head_request_has_no_body_whatever_its_headers_announce(
     start: Start, broker: RawBroker, answer: bytes, length: list[bytes]
 ) -> None:
     served = await start(broker.url)
@@ -240,7 +244,7 @@ async def test_head_has_no_body_whatever_it_announces(
         (b"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", []),
     ],
 )
-async def test_statuses_without_a_body_have_none(
+async def test_204_and_304_answers_have_no_body(
     start: Start, broker: RawBroker, answer: bytes, length: list[bytes]
 ) -> None:
     served = await start(broker.url)
@@ -258,7 +262,7 @@ async def test_statuses_without_a_body_have_none(
     assert (await client.message()).body == b"ok"
 
 
-async def test_an_answer_is_not_held_while_the_client_stalls(start: Start, broker: RawBroker) -> None:
+async def test_broker_answer_is_paused_while_client_does_not_read(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     client.stall()
@@ -286,7 +290,7 @@ async def test_an_answer_is_not_held_while_the_client_stalls(start: Start, broke
 # One connection, several requests.
 
 
-async def test_connections_are_kept_on_both_sides(start: Start, broker: RawBroker) -> None:
+async def test_client_and_broker_connections_are_reused_between_requests(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -298,7 +302,9 @@ async def test_connections_are_kept_on_both_sides(start: Start, broker: RawBroke
     assert len(broker.wires) == 1
 
 
-async def test_a_client_may_end_the_connection_with_its_request(start: Start, broker: RawBroker) -> None:
+async def test_connection_close_from_client_ends_its_connection_and_is_not_forwarded(
+    start: Start, broker: RawBroker
+) -> None:
     served = await start(broker.url)
     client = await served.client(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
     request = await broker.answer()
@@ -308,7 +314,7 @@ async def test_a_client_may_end_the_connection_with_its_request(start: Start, br
     assert await client.rest() == b""
 
 
-async def test_a_broker_that_closes_does_not_close_the_client(start: Start, broker: RawBroker) -> None:
+async def test_connection_close_from_broker_does_not_close_client_connection(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client()
     for _ in range(2):
@@ -350,7 +356,7 @@ async def test_requests_with_bodies_can_be_pipelined(start: Start, broker: RawBr
 EXPECTING = post(b"Content-Length: 5", b"Expect: 100-Continue")
 
 
-async def test_a_broker_asks_for_the_body_that_a_client_holds_back(start: Start, broker: RawBroker) -> None:
+async def test_100_continue_from_broker_is_passed_to_client_that_expects_it(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(EXPECTING)
     wire = await broker.accept()
@@ -364,7 +370,7 @@ async def test_a_broker_asks_for_the_body_that_a_client_holds_back(start: Start,
     assert (answer.status, answer.head.all(b"connection")) == (200, [])
 
 
-async def test_a_broker_may_answer_instead_of_asking_for_the_body(start: Start, broker: RawBroker) -> None:
+async def test_final_answer_instead_of_100_continue_closes_both_connections(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(EXPECTING)
     wire = await broker.accept()
@@ -377,7 +383,7 @@ async def test_a_broker_may_answer_instead_of_asking_for_the_body(start: Start, 
     assert not wire.buffer
 
 
-async def test_other_expectations_fail(start: Start, broker: RawBroker) -> None:
+async def test_unknown_expectation_gets_417(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(post(b"Content-Length: 5", b"Expect: 200-ok"))
     answer = await client.message()
@@ -385,7 +391,7 @@ async def test_other_expectations_fail(start: Start, broker: RawBroker) -> None:
     assert broker.untouched
 
 
-async def test_http_10_expects_nothing(start: Start, broker: RawBroker) -> None:
+async def test_expect_from_http_1_0_client_is_ignored_and_no_100_is_sent(start: Start, broker: RawBroker) -> None:
     """RFC 9110 10.1.1: the expectation of an HTTP/1.0 client is ignored, and it is never sent a 100."""
     served = await start(broker.url)
     client = await served.client(post(b"Content-Length: 5", b"Expect: 100-continue", version=b"1.0") + b"hello")
@@ -395,7 +401,7 @@ async def test_http_10_expects_nothing(start: Start, broker: RawBroker) -> None:
     assert (await client.message()).status == 200
 
 
-async def test_other_interim_answers_are_left_out(start: Start, broker: RawBroker) -> None:
+async def test_interim_answers_102_and_103_are_not_forwarded(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -410,7 +416,7 @@ async def test_other_interim_answers_are_left_out(start: Start, broker: RawBroke
 # An answer before the body is through.
 
 
-async def test_an_early_answer_reaches_the_client_at_once(start: Start, broker: RawBroker) -> None:
+async def test_answer_before_end_of_upload_reaches_client_at_once(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(post(b"Content-Length: 100000") + b"first")
     wire = await broker.accept()
@@ -425,7 +431,7 @@ async def test_an_early_answer_reaches_the_client_at_once(start: Start, broker: 
     assert await client.rest() == b""
 
 
-async def test_a_body_may_go_on_while_the_answer_does(start: Start, broker: RawBroker) -> None:
+async def test_request_body_continues_while_answer_is_streamed(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(post(b"Content-Length: 6") + b"ping-")
     wire = await broker.accept()

@@ -37,7 +37,7 @@ async def answered(served: Served, broker: RawBroker, fields: bytes) -> Head:
 # Towards brokers.
 
 
-async def test_a_broker_gets_the_clients_fields_and_ours(start: Start, broker: RawBroker) -> None:
+async def test_broker_gets_client_headers_unchanged_plus_forwarding_headers(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     head = await forwarded(
         served,
@@ -58,7 +58,7 @@ async def test_a_broker_gets_the_clients_fields_and_ours(start: Start, broker: R
     ]
 
 
-async def test_hop_by_hop_fields_of_a_client_stay_here(start: Start, broker: RawBroker) -> None:
+async def test_hop_by_hop_headers_of_client_are_not_forwarded(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     head = await forwarded(
         served,
@@ -82,7 +82,7 @@ async def test_hop_by_hop_fields_of_a_client_stay_here(start: Start, broker: Raw
     assert head.names == [b"host", b"x-four", b"x-forwarded-for", b"x-forwarded-proto"]
 
 
-async def test_connection_cannot_take_away_what_is_ours(start: Start, broker: RawBroker) -> None:
+async def test_connection_header_cannot_remove_headers_that_the_proxy_sets(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     data = get(b"Connection: Host, Content-Length, X-Forwarded-For", b"Content-Length: 3", b"X-Forwarded-For: 10.1.1.1")
     head = await forwarded(served, broker, data + b"abc")
@@ -105,7 +105,9 @@ FORWARDING = (
     ("trusted", "forwarded_for"),
     [(["127.0.0.0/8"], b"203.0.113.9, 10.0.0.7, 127.0.0.1"), ([], b"127.0.0.1"), (["10.0.0.0/8", "::1"], b"127.0.0.1")],
 )
-async def test_forwarding_fields(start: Start, broker: RawBroker, trusted: list[str], forwarded_for: bytes) -> None:
+async def test_x_forwarded_for_is_extended_for_trusted_peer_and_replaced_for_others(
+    start: Start, broker: RawBroker, trusted: list[str], forwarded_for: bytes
+) -> None:
     """A trusted proxy's X-Forwarded-For is extended, anybody else's replaced; -Proto is of our own connection."""
     served = await start(broker.url, trustedProxies=trusted)
     head = await forwarded(served, broker, get(*FORWARDING))
@@ -149,7 +151,7 @@ NO_ADDRESSES = [
 
 
 @pytest.mark.parametrize("element", NO_ADDRESSES)
-def test_what_is_no_plain_address_ends_the_walk(element: bytes) -> None:
+def test_x_forwarded_for_is_not_read_past_an_element_that_is_no_ip_address(element: bytes) -> None:
     """What stands to the left of it may have been written by anyone."""
     assert forwarded_client(element, TRUSTED) is None
     assert forwarded_client(b"8.8.8.8, " + element, TRUSTED) is None
@@ -157,12 +159,12 @@ def test_what_is_no_plain_address_ends_the_walk(element: bytes) -> None:
     assert forwarded_client(b"%b, 1.1.1.1, 127.0.0.1" % element, TRUSTED) == "1.1.1.1"
 
 
-def test_the_walk_has_an_end() -> None:
+def test_x_forwarded_for_is_read_only_up_to_a_limited_number_of_elements() -> None:
     assert forwarded_client(b"8.8.8.8" + b", 127.0.0.1" * 1000, TRUSTED) == "127.0.0.1"
 
 
 @given(st.lists(st.binary(max_size=30) | st.sampled_from([*NO_ADDRESSES[:20], b"127.0.0.1", b"8.8.8.8"]), max_size=20))
-def test_what_stands_left_of_an_untrusted_address_does_not_count(elements: list[bytes]) -> None:
+def test_x_forwarded_for_left_of_an_untrusted_address_is_ignored(elements: list[bytes]) -> None:
     claimed = b", ".join(elements)
     found = forwarded_client(claimed, TRUSTED)
     assert found is None or str(ipaddress.ip_address(found)) == found
@@ -213,7 +215,7 @@ def classes(monkeypatch: pytest.MonkeyPatch) -> Callable[[Served], list[str]]:
 
 
 @pytest.mark.parametrize(("trusted", "fields", "written"), CLASSES.values(), ids=CLASSES.keys())
-async def test_events_class_the_client_as_trusted_proxies_tell_it(
+async def test_event_client_class_comes_from_x_forwarded_for_of_trusted_proxies(
     start: Start,
     broker: RawBroker,
     classes: Callable[[Served], list[str]],
@@ -237,7 +239,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("data", REFUSED.values(), ids=REFUSED.keys())
-async def test_events_of_refused_requests_class_the_client_too(
+async def test_event_of_refused_request_has_client_class_from_x_forwarded_for(
     start: Start, broker: RawBroker, classes: Callable[[Served], list[str]], data: bytes
 ) -> None:
     served = await start(broker.url)
@@ -246,7 +248,7 @@ async def test_events_of_refused_requests_class_the_client_too(
     assert found == ["public"]
 
 
-async def test_what_is_remembered_of_forwarded_clients_has_an_end(start: Start, broker: RawBroker) -> None:
+async def test_cache_of_forwarded_clients_is_bounded_and_skips_long_values(start: Start, broker: RawBroker) -> None:
     """In number and in bytes."""
     served = await start(broker.url)
     decisions = served.sidecar._context.decisions
@@ -261,7 +263,7 @@ async def test_what_is_remembered_of_forwarded_clients_has_an_end(start: Start, 
 
 
 @pytest.mark.parametrize(("trust", "principals"), [(False, []), (True, [b"admin", b"b"])])
-async def test_the_original_principal_of_a_client(
+async def test_original_principal_of_client_is_forwarded_only_if_config_trusts_it(
     start: Start, broker: RawBroker, trust: bool, principals: list[bytes]
 ) -> None:
     served = await start(broker.url, brokers={"trustOriginalPrincipal": trust})
@@ -269,13 +271,15 @@ async def test_the_original_principal_of_a_client(
     assert head.all(b"x-original-principal") == principals
 
 
-async def test_a_listener_name_goes_only_with_lookups(start: Start, broker: RawBroker) -> None:
+async def test_listener_name_header_is_removed_from_requests_that_are_not_lookups(
+    start: Start, broker: RawBroker
+) -> None:
     served = await start(broker.url)
     named = get(b"X-Pulsar-ListenerName: external", b"x-pulsar-listenername: external", target=b"/admin/v2/x?a=b")
     assert b"x-pulsar-listenername" not in (await forwarded(served, broker, named)).names
 
 
-async def test_content_codings_are_asked_for_except_in_lookups(start: Start, broker: RawBroker) -> None:
+async def test_accept_encoding_is_forwarded_except_for_lookups(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     head = await forwarded(served, broker, get(b"Accept-Encoding: gzip", b"Accept-Encoding: br"))
     assert head.one(b"accept-encoding") == b"gzip, br"
@@ -306,12 +310,12 @@ async def test_content_codings_are_asked_for_except_in_lookups(start: Start, bro
         b"/a/..b",
     ],
 )
-async def test_targets_go_on_byte_for_byte(start: Start, broker: RawBroker, target: bytes) -> None:
+async def test_request_target_is_forwarded_byte_for_byte(start: Start, broker: RawBroker, target: bytes) -> None:
     served = await start(broker.url)
     assert (await forwarded(served, broker, get(target=target))).target == target
 
 
-async def test_an_absolute_target_is_asked_for_by_its_path(start: Start, broker: RawBroker) -> None:
+async def test_absolute_target_overrides_host_and_is_forwarded_as_path(start: Start, broker: RawBroker) -> None:
     """Its authority stands for the Host, which it beats; it does not say whom to dial."""
     ingress = {"name": "public", "hosts": ["pulsar.example.com"], "listener": "external"}
     served = await start(broker.url, ingresses=[ingress])
@@ -323,20 +327,20 @@ async def test_an_absolute_target_is_asked_for_by_its_path(start: Start, broker:
     assert (await forwarded(served, broker, get(target=b"HTTPS://1.2.3.4:99?a=b"))).target == b"/?a=b"
 
 
-async def test_options_may_ask_about_the_server_itself(start: Start, broker: RawBroker) -> None:
+async def test_options_asterisk_is_forwarded(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     head = await forwarded(served, broker, b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")
     assert head.start == b"OPTIONS * HTTP/1.1"
 
 
 @pytest.mark.parametrize("method", [b"GET", b"PUT", b"POST", b"DELETE", b"PATCH", b"OPTIONS", b"TRACE", b"PROPFIND"])
-async def test_methods_go_on(start: Start, broker: RawBroker, method: bytes) -> None:
+async def test_request_method_is_forwarded_unchanged(start: Start, broker: RawBroker, method: bytes) -> None:
     served = await start(broker.url)
     head = await forwarded(served, broker, get().replace(b"GET", method, 1))
     assert head.start == method + b" /admin/v2/clusters HTTP/1.1"
 
 
-async def test_an_empty_host_is_nobodys(start: Start, broker: RawBroker) -> None:
+async def test_request_with_empty_host_is_forwarded_with_host_of_broker(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     assert (await forwarded(served, broker, get(host=b""))).one(b"host") == b"127.0.0.1:%d" % broker.port
 
@@ -344,7 +348,7 @@ async def test_an_empty_host_is_nobodys(start: Start, broker: RawBroker) -> None
 # Towards clients.
 
 
-async def test_a_client_gets_the_brokers_fields(start: Start, broker: RawBroker) -> None:
+async def test_client_gets_broker_headers_unchanged(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     head = await answered(
         served, broker, b"Server: Jetty\r\nSet-Cookie: a=b\r\nset-cookie: c=d\r\nX-Latin: \xe4\r\nX-Empty:\r\n"
@@ -355,7 +359,7 @@ async def test_a_client_gets_the_brokers_fields(start: Start, broker: RawBroker)
     )
 
 
-async def test_hop_by_hop_fields_of_a_broker_stay_here(start: Start, broker: RawBroker) -> None:
+async def test_hop_by_hop_headers_of_broker_are_not_forwarded(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     head = await answered(
         served,
@@ -367,14 +371,14 @@ async def test_hop_by_hop_fields_of_a_broker_stay_here(start: Start, broker: Raw
 
 
 @pytest.mark.parametrize(("line", "sent"), [(b"HTTP/1.1 200 ", b"HTTP/1.1 200 "), (b"HTTP/1.1 200", b"HTTP/1.1 200 ")])
-async def test_a_reason_may_be_empty(start: Start, broker: RawBroker, line: bytes, sent: bytes) -> None:
+async def test_empty_reason_phrase_is_forwarded(start: Start, broker: RawBroker, line: bytes, sent: bytes) -> None:
     served = await start(broker.url)
     client = await served.client(get())
     await broker.answer(line + b"\r\nContent-Length: 0\r\n\r\n")
     assert (await client.head()).start == sent
 
 
-async def test_statuses_nobody_knows_go_on(start: Start, broker: RawBroker) -> None:
+async def test_unknown_status_code_is_forwarded(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(get())
     await broker.answer(b"HTTP/1.1 799 Odd\r\nContent-Length: 0\r\n\r\n")

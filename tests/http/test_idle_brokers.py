@@ -70,7 +70,7 @@ async def load(served: Served, seed: int, count: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_no_request_fails(start: Start, broker: RawBroker, seed: int) -> None:
+async def test_no_request_fails_when_broker_closes_idle_connections(start: Start, broker: RawBroker, seed: int) -> None:
     served = await start(broker.url, redirects={"replayBytes": 100})
     awkward = Awkward(broker, seed)
     serving = asyncio.create_task(awkward.serve())

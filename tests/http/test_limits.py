@@ -39,7 +39,7 @@ async def until(condition: Callable[[], bool]) -> None:
 # Brokers that keep us waiting.
 
 
-async def test_connect_a_broker_that_does_not_accept(start: Start) -> None:
+async def test_connect_timeout_gets_502_when_broker_does_not_accept(start: Start) -> None:
     """Its queue of connections is full, as that of a process that hangs."""
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
         full.bind(("127.0.0.1", 0))
@@ -52,7 +52,9 @@ async def test_connect_a_broker_that_does_not_accept(start: Start) -> None:
         assert served.number("upstream_errors_total", reason="broker-unreachable") == 1
 
 
-async def test_connect_a_broker_that_does_not_shake_hands(start: Start, broker: RawBroker) -> None:
+async def test_connect_timeout_gets_502_when_broker_does_not_complete_tls_handshake(
+    start: Start, broker: RawBroker
+) -> None:
     served = await start(broker.url.replace("http", "https"), timeouts={"connect": TINY})
     client = await served.client(GET)
     wire = await broker.accept()
@@ -66,7 +68,7 @@ async def test_connect_a_broker_that_does_not_shake_hands(start: Start, broker: 
     [(LOOKUP, {"lookup": TINY, "request": HOUR}), (GET, {"lookup": HOUR, "request": TINY})],
     ids=["lookup", "request"],
 )
-async def test_an_answer_that_does_not_come(
+async def test_lookup_and_request_timeouts_get_504_and_keep_client_connection(
     start: Start, broker: RawBroker, data: bytes, timeouts: dict[str, float], kept: bool
 ) -> None:
     served = await start(broker.url, timeouts=timeouts)
@@ -86,7 +88,7 @@ async def test_an_answer_that_does_not_come(
     assert (await client.message()).body == b"ok"
 
 
-async def test_upstream_idle_a_connection_is_not_used_after_it(start: Start, broker: RawBroker) -> None:
+async def test_broker_connection_is_not_reused_after_upstream_idle_timeout(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, timeouts={"upstreamIdle": TINY})
     client = await served.client(GET)
     await broker.answer()
@@ -102,7 +104,9 @@ async def test_upstream_idle_a_connection_is_not_used_after_it(start: Start, bro
 
 
 @pytest.mark.parametrize("earlier", [b"", GET, POST], ids=["nothing", "GET", "POST"])
-async def test_client_idle(start: Start, broker: RawBroker, earlier: bytes) -> None:
+async def test_idle_client_connection_closes_after_client_idle_timeout(
+    start: Start, broker: RawBroker, earlier: bytes
+) -> None:
     served = await start(broker.url, timeouts={"clientIdle": TINY})
     client = await served.client(earlier)
     if earlier:
@@ -112,7 +116,9 @@ async def test_client_idle(start: Start, broker: RawBroker, earlier: bytes) -> N
 
 
 @pytest.mark.parametrize("data", [GET, POST], ids=["GET", "POST"])
-async def test_who_waits_for_an_answer_is_not_idle(start: Start, broker: RawBroker, data: bytes) -> None:
+async def test_client_waiting_for_answer_is_not_closed_by_client_idle_timeout(
+    start: Start, broker: RawBroker, data: bytes
+) -> None:
     served = await start(broker.url, timeouts={"clientIdle": TINY})
     client = await served.client(data)
     wire = await broker.accept()
@@ -126,7 +132,7 @@ async def test_who_waits_for_an_answer_is_not_idle(start: Start, broker: RawBrok
 
 
 @pytest.mark.parametrize("earlier", [b"", GET, POST], ids=["first", "after GET", "after POST"])
-async def test_head_one_that_dribbles(start: Start, broker: RawBroker, earlier: bytes) -> None:
+async def test_slowly_sent_head_gets_408_after_head_timeout(start: Start, broker: RawBroker, earlier: bytes) -> None:
     served = await start(broker.url, timeouts={"head": TINY})
     client = await served.client(earlier)
     if earlier:
@@ -144,7 +150,7 @@ async def test_head_one_that_dribbles(start: Start, broker: RawBroker, earlier: 
     assert len(broker.wires) == bool(earlier)
 
 
-async def test_head_one_that_began_with_the_end_of_another(start: Start, broker: RawBroker) -> None:
+async def test_incomplete_pipelined_head_gets_408_after_previous_answer(start: Start, broker: RawBroker) -> None:
     """Its time begins when the one before is answered."""
     served = await start(broker.url, timeouts={"head": TINY})
     client = await served.client()
@@ -212,7 +218,9 @@ async def send_in_pieces(client: Wire, data: bytes, piece: int) -> None:
 
 @PIECES
 @pytest.mark.parametrize("data", TOO_LARGE.values(), ids=TOO_LARGE.keys())
-async def test_head_bytes_and_headers(start: Start, broker: RawBroker, data: bytes, piece: int) -> None:
+async def test_head_beyond_head_bytes_or_headers_limit_gets_431(
+    start: Start, broker: RawBroker, data: bytes, piece: int
+) -> None:
     served = await start(broker.url, limits={"headBytes": 2048, "headers": 20})
     client = await served.client()
     await send_in_pieces(client, data, piece)
@@ -223,7 +231,7 @@ async def test_head_bytes_and_headers(start: Start, broker: RawBroker, data: byt
 
 
 @PIECES
-async def test_a_head_within_the_limits_is_none_too_large(start: Start, broker: RawBroker, piece: int) -> None:
+async def test_head_limits_apply_per_request_and_exclude_the_body(start: Start, broker: RawBroker, piece: int) -> None:
     """Nor do requests count together, or a body with its head."""
     served = await start(broker.url, limits={"headBytes": 2048, "headers": 20})
     client = await served.client()
@@ -241,7 +249,7 @@ async def test_a_head_within_the_limits_is_none_too_large(start: Start, broker: 
 # Too many at once.
 
 
-async def test_connections(start: Start, broker: RawBroker) -> None:
+async def test_connection_beyond_connections_limit_gets_503_until_one_closes(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, limits={"connections": 2})
     first, second = await served.client(GET), await served.client()
     wire = await broker.accept()
@@ -263,7 +271,9 @@ async def test_connections(start: Start, broker: RawBroker) -> None:
     assert (await first.message()).body == b"ok"
 
 
-async def test_a_connection_too_many_that_says_nothing_ends(start: Start, broker: RawBroker) -> None:
+async def test_silent_connection_beyond_connections_limit_closes_after_head_timeout(
+    start: Start, broker: RawBroker
+) -> None:
     served = await start(broker.url, limits={"connections": 1}, timeouts={"head": TINY})
     first = await served.client()
     excess = await served.client()
@@ -272,7 +282,9 @@ async def test_a_connection_too_many_that_says_nothing_ends(start: Start, broker
 
 
 @pytest.mark.parametrize("data", [GET, POST], ids=["GET", "POST"])
-async def test_in_flight(start: Start, broker: RawBroker, data: bytes) -> None:
+async def test_request_beyond_in_flight_limit_gets_503_until_one_finishes(
+    start: Start, broker: RawBroker, data: bytes
+) -> None:
     """One request too many is told so while the others still wait; its connection stays."""
     served = await start(broker.url, limits={"inFlight": 2})
     held = [await served.client(GET), await served.client(POST)]
@@ -296,7 +308,9 @@ async def test_in_flight(start: Start, broker: RawBroker, data: bytes) -> None:
     await until(lambda: served.number("in_flight_requests") == 0)
 
 
-async def test_replay_total_bytes(start: Start, broker: RawBroker, other: RawBroker) -> None:
+async def test_redirect_is_rewritten_instead_of_followed_beyond_replay_total_bytes(
+    start: Start, broker: RawBroker, other: RawBroker
+) -> None:
     """A body that there is no room to keep cannot be sent twice: the client is sent where it belongs instead."""
     served = await start(
         broker.url,
@@ -349,7 +363,9 @@ async def serve(broker: RawBroker, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
-async def test_an_answer_that_is_not_read_is_broken_off(start: Start, broker: RawBroker, version: bytes) -> None:
+async def test_answer_is_cut_off_when_client_does_not_read_within_request_timeout(
+    start: Start, broker: RawBroker, version: bytes
+) -> None:
     endless = b"x" * 30_000_000
     served = await start(broker.url, timeouts={"request": TINY})
     lazy = await served.client()
@@ -370,7 +386,9 @@ async def test_an_answer_that_is_not_read_is_broken_off(start: Start, broker: Ra
 
 
 @pytest.mark.parametrize("data", [GET, GET.replace(b"GET", b"DELETE").replace(b"\r\n\r\n", b"\r\nA: b\r\n\r\n")])
-async def test_who_asks_and_does_not_read_is_not_asked_of_brokers(start: Start, broker: RawBroker, data: bytes) -> None:
+async def test_pipelined_requests_are_not_forwarded_while_client_does_not_read(
+    start: Start, broker: RawBroker, data: bytes
+) -> None:
     """A pipeline of small requests for large answers would else fill the memory."""
     served = await start(broker.url)
     serving = asyncio.create_task(serve(broker, BIG))
@@ -387,7 +405,7 @@ async def test_who_asks_and_does_not_read_is_not_asked_of_brokers(start: Start, 
     serving.cancel()
 
 
-async def test_bodies_of_one_who_does_not_read(start: Start, broker: RawBroker) -> None:
+async def test_pipelined_uploads_are_not_forwarded_while_client_does_not_read(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     lazy = await served.client()
     lazy.stall()
@@ -412,7 +430,7 @@ async def test_bodies_of_one_who_does_not_read(start: Start, broker: RawBroker) 
     await serving
 
 
-async def test_a_connection_with_bytes_that_nobody_takes_ends(start: Start, broker: RawBroker) -> None:
+async def test_connection_closes_when_client_leaves_answers_unread(start: Start, broker: RawBroker) -> None:
     """Also when the exchange is over: the system gives up on it, and its place is free."""
     served = await start(broker.url, timeouts={"request": TINY})
     serving = asyncio.create_task(serve(broker, BIG))
@@ -423,7 +441,7 @@ async def test_a_connection_with_bytes_that_nobody_takes_ends(start: Start, brok
     serving.cancel()
 
 
-async def test_stopping_does_not_wait_for_one_who_does_not_read(start: Start, broker: RawBroker) -> None:
+async def test_stop_does_not_wait_for_client_that_does_not_read(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, drainSeconds=TINY, timeouts={"request": HOUR})
     serving = asyncio.create_task(serve(broker, BIG))
     lazy = await served.client()
@@ -438,7 +456,7 @@ async def test_stopping_does_not_wait_for_one_who_does_not_read(start: Start, br
 # Many of them.
 
 
-async def test_slow_idle_and_flooding_clients_cost_nobody_else_anything(start: Start, broker: RawBroker) -> None:
+async def test_slow_idle_and_flooding_clients_do_not_affect_other_clients(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, limits={"headBytes": 4096}, timeouts={"head": HOUR})
     slow = [await served.client(GET[:20]) for _ in range(100)]
     idle = [await served.client() for _ in range(100)]

@@ -48,7 +48,9 @@ ANSWERS = {
 }
 
 
-async def test_ids_and_secrets(broker: RawBroker, tmp_path: Path) -> None:
+async def test_log_and_events_use_the_answers_request_id_and_never_contain_tokens(
+    broker: RawBroker, tmp_path: Path
+) -> None:
     """Every outcome of a request with a token: the same id everywhere, the token nowhere."""
     place, folder = Place(tmp_path / "config.yaml", broker.url), tmp_path / "events"
     listeners = "internal:http://127.0.0.1:{},external:https://b-{}.example.com"
@@ -101,7 +103,7 @@ async def test_ids_and_secrets(broker: RawBroker, tmp_path: Path) -> None:
         assert bool(notable) == (status == 502), (status, notable)
 
 
-async def test_a_fault_of_our_own_tells_no_secrets(
+async def test_internal_error_log_has_request_id_and_no_secrets(
     start: Start, broker: RawBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await start(broker.url)
@@ -150,7 +152,7 @@ def written(
     ("form", "is_terminal", "is_json"),
     [("auto", True, False), ("auto", False, True), ("json", True, True), ("text", False, False)],
 )
-def test_the_form_of_the_log(
+def test_log_format_follows_config_and_auto_is_text_only_on_a_terminal(
     root: logging.Logger,
     monkeypatch: pytest.MonkeyPatch,
     form: Literal["auto", "text", "json"],
@@ -166,13 +168,15 @@ def test_the_form_of_the_log(
 
 
 @pytest.mark.parametrize("message", ["two\nlines", "a\u2028line\x85end\r", "\x00\x1b[31m"])
-def test_so_does_one_of_text(root: logging.Logger, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+def test_text_log_entry_stays_one_printable_line_for_any_message(
+    root: logging.Logger, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
     (line,) = written(monkeypatch, "text", False, message).splitlines()
     assert line.isprintable()
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_line_has_an_end(
+def test_long_log_message_is_truncated(
     root: logging.Logger, monkeypatch: pytest.MonkeyPatch, form: Literal["text", "json"]
 ) -> None:
     assert len(written(monkeypatch, form, False, "x" * 100_000)) < 5000
@@ -181,7 +185,9 @@ def test_a_line_has_an_end(
 @pytest.mark.parametrize(
     "message", ["two\nlines", 'a "quote"', "a\u2028line\x85end", "\udcff", "\x00\x1b[31m", "größer"]
 )
-def test_a_line_of_json_stays_one(root: logging.Logger, monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+def test_json_log_entry_stays_one_line_for_any_message(
+    root: logging.Logger, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
     (line,) = written(monkeypatch, "json", False, message).splitlines()
     entry: dict[str, Any] = json.loads(line.encode("ascii"))
     assert (entry["message"], entry["level"], entry["logger"]) == (message, "warning", "proxy.test")

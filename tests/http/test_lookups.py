@@ -131,7 +131,7 @@ class TestTagging:
             ("?listenername=partner&xlistenerName=partner", [], None, "external", "ingress"),
         ],
     )
-    async def test_one_header_and_the_query_as_it_was(
+    async def test_lookup_gets_exactly_one_listener_header_and_keeps_other_query_parameters(
         self, query: str, headers: Fields, sent: str | None, listener: str, rule: str
     ) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster, serving(cluster, **both(cluster)) as client:
@@ -154,14 +154,14 @@ class TestTagging:
             "/lookup/v2/destination/persistent/prop/cluster/ns/a%2Fb",
         ],
     )
-    async def test_paths_go_on_byte_for_byte(self, path: str) -> None:
+    async def test_lookup_path_is_forwarded_byte_for_byte(self, path: str) -> None:
         async with SimulatedCluster(load_manager="extensible") as cluster, serving(cluster) as client:
             assert (await client.send(path)).status == 200
             (received,) = cluster.brokers[1].requests
             assert (received.target, received.values(HEADER)) == (path, ["external"])
             assert await client.counted("listener_hits_total") == {("public", "external", "ingress", "http"): 1}
 
-    async def test_head_is_a_lookup_too(self) -> None:
+    async def test_head_request_to_lookup_path_is_tagged_as_lookup(self) -> None:
         async with SimulatedCluster(load_manager="extensible") as cluster, serving(cluster) as client:
             reply = await client.send(LOOKUP, method="HEAD")
             assert (reply.status, reply.body) == (200, b"")
@@ -183,7 +183,7 @@ class TestTagging:
             ("/lookup/v2/destination/persistent/prop/cluster/ns/topic/bundle", 200),
         ],
     )
-    async def test_what_is_no_lookup_is_not_tagged(self, target: str, expected: int) -> None:
+    async def test_requests_other_than_lookups_are_not_tagged(self, target: str, expected: int) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             assert (await client.send(target)).status == expected
             (received,) = cluster.brokers[1].requests
@@ -191,7 +191,7 @@ class TestTagging:
             assert await client.counted("listener_hits_total") == {}
             assert await client.counted("listener_misses_total") == {}
 
-    async def test_what_a_broker_learns_of_the_client(self) -> None:
+    async def test_lookup_keeps_authorization_and_sanitizes_forwarding_headers(self) -> None:
         async with SimulatedCluster(leader=1) as cluster, serving(cluster) as client:
             headers = [
                 ("X-Forwarded-For", "203.0.113.7"),
@@ -220,7 +220,7 @@ class TestTagging:
             }.items():
                 assert received.values(name) == values, name
 
-    async def test_principals_of_a_trusted_proxy_may_pass(self) -> None:
+    async def test_original_principal_is_forwarded_with_trust_original_principal(self) -> None:
         async with SimulatedCluster(leader=1) as cluster:
             brokers = {"webServiceUrl": [cluster.brokers[1].web], "trustOriginalPrincipal": True}
             async with serving(cluster, brokers=brokers) as client:
@@ -246,7 +246,9 @@ class TestClientsThatName:
             ("reject", "?listenerName=%20", [], "external"),
         ],
     )
-    async def test_honor_ignore_reject(self, policy: str, query: str, headers: Fields, expected: str | None) -> None:
+    async def test_client_named_listener_is_honored_ignored_or_rejected_by_policy(
+        self, policy: str, query: str, headers: Fields, expected: str | None
+    ) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 1)
             async with serving(cluster, **both(cluster), clientListenerName=policy) as client:
@@ -279,7 +281,7 @@ class TestClientsThatName:
         ],
     )
     @pytest.mark.parametrize("by", ["query", "header"])
-    async def test_allowed_listeners(
+    async def test_client_may_name_only_allowed_and_known_listeners(
         self, allowed: list[str] | None, name: str, refusal: tuple[int, str] | None, by: str
     ) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
@@ -299,7 +301,7 @@ class TestClientsThatName:
                     assert await client.counted("listener_hits_total") == {}
                     assert await client.counted("listener_misses_total") == {("public", refusal[1], "http"): 1}
 
-    async def test_the_internal_listener_is_given_where_it_is_allowed(self) -> None:
+    async def test_internal_listener_is_served_when_ingress_allows_it(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 1)
             keys: Keys = {**both(cluster), "ingresses": [{**PUBLIC, "allowedListeners": ["internal"]}]}
@@ -307,7 +309,7 @@ class TestClientsThatName:
                 reply = await client.send(LOOKUP + "?listenerName=internal")
                 assert reply.json["httpUrl"] == cluster.brokers[1].web
 
-    async def test_an_unknown_listener_may_be_forwarded(self) -> None:
+    async def test_unknown_listener_is_forwarded_when_unknown_listener_is_forward(self) -> None:
         listeners = {**LISTENERS, "new": Listener("pulsar://new-{n}.example.com:6650")}
         async with SimulatedCluster(listeners=listeners) as cluster:
             cluster.own(TOPIC, 1)
@@ -321,7 +323,7 @@ class TestClientsThatName:
                 assert (await client.send(LOOKUP + "?listenerName=nowhere")).refusal == (400, "broker-lacks-listener")
                 assert await client.counted("listener_misses_total") == {("public", "broker-lacks-listener", "http"): 1}
 
-    async def test_nothing_is_unknown_to_an_empty_book(self) -> None:
+    async def test_client_may_name_any_listener_when_advertised_listeners_are_empty(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 1)
             async with serving(cluster, advertisedListeners=[]) as client:
@@ -340,7 +342,9 @@ class TestClientsThatName:
             ("", [(HEADER, "external,partner")], "unknown-listener"),
         ],
     )
-    async def test_no_second_name_is_smuggled(self, query: str, headers: Fields, code: str) -> None:
+    async def test_conflicting_or_malformed_listener_names_get_400(
+        self, query: str, headers: Fields, code: str
+    ) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster, serving(cluster, **both(cluster)) as client:
             assert (await client.send(LOOKUP + query, headers=headers)).refusal == (400, code)
             assert cluster.brokers[1].requests == []
@@ -350,7 +354,7 @@ class TestClientsThatName:
         ("names", "status", "received"),
         [(("partner", "external"), b"400", []), (("partner", "partner"), b"200", ["partner"])],
     )
-    async def test_two_spellings_are_one_header(
+    async def test_listener_header_is_case_insensitive_and_conflicting_values_get_400(
         self, names: tuple[str, str], status: bytes, received: list[str]
     ) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster, serving(cluster, **both(cluster)) as client:
@@ -382,7 +386,7 @@ class TestDoors:
             (f"not{HOST}", None),
         ],
     )
-    async def test_the_host_decides(self, host: str, expected: tuple[str, str, str] | None) -> None:
+    async def test_host_selects_ingress_and_listener(self, host: str, expected: tuple[str, str, str] | None) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 1)
             eu = {"name": "eu", "hosts": [f"eu.{HOST}", f"*.eu.{HOST}"], "listener": "partner"}
@@ -406,7 +410,9 @@ class TestDoors:
             ("10.0.0.0/8", ELSEWHERE, [HOST], None),
         ],
     )
-    async def test_x_forwarded_host(self, trusted: str, host: str, forwarded: list[str], expected: str | None) -> None:
+    async def test_x_forwarded_host_selects_ingress_only_if_peer_is_trusted_and_host_unknown(
+        self, trusted: str, host: str, forwarded: list[str], expected: str | None
+    ) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 1)
             async with serving(cluster, **both(cluster), trustedProxies=[trusted]) as client:
@@ -425,7 +431,7 @@ class TestDoors:
             (ELSEWHERE, ("partners", "partner", "bind", "http")),
         ],
     )
-    async def test_a_named_socket(self, host: str, expected: tuple[str, ...]) -> None:
+    async def test_listener_of_bind_address_beats_host(self, host: str, expected: tuple[str, ...]) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 1)
             binds = ["http://127.0.0.1:0", "partner:http://127.0.0.2:0"]
@@ -434,7 +440,7 @@ class TestDoors:
                 assert await client.counted("listener_hits_total") == {expected: 1}
                 assert (await client.send(LOOKUP, door=0)).json == in_full(1)
 
-    async def test_allowed_listeners_hold_on_a_named_socket(self) -> None:
+    async def test_allowed_listeners_apply_on_bind_address_with_listener(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             keys: Keys = {**both(cluster), "ingresses": [{**PARTNERS, "allowedListeners": ["partner"]}]}
             async with serving(cluster, **keys, bindAddresses=["partner:http://127.0.0.1:0"]) as client:
@@ -442,7 +448,7 @@ class TestDoors:
                 assert reply.refusal == (403, "not-allowed")
                 assert await client.counted("listener_misses_total") == {("partners", "not-allowed", "http"): 1}
 
-    async def test_the_default_listener(self) -> None:
+    async def test_default_listener_is_used_when_no_ingress_matches(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 1)
             async with serving(cluster, **both(cluster), lookupListenerName="partner") as client:
@@ -453,7 +459,7 @@ class TestDoors:
                     ("public", "external", "ingress", "http"): 1,
                 }
 
-    async def test_a_miss_is_forwarded_as_it_came(self) -> None:
+    async def test_lookup_without_matching_rule_is_forwarded_unchanged(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.own(TOPIC, 2)
             reply = await client.send(LOOKUP + "?a=%2F", host=ELSEWHERE)
@@ -463,20 +469,20 @@ class TestDoors:
             assert await client.counted("listener_misses_total") == {("", "no-rule", "http"): 1}
             assert await client.counted("leaks_total") == {}
 
-    async def test_a_redirect_of_a_miss_passes(self) -> None:
+    async def test_redirect_of_lookup_without_matching_rule_is_passed_unchanged(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             reply = await client.send(LOOKUP, host=ELSEWHERE)
             assert reply.location == f"http://{named(0)}:8080{LOOKUP}?authoritative=false"
             assert await client.counted("redirects_total") == {("", "lookup", "passed"): 1}
 
-    async def test_a_miss_may_be_rejected(self) -> None:
+    async def test_lookup_without_matching_rule_gets_400_when_miss_is_reject(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, miss="reject") as client:
             assert (await client.send(LOOKUP, host=ELSEWHERE)).refusal == (400, "no-rule")
             assert cluster.brokers[1].requests == []
             assert (await client.send(STATS, host=ELSEWHERE)).status == 307  # not a lookup: no miss
             assert await client.counted("listener_misses_total") == {("", "no-rule", "http"): 1}
 
-    async def test_a_client_that_names_a_listener_needs_no_door(self) -> None:
+    async def test_client_that_names_a_listener_needs_no_matching_ingress(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, miss="reject") as client:
             cluster.own(TOPIC, 1)
             assert (await client.send(LOOKUP, host=ELSEWHERE, headers=[(HEADER, "external")])).json == in_full(1)
@@ -485,7 +491,7 @@ class TestDoors:
 
 class TestAnswers:
     @both_families
-    async def test_on_a_tls_only_listener(self, family: Family) -> None:
+    async def test_lookup_answer_on_tls_only_listener_has_tls_urls_in_plain_keys_too(self, family: Family) -> None:
         # C++ clients call an answer without brokerUrl malformed, so the plain keys take the TLS URL.
         async with SimulatedCluster(family=family) as cluster, serving(cluster) as client:
             cluster.own(TOPIC, 2)
@@ -495,13 +501,13 @@ class TestAnswers:
             assert await client.counted("leaks_total") == {}
             assert await client.counted("requests_total") == {("lookup", "http", "200"): 1}
 
-    async def test_on_a_listener_with_plain_and_tls(self) -> None:
+    async def test_lookup_answer_has_plain_and_tls_urls_when_listener_has_both(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster, serving(cluster, **both(cluster)) as client:
             cluster.own(TOPIC, 0)
             assert (await client.send(LOOKUP, host="partner.example")).json == in_partner(0)
             assert await client.counted("leaks_total") == {}
 
-    async def test_a_tls_key_never_takes_a_plain_url(self) -> None:
+    async def test_tls_keys_of_lookup_answer_never_get_plain_urls(self) -> None:
         plain = [url for url in PARTNER if "+ssl" not in url and "https" not in url]
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 0)
@@ -510,20 +516,20 @@ class TestAnswers:
                 answer = (await client.send(LOOKUP, host="partner.example")).json
                 assert answer == {key: url for key, url in in_partner(0).items() if not key.endswith("Tls")}
 
-    async def test_unknown_keys_stay(self) -> None:
+    async def test_unknown_keys_of_lookup_answer_are_kept(self) -> None:
         sent = b'{"brokerUrl":"pulsar://%b:6650","zone":{"a":[1,null]},"brokerUrlSsl":""}' % named(1).encode()
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.brokers[1].script.append(says(Answer(body=sent)))
             assert (await client.send(LOOKUP)).json == {**in_full(1), "zone": {"a": [1, None]}}
 
     @pytest.mark.parametrize("body", [b"", b"[]", b'"external"', b"not json", b"{", b"\xff\xfe"])
-    async def test_what_is_no_lookup_answer_stays_as_it_is(self, body: bytes) -> None:
+    async def test_lookup_answer_that_is_not_a_json_object_is_forwarded_unchanged(self, body: bytes) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.brokers[1].script.append(says(Answer(body=body)))
             reply = await client.send(LOOKUP)
             assert (reply.status, reply.body) == (200, body)
 
-    async def test_a_listener_without_an_address_for_the_owner_gives_way_to_the_default(self) -> None:
+    async def test_lookup_uses_default_listener_when_owner_has_no_address_on_selected_one(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 2)
             lines = [*book(cluster, *EXTERNAL, *PARTNER)[:2], *book(cluster, *EXTERNAL)[2:]]
@@ -534,7 +540,7 @@ class TestAnswers:
                 assert await client.counted("leaks_total") == {}
 
     @pytest.mark.parametrize("leaks", ["rewrite", "block"])
-    async def test_another_listener_than_asked_26244(self, leaks: str) -> None:
+    async def test_lookup_answer_for_wrong_listener_is_rewritten_pulsar_26244(self, leaks: str) -> None:
         # Brokers without the fix of apache/pulsar#26244 answer concurrent lookups with each other's listener.
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 2)
@@ -543,7 +549,7 @@ class TestAnswers:
                 assert (await client.send(LOOKUP)).json == in_full(2)
                 assert await client.counted("leaks_total") == {}
 
-    async def test_another_listener_than_asked_26244_is_seen_by_observers(self) -> None:
+    async def test_lookup_answer_for_wrong_listener_counts_as_observed_leak_pulsar_26244(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 2)
             cluster.brokers[1].script.append(wrong_listener("partner"))
@@ -551,7 +557,7 @@ class TestAnswers:
                 assert (await client.send(LOOKUP)).json["brokerUrl"] == "pulsar://b2.partner.example:6650"
                 assert await client.counted("leaks_total") == {("external", "body", "observed"): 1}
 
-    async def test_concurrent_lookups_through_two_doors_26244(self) -> None:
+    async def test_concurrent_lookups_via_two_ingresses_each_get_their_listener_pulsar_26244(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 2)
             for broker, listener in zip(cluster.brokers, ("partner", "external", "internal"), strict=True):
@@ -570,7 +576,9 @@ class TestAnswers:
         ("leaks", "status", "action"),
         [("rewrite", 200, "passed"), ("block", 502, "blocked"), ("observe", 200, "observed")],
     )
-    async def test_an_address_that_cannot_be_mapped_is_a_leak(self, leaks: str, status: int, action: str) -> None:
+    async def test_broker_address_that_cannot_be_mapped_counts_as_leak(
+        self, leaks: str, status: int, action: str
+    ) -> None:
         async with SimulatedCluster() as cluster:
             cluster.own(TOPIC, 2)
             async with serving(cluster, advertisedListeners=book(cluster, *EXTERNAL)[:2], leaks=leaks) as client:
@@ -586,7 +594,7 @@ class TestAnswers:
     @pytest.mark.parametrize(
         ("leaks", "action"), [("rewrite", "passed"), ("block", "blocked"), ("observe", "observed")]
     )
-    async def test_an_unknown_address_that_looks_public_is_a_leak(self, leaks: str, action: str) -> None:
+    async def test_unknown_public_address_in_lookup_answer_counts_as_leak(self, leaks: str, action: str) -> None:
         body = b'{"brokerUrl":"pulsar://stranger.nowhere.test:6650","brokerUrlSsl":""}'
         async with SimulatedCluster() as cluster, serving(cluster, leaks=leaks) as client:
             cluster.brokers[1].script.append(always(says(Answer(body=body))))
@@ -599,20 +607,20 @@ class TestAnswers:
                     assert (reply.status, reply.body) == (200, body)
                 assert await client.counted("leaks_total") == {("external", "body", action): times}
 
-    async def test_blocking_rewrites_what_it_can(self) -> None:
+    async def test_leaks_block_still_rewrites_addresses_that_can_be_mapped(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, leaks="block") as client:
             cluster.own(TOPIC, 2)
             assert (await client.send(LOOKUP)).json == in_full(2)
             assert await client.counted("leaks_total") == {}
 
-    async def test_observing_changes_no_body(self) -> None:
+    async def test_leaks_observe_counts_leak_and_leaves_body_unchanged(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, leaks="observe") as client:
             cluster.own(TOPIC, 2)
             assert (await client.send(LOOKUP)).json == as_sent(2, "external")
             assert await client.counted("leaks_total") == {("external", "body", "observed"): 1}
             assert cluster.brokers[1].requests[0].values(HEADER) == ["external"]
 
-    async def test_observing_finds_nothing_where_there_is_nothing(self) -> None:
+    async def test_leaks_observe_counts_no_leak_when_addresses_are_on_the_listener(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, leaks="observe") as client:
             body = b'{"brokerUrlTls":"pulsar+ssl://broker-1.pulsar.example.com:6652","brokerUrlSsl":""}'
             cluster.brokers[1].script.append(says(Answer(body=body)))
@@ -622,7 +630,7 @@ class TestAnswers:
 
 class TestCodings:
     @both_families
-    async def test_a_client_that_asks_for_gzip_gets_plain(self, family: Family) -> None:
+    async def test_lookup_asks_broker_for_identity_and_answers_gzip_client_uncompressed(self, family: Family) -> None:
         # Go asks for it, and brokers compress by default.
         async with SimulatedCluster(family=family) as cluster, serving(cluster) as client:
             cluster.own(TOPIC, 2)
@@ -631,7 +639,7 @@ class TestCodings:
             assert "Content-Encoding" not in reply.headers
             assert reply.json == in_full(2, broker_id=family == "5.x")
 
-    async def test_gzip_that_nobody_asked_for_is_undone(self) -> None:
+    async def test_unrequested_gzip_lookup_answer_is_decompressed_and_rewritten(self) -> None:
         async with SimulatedCluster(compress_always=True) as cluster, serving(cluster) as client:
             cluster.own(TOPIC, 2)
             reply = await client.send(LOOKUP)
@@ -639,14 +647,14 @@ class TestCodings:
             assert reply.headers["Content-Length"] == str(len(reply.body))
             assert reply.json == in_full(2)
 
-    async def test_gzip_that_need_not_be_changed_is_plain_too(self) -> None:
+    async def test_unrequested_gzip_lookup_answer_is_decompressed_even_if_not_rewritten(self) -> None:
         body = b'{"brokerUrlTls":"pulsar+ssl://unknown.example.com:6651","brokerUrlSsl":""}'
         async with SimulatedCluster(compress_always=True) as cluster, serving(cluster) as client:
             cluster.brokers[1].script.append(says(Answer(body=body)))
             reply = await client.send(LOOKUP)
             assert (reply.body, "Content-Encoding" in reply.headers) == (body, False)
 
-    async def test_an_error_in_gzip_is_understood(self) -> None:
+    async def test_gzip_error_answer_is_recognized_as_broker_lacks_listener(self) -> None:
         async with SimulatedCluster(compress_always=True) as cluster, serving(cluster) as client:
             cluster.own(TOPIC, 2)
             del cluster.brokers[2].listeners["external"]
@@ -665,14 +673,14 @@ class TestCodings:
             ("nonsense", b"{}"),
         ],
     )
-    async def test_what_cannot_be_read_cannot_be_verified(self, coding: str, body: bytes) -> None:
+    async def test_lookup_answer_that_cannot_be_decoded_becomes_502_bad_answer(self, coding: str, body: bytes) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.brokers[1].script.append(coded(coding, body))
             assert (await client.send(LOOKUP)).refusal == (502, "bad-answer")
             assert await client.counted("upstream_errors_total") == {("bad-answer",): 1}
 
     @pytest.mark.parametrize("compressed", [False, True])
-    async def test_an_answer_that_is_too_large_is_refused(self, compressed: bool) -> None:
+    async def test_oversized_lookup_answer_becomes_502_bad_answer(self, compressed: bool) -> None:
         body = b'{"a":"' + b"x" * (1 << 21) + b'"}'
         async with SimulatedCluster(compress_always=compressed) as cluster, serving(cluster) as client:
             cluster.brokers[1].script.append(says(Answer(body=body)))
@@ -680,7 +688,7 @@ class TestCodings:
             cluster.own(TOPIC, 1)
             assert (await client.send(LOOKUP)).json == in_full(1)  # and the next one is not hurt by it
 
-    async def test_other_answers_keep_their_coding(self) -> None:
+    async def test_answers_other_than_lookups_keep_their_content_encoding(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.own(TOPIC, 1)
             reply = await client.send(STATS, headers=[("Accept-Encoding", "gzip;q=1.0, br")])
@@ -694,7 +702,9 @@ class TestErrors:
         ("family", "load_manager"),
         [("4.x", "modular"), ("4.x", "extensible"), ("5.x", "modular"), ("5.x", "extensible")],
     )
-    async def test_a_broker_that_lacks_the_listener(self, family: Family, load_manager: LoadManager) -> None:
+    async def test_lookup_gets_400_when_broker_lacks_the_listener(
+        self, family: Family, load_manager: LoadManager
+    ) -> None:
         async with SimulatedCluster(family=family, load_manager=load_manager) as cluster:
             cluster.own(TOPIC, 2)
             del cluster.brokers[2].listeners["external"]
@@ -705,7 +715,7 @@ class TestErrors:
                 assert await client.counted("listener_hits_total") == {}
                 assert await client.counted("listener_misses_total") == {("public", "broker-lacks-listener", "http"): 1}
 
-    async def test_another_500_passes(self) -> None:
+    async def test_unrelated_500_of_a_lookup_is_passed_on(self) -> None:
         body = b'{"reason":"Namespace bundle is being unloaded"}'
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.brokers[1].script.append(says(Answer(500, body)))
@@ -714,7 +724,7 @@ class TestErrors:
             assert await client.counted("listener_hits_total") == {("public", "external", "ingress", "http"): 1}
             assert await client.counted("requests_total") == {("lookup", "http", "500"): 1}
 
-    async def test_401_passes(self) -> None:
+    async def test_401_of_a_lookup_is_passed_on(self) -> None:
         async with SimulatedCluster(token="s3cret") as cluster, serving(cluster) as client:
             cluster.own(TOPIC, 1)
             reply = await client.send(LOOKUP)
@@ -722,12 +732,12 @@ class TestErrors:
             assert reply.body == b"<html><body>Authentication required</body></html>"
             assert (await client.send(LOOKUP, headers=[("Authorization", "Bearer s3cret")])).json == in_full(1)
 
-    async def test_404_passes(self) -> None:
+    async def test_404_of_a_lookup_is_passed_on(self) -> None:
         async with SimulatedCluster(missing_namespaces=["public/default"]) as cluster, serving(cluster) as client:
             reply = await client.send(LOOKUP)
             assert (reply.status, reply.json) == (404, {"reason": "Namespace not found"})
 
-    async def test_503_without_a_body_passes(self) -> None:
+    async def test_503_of_a_lookup_without_body_is_passed_on(self) -> None:
         async with SimulatedCluster(brokers=1) as cluster, serving(cluster, pool=(0,)) as client:
             cluster.expire(0)
             reply = await client.send(LOOKUP)
@@ -735,13 +745,13 @@ class TestErrors:
             assert await client.counted("requests_total") == {("lookup", "http", "503"): 1}
 
     @pytest.mark.parametrize("status", [403, 409, 412, 429])
-    async def test_other_statuses_pass(self, status: int) -> None:
+    async def test_other_4xx_statuses_of_a_lookup_are_passed_on(self, status: int) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.brokers[1].script.append(says(Answer(status, b'{"reason":"as the broker says"}')))
             reply = await client.send(LOOKUP)
             assert (reply.status, reply.json) == (status, {"reason": "as the broker says"})
 
-    async def test_an_answer_cut_short_is_no_answer(self) -> None:
+    async def test_truncated_lookup_answer_becomes_502_broker_truncated(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.own(TOPIC, 1)
             cluster.brokers[1].script.append(dies(after=20))
@@ -752,7 +762,7 @@ class TestErrors:
 class TestShadow:
     """`shadow: true` decides, counts and records, but changes nothing."""
 
-    async def test_a_lookup_is_not_tagged_and_its_answer_not_changed(self) -> None:
+    async def test_shadow_mode_counts_lookup_but_changes_neither_request_nor_answer(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, shadow=True) as client:
             cluster.own(TOPIC, 2)
             reply = await client.send(LOOKUP + "?listenerName=%20&a")
@@ -761,7 +771,7 @@ class TestShadow:
             assert (received.target, received.values(HEADER)) == (LOOKUP + "?listenerName=%20&a", [])
             assert await client.counted("listener_hits_total") == {("public", "external", "ingress", "http"): 1}
 
-    async def test_names_of_clients_go_on(self) -> None:
+    async def test_shadow_mode_forwards_client_listener_names_unchanged(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 2)
             async with serving(cluster, **both(cluster), shadow=True) as client:
@@ -775,21 +785,23 @@ class TestShadow:
     @pytest.mark.parametrize(
         ("query", "code"), [("?listenerName=internal", "not-allowed"), ("?listenerName=nowhere", "unknown-listener")]
     )
-    async def test_nothing_is_refused(self, query: str, code: str) -> None:
+    async def test_shadow_mode_counts_misses_without_refusing(self, query: str, code: str) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, shadow=True) as client:
             cluster.own(TOPIC, 2)
             reply = await client.send(LOOKUP + query)
             assert reply.status == (200 if code == "not-allowed" else 500)
             assert await client.counted("listener_misses_total") == {("public", code, "http"): 1}
 
-    async def test_a_door_that_exposes_nothing_lets_all_through(self) -> None:
+    async def test_shadow_mode_does_not_enforce_expose(self) -> None:
         ingress = {**PUBLIC, "expose": []}
         async with SimulatedCluster() as cluster, serving(cluster, shadow=True, ingresses=[ingress]) as client:
             assert (await client.send("/admin/v2/brokers/ready")).body == b"ok"
 
     @pytest.mark.parametrize(("kind", "target"), [("lookup", LOOKUP), ("admin", STATS)])
     @pytest.mark.parametrize(("policy", "action"), [("rewrite", "rewritten"), ("follow", "followed")])
-    async def test_redirects_stay_as_they_are(self, kind: str, target: str, policy: str, action: str) -> None:
+    async def test_shadow_mode_counts_redirects_but_leaves_them_unchanged(
+        self, kind: str, target: str, policy: str, action: str
+    ) -> None:
         redirects = {"lookup": policy, "admin": policy}
         async with SimulatedCluster() as cluster, serving(cluster, shadow=True, redirects=redirects) as client:
             reply = await client.send(target)
@@ -797,7 +809,7 @@ class TestShadow:
             assert cluster.brokers[0].requests == []
             assert await client.counted("redirects_total") == {("external", kind, action): 1}
 
-    async def test_a_broker_that_lacks_the_listener_says_so_itself(self) -> None:
+    async def test_shadow_mode_passes_on_broker_error_about_missing_listener(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, shadow=True) as client:
             cluster.own(TOPIC, 2)
             del cluster.brokers[2].listeners["external"]
@@ -806,7 +818,7 @@ class TestShadow:
             assert "Stacktrace" in reply.json["reason"]
             assert await client.counted("listener_misses_total") == {("public", "broker-lacks-listener", "http"): 1}
 
-    async def test_an_answer_keeps_the_coding_that_the_client_asked_for(self) -> None:
+    async def test_shadow_mode_keeps_content_encoding_of_lookup_answers(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, shadow=True, leaks="observe") as client:
             cluster.own(TOPIC, 2)
             reply = await client.send(LOOKUP, headers=[("Accept-Encoding", "gzip")])
@@ -817,7 +829,9 @@ class TestShadow:
     @pytest.mark.parametrize(
         ("coding", "body"), [("br", b"\x0b\x02\x80{}\x03"), ("gzip", b"not gzip"), ("identity", b"x" * (3 << 20))]
     )
-    async def test_what_cannot_be_read_passes(self, coding: str, body: bytes) -> None:
+    async def test_shadow_mode_passes_on_undecodable_or_oversized_lookup_answers(
+        self, coding: str, body: bytes
+    ) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, shadow=True) as client:
             cluster.brokers[1].script.append(coded(coding, body))
             reply = await client.send(LOOKUP)
@@ -828,7 +842,7 @@ class TestShadow:
 class TestPip95:
     """PIP-95: smart listener selection with multiple bind addresses."""
 
-    async def test_a_socket_gives_its_listener_by_default(self) -> None:
+    async def test_pip_95_bind_address_selects_its_listener_by_default(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 1)
             binds = "external:http://127.0.0.1:0,partner:http://127.0.0.2:0"
@@ -844,7 +858,7 @@ class TestPip95:
         ("query", "headers", "rule"),
         [("?listenerName=partner", [], "query"), ("", [(HEADER, "partner")], "header")],
     )
-    async def test_an_explicit_name_takes_precedence_over_the_socket(
+    async def test_pip_95_client_named_listener_beats_listener_of_bind_address(
         self, query: str, headers: Fields, rule: str
     ) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
@@ -853,7 +867,7 @@ class TestPip95:
                 assert (await client.send(LOOKUP + query, headers=headers)).json == in_partner(1)
                 assert await client.counted("listener_hits_total") == {("public", "partner", rule, "http"): 1}
 
-    async def test_a_primary_socket_belongs_to_no_listener(self) -> None:
+    async def test_pip_95_bind_address_without_listener_selects_none(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 1)
             keys: Keys = {**both(cluster), "ingresses": []}
@@ -861,14 +875,14 @@ class TestPip95:
                 assert (await client.send(LOOKUP)).json == as_sent(1)
                 assert await client.counted("listener_misses_total") == {("", "no-rule", "http"): 1}
 
-    async def test_the_header_names_a_listener(self) -> None:
+    async def test_pip_95_listener_header_selects_the_listener(self) -> None:
         # A gateway can inject headers, not query parameters: what clients cannot say, it says for them.
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 1)
             async with serving(cluster, **{**both(cluster), "ingresses": []}) as client:
                 assert (await client.send(LOOKUP, headers=[(HEADER, "partner")])).json == in_partner(1)
 
-    async def test_the_header_counts_where_the_query_has_no_name(self) -> None:
+    async def test_pip_95_listener_header_counts_only_without_listener_in_query(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 1)
             async with serving(cluster, **both(cluster)) as client:
@@ -876,7 +890,7 @@ class TestPip95:
                     assert (await client.send(LOOKUP + query, headers=[(HEADER, "partner")])).json == expected
 
     @pytest.mark.parametrize("by", ["query", "header"])
-    async def test_400_where_the_name_matches_no_listener(self, by: str) -> None:
+    async def test_pip_95_unknown_listener_name_gets_400(self, by: str) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             query, headers = ("?listenerName=nowhere", []) if by == "query" else ("", [(HEADER, "nowhere")])
             reply = await client.send(LOOKUP + query, headers=headers)
@@ -885,7 +899,7 @@ class TestPip95:
             assert await client.counted("listener_misses_total") == {("public", "unknown-listener", "http"): 1}
 
     @both_families
-    async def test_tls_only_listeners(self, family: Family) -> None:
+    async def test_pip_95_tls_only_listener_gives_no_plain_urls(self, family: Family) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster) as client:
             cluster.own(TOPIC, 1)
             answer = (await client.send(LOOKUP)).json
@@ -893,14 +907,14 @@ class TestPip95:
             assert not any(url.startswith(("pulsar:", "http:")) for url in answer.values())
 
     @both_families
-    async def test_the_gateway_ends_tls_and_forwards_in_plain_text(self, family: Family) -> None:
+    async def test_pip_95_lookup_succeeds_when_gateway_terminates_tls(self, family: Family) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster) as client:
             walk = await client.walk(INGRESS + LOOKUP)
             assert walk.reply.json["httpUrlTls"] == external(0)
             assert await client.counted("leaks_total") == {}
 
     @both_families
-    async def test_end_to_end_with_multiple_listeners(self, family: Family) -> None:
+    async def test_pip_95_each_ingress_gets_its_own_listener_from_any_broker(self, family: Family) -> None:
         async with SimulatedCluster(family=family, listeners=LISTENERS) as cluster:
             cluster.own(Topic.parse(TOPIC), 2)
             async with serving(cluster, pool=(0, 1, 2), **both(cluster)) as client:
@@ -915,7 +929,7 @@ class TestPip338:
     """PIP-338: a default lookup listener, and the same listener for all protocols."""
 
     @both_families
-    async def test_case_i_the_lookup_listener_where_none_is_passed(self, family: Family) -> None:
+    async def test_pip_338_case_i_default_lookup_listener_is_used_when_none_is_named(self, family: Family) -> None:
         keys: Keys = {"ingresses": [], "lookupListenerName": "external"}
         async with SimulatedCluster(family=family) as cluster, serving(cluster, **keys) as client:
             walk = await client.walk(INGRESS + LOOKUP)
@@ -924,7 +938,7 @@ class TestPip338:
             assert await client.counted("listener_hits_total") == {("", "external", "default", "http"): 2}
 
     @both_families
-    async def test_case_ii_the_listener_in_the_query_beats_the_config(self, family: Family) -> None:
+    async def test_pip_338_case_ii_listener_in_query_beats_default_lookup_listener(self, family: Family) -> None:
         async with SimulatedCluster(family=family, listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 2)
             keys: Keys = {**both(cluster), "ingresses": [], "lookupListenerName": "external"}
@@ -934,7 +948,7 @@ class TestPip338:
                 assert await client.counted("listener_hits_total") == {("", "partner", "query", "http"): 1}
 
     @both_families
-    async def test_case_iii_the_http_and_https_addresses_of_the_listener(self, family: Family) -> None:
+    async def test_pip_338_case_iii_answer_has_http_and_https_urls_of_named_listener(self, family: Family) -> None:
         async with SimulatedCluster(family=family, listeners=LISTENERS) as cluster:
             cluster.own(TOPIC, 2)
             async with serving(cluster, **both(cluster)) as client:
@@ -942,7 +956,7 @@ class TestPip338:
                 assert answer["httpUrl"] == "http://b2.partner.example:8080"
                 assert answer["httpUrlTls"] == "https://b2.partner.example:8443"
 
-    async def test_case_iv_the_internal_listener_as_ever(self) -> None:
+    async def test_pip_338_case_iv_internal_addresses_are_kept_when_no_listener_is_selected(self) -> None:
         keys: Keys = {"ingresses": [], "preferHttpClientListenerOverInternalListener": False}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             reply = await client.send(LOOKUP)
@@ -951,7 +965,9 @@ class TestPip338:
             assert (await client.send(LOOKUP)).json == as_sent(2)
 
     @both_families
-    async def test_web_addresses_of_the_inside_stay_where_they_are_preferred(self, family: Family) -> None:
+    async def test_pip_338_internal_web_addresses_are_kept_if_client_listener_not_preferred(
+        self, family: Family
+    ) -> None:
         keys: Keys = {"preferHttpClientListenerOverInternalListener": False}
         async with SimulatedCluster(family=family) as cluster, serving(cluster, **keys) as client:
             location = (await client.send(LOOKUP)).location

@@ -58,7 +58,7 @@ async def test_a_broker_that_failed_is_asked_last(start: Start, broker: RawBroke
     assert served.number("upstream_errors_total", reason="broker-unreachable") == 1
 
 
-async def test_a_broker_that_failed_is_asked_where_no_other_is(start: Start, broker: RawBroker) -> None:
+async def test_failed_broker_is_asked_again_when_it_is_the_only_one(start: Start, broker: RawBroker) -> None:
     await broker.close()
     served = await start(broker.url)
     assert (await served.ask(GET)).status == 502
@@ -66,7 +66,7 @@ async def test_a_broker_that_failed_is_asked_where_no_other_is(start: Start, bro
     assert await asked(served, GET, broker) == 0
 
 
-async def test_no_broker_answers(start: Start) -> None:
+async def test_request_gets_502_after_three_unreachable_brokers(start: Start) -> None:
     served = await start(*(refusing() for _ in range(5)))
     answer = await served.ask(GET)
     assert (answer.status, reason(answer)) == (502, "broker-unreachable")
@@ -77,7 +77,9 @@ async def test_no_broker_answers(start: Start) -> None:
 
 
 @pytest.mark.parametrize("data", [GET, PUT, POST], ids=["GET", "PUT", "POST"])
-async def test_a_refused_connection_is_tried_on_another_broker(start: Start, broker: RawBroker, data: bytes) -> None:
+async def test_request_is_retried_on_another_broker_when_connection_is_refused(
+    start: Start, broker: RawBroker, data: bytes
+) -> None:
     """Nothing was sent, so that a POST may go there too."""
     served = await start(refusing(), refusing(), broker.url)
     client = await served.client(data)
@@ -88,7 +90,7 @@ async def test_a_refused_connection_is_tried_on_another_broker(start: Start, bro
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("data", [GET, PUT], ids=["GET", "PUT"])
-async def test_a_broker_that_gives_no_answer_is_replaced(
+async def test_get_and_put_are_retried_on_another_broker_when_one_closes_without_answer(
     start: Start, broker: RawBroker, other: RawBroker, data: bytes, how: str
 ) -> None:
     served = await start(broker.url, other.url)
@@ -108,7 +110,7 @@ async def test_a_broker_that_gives_no_answer_is_replaced(
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("method", [b"POST", b"PATCH"])
-async def test_what_may_have_had_an_effect_is_not_sent_again(
+async def test_post_and_patch_are_not_retried_when_broker_closes_without_answer(
     start: Start, broker: RawBroker, other: RawBroker, method: bytes, how: str
 ) -> None:
     served = await start(broker.url, other.url)
@@ -123,7 +125,7 @@ async def test_what_may_have_had_an_effect_is_not_sent_again(
     assert len(broker.wires) + len(other.wires) == 1
 
 
-async def test_a_body_is_sent_again_from_its_beginning(start: Start, broker: RawBroker, other: RawBroker) -> None:
+async def test_retried_upload_is_replayed_from_its_beginning(start: Start, broker: RawBroker, other: RawBroker) -> None:
     """What was sent is kept, what is still to come goes to the next broker at once."""
     served = await start(broker.url, other.url)
     client = await served.client(PUT.replace(b"Content-Length: 5", b"Content-Length: 10"))
@@ -141,7 +143,7 @@ async def test_a_body_is_sent_again_from_its_beginning(start: Start, broker: Raw
     assert (await client.message()).body == b"ok"
 
 
-async def test_a_body_that_is_gone_is_not_sent_again(start: Start, broker: RawBroker, other: RawBroker) -> None:
+async def test_upload_beyond_replay_bytes_is_not_retried(start: Start, broker: RawBroker, other: RawBroker) -> None:
     served = await start(broker.url, other.url, redirects={"replayBytes": 3})
     client = await served.client(PUT)
     accepting = [asyncio.ensure_future(each.accept()) for each in (broker, other)]
@@ -154,7 +156,7 @@ async def test_a_body_that_is_gone_is_not_sent_again(start: Start, broker: RawBr
     assert len(broker.wires) + len(other.wires) == 1
 
 
-async def test_replays_have_a_budget_that_is_given_back(start: Start, broker: RawBroker, other: RawBroker) -> None:
+async def test_replay_budget_is_released_after_each_request(start: Start, broker: RawBroker, other: RawBroker) -> None:
     """All bodies together may keep five bytes: each has them to itself once the one before is done."""
     served = await start(broker.url, other.url, limits={"replayTotalBytes": 5})
     for _ in range(3):
@@ -174,7 +176,9 @@ async def test_replays_have_a_budget_that_is_given_back(start: Start, broker: Ra
 
 
 @pytest.mark.parametrize("data", [GET, GET.replace(b"GET", b"DELETE")], ids=["GET", "DELETE"])
-async def test_a_kept_connection_that_dies_on_use_is_replaced(start: Start, broker: RawBroker, data: bytes) -> None:
+async def test_request_is_retried_when_reused_broker_connection_closes_on_use(
+    start: Start, broker: RawBroker, data: bytes
+) -> None:
     """The broker closes it just as a request comes, which says nothing against the broker."""
     served = await start(broker.url)
     client = await served.client(GET)
@@ -190,7 +194,7 @@ async def test_a_kept_connection_that_dies_on_use_is_replaced(start: Start, brok
     assert served.number("upstream_errors_total") == 0
 
 
-async def test_a_kept_connection_that_was_closed_is_not_used(start: Start, broker: RawBroker) -> None:
+async def test_closed_idle_broker_connection_is_not_reused(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -206,7 +210,9 @@ async def test_a_kept_connection_that_was_closed_is_not_used(start: Start, broke
 
 
 @pytest.mark.parametrize("data", [POST, PUT], ids=["POST", "PUT"])
-async def test_a_post_or_a_body_goes_by_a_new_connection(start: Start, broker: RawBroker, data: bytes) -> None:
+async def test_post_or_request_with_body_uses_a_new_broker_connection(
+    start: Start, broker: RawBroker, data: bytes
+) -> None:
     """A kept one might be closed as it is sent: nobody could tell whether it had an effect, and the body be gone."""
     served = await start(broker.url)
     client = await served.client(GET)
@@ -221,7 +227,7 @@ async def test_a_post_or_a_body_goes_by_a_new_connection(start: Start, broker: R
     assert not wire.buffer
 
 
-async def test_unused_connections_are_closed(start: Start, broker: RawBroker) -> None:
+async def test_idle_broker_connection_closes_after_upstream_idle_timeout(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, timeouts={"upstreamIdle": 0.05})
     client = await served.client(GET)
     wire = await broker.accept()
@@ -231,7 +237,7 @@ async def test_unused_connections_are_closed(start: Start, broker: RawBroker) ->
     await wire.end()
 
 
-async def test_connections_are_kept_as_many_as_were_needed(start: Start, broker: RawBroker) -> None:
+async def test_all_broker_connections_needed_at_once_are_kept_and_reused(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     clients = [await served.client(GET) for _ in range(20)]
     wires = [await broker.accept() for _ in clients]
@@ -249,7 +255,7 @@ async def test_connections_are_kept_as_many_as_were_needed(start: Start, broker:
     assert len(broker.wires) == 20
 
 
-async def test_requests_that_want_new_connections_leave_no_more_behind_than_were_needed(
+async def test_requests_needing_new_broker_connections_do_not_accumulate_idle_ones(
     start: Start, broker: RawBroker
 ) -> None:
     served = await start(broker.url, timeouts={"upstreamIdle": 3600})
@@ -284,7 +290,7 @@ async def test_a_connection_that_has_ended_is_freed_without_the_garbage_collecto
 # Names.
 
 
-async def test_names_are_looked_up_for_every_new_connection(
+async def test_broker_hostname_is_resolved_for_every_new_connection(
     start: Start, broker: RawBroker, other: RawBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pods move: the next connection goes where the name leads then."""
@@ -303,7 +309,7 @@ async def test_names_are_looked_up_for_every_new_connection(
     assert await asked(served, GET, broker, other) == 1
 
 
-async def test_every_address_of_a_name_is_tried(
+async def test_every_address_of_a_broker_hostname_is_tried(
     start: Start, broker: RawBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = asyncio.get_running_loop().getaddrinfo
@@ -335,7 +341,9 @@ def pinned(port: int) -> dict[str, Any]:
     }
 
 
-async def test_a_brokers_own_host_goes_to_that_broker(start: Start, broker: RawBroker, other: RawBroker) -> None:
+async def test_request_to_a_brokers_own_host_goes_to_that_broker(
+    start: Start, broker: RawBroker, other: RawBroker
+) -> None:
     served = await start(other.url, **pinned(broker.port))
     for _ in range(3):
         assert await asked(served, GET.replace(b"pulsar", b"broker-0.pulsar.example.com"), broker, other) == 0
@@ -343,7 +351,9 @@ async def test_a_brokers_own_host_goes_to_that_broker(start: Start, broker: RawB
 
 
 @pytest.mark.parametrize("data", [GET, POST], ids=["GET", "POST"])
-async def test_a_pinned_broker_has_no_stand_in(start: Start, other: RawBroker, data: bytes) -> None:
+async def test_pinned_request_is_not_sent_elsewhere_when_broker_is_unreachable(
+    start: Start, other: RawBroker, data: bytes
+) -> None:
     served = await start(other.url, **pinned(unused_port()))
     for _ in range(2):
         answer = await served.ask(data.replace(b"pulsar", b"broker-0.pulsar.example.com"))
@@ -351,7 +361,7 @@ async def test_a_pinned_broker_has_no_stand_in(start: Start, other: RawBroker, d
     assert other.untouched
 
 
-async def test_a_pinned_broker_that_gives_no_answer_has_no_stand_in_either(
+async def test_pinned_request_is_not_sent_elsewhere_when_broker_closes_without_answer(
     start: Start, broker: RawBroker, other: RawBroker
 ) -> None:
     served = await start(other.url, **pinned(broker.port))
@@ -364,7 +374,7 @@ async def test_a_pinned_broker_that_gives_no_answer_has_no_stand_in_either(
     assert other.untouched
 
 
-async def test_any_host_that_a_template_covers_may_be_asked_for(start: Start, other: RawBroker) -> None:
+async def test_unresolvable_host_from_address_template_gets_502(start: Start, other: RawBroker) -> None:
     """Even one that no resolver takes, for a label of more than 63 letters."""
     listeners = "internal:http://broker-{n}.invalid:8080,external:https://broker-{n}.pulsar.example.com"
     settings = pinned(1) | {"advertisedListeners": [{"broker": "broker-{n}.invalid", "listeners": listeners}]}

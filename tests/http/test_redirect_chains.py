@@ -68,7 +68,9 @@ class TestLookupChains:
     @pytest.mark.parametrize(
         ("family", "target"), [("4.x", LOOKUP), ("5.x", LOOKUP), ("4.x", LOOKUP_V1), ("5.x", LOOKUP + "%252fa+b%20")]
     )
-    async def test_to_the_leader_and_to_the_broker_that_takes_the_bundle(self, family: Family, target: str) -> None:
+    async def test_lookup_redirects_lead_via_leader_to_the_broker_that_takes_the_bundle(
+        self, family: Family, target: str
+    ) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster) as client:
             load(cluster, 0, 1)
             walk = await client.walk(INGRESS + target)
@@ -89,7 +91,7 @@ class TestLookupChains:
             assert (await client.walk(INGRESS + target)).origins == [INGRESS]
 
     @both_families
-    async def test_through_any_broker_of_the_pool(self, family: Family) -> None:
+    async def test_lookup_reaches_the_owner_from_any_broker_of_the_pool(self, family: Family) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster, pool=(0, 1, 2)) as client:
             owners = {}
             for n in range(6):
@@ -116,7 +118,9 @@ class TestLookupChains:
             ("5.x", "?listenerName=partner", "?authoritative=false&listenerName=partner"),
         ],
     )
-    async def test_the_location_names_the_listener_once(self, family: Family, query: str, expected: str) -> None:
+    async def test_lookup_redirect_location_names_the_listener_exactly_once(
+        self, family: Family, query: str, expected: str
+    ) -> None:
         partner = Listener("pulsar://b{n}.partner.example:6650")
         listeners = {"external": Listener(broker_service_url_tls="pulsar+ssl://b{n}:6651"), "partner": partner}
         async with SimulatedCluster(family=family, listeners=listeners) as cluster:
@@ -138,13 +142,15 @@ class TestLookupChains:
             ("?listener%4eame=internal&&y", "?&y&listenerName=external"),
         ],
     )
-    async def test_whatever_the_broker_put_there(self, sent: str, expected: str) -> None:
+    async def test_listener_names_in_broker_location_are_replaced_by_the_selected_one(
+        self, sent: str, expected: str
+    ) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.brokers[1].script.extend(pointing(f"{inside(2)}{LOOKUP}{sent}"))
             assert (await client.send(LOOKUP)).location == f"{external(2)}{LOOKUP}{expected}"
 
     @both_families
-    async def test_a_name_is_percent_encoded(self, family: Family) -> None:
+    async def test_listener_name_in_redirect_location_is_percent_encoded(self, family: Family) -> None:
         # Brokers of 4.x take such names for listeners, and put them into a Location as they are.
         odd = Listener("pulsar://odd-{n}.example.com:6650")
         async with SimulatedCluster(family=family, listeners={"a&b=c": odd}) as cluster:
@@ -159,7 +165,7 @@ class TestLookupChains:
                 assert cluster.owner(TOPIC) == 2
                 assert walk.reply.json["httpUrl"] == external(2)
 
-    async def test_a_listener_that_the_next_broker_lacks_is_not_forgotten(self) -> None:
+    async def test_lookup_redirect_keeps_listener_name_that_the_next_broker_lacks(self) -> None:
         # 5.x falls back to the web port's listener without a word; the next broker would answer with that.
         async with SimulatedCluster(family="5.x") as cluster, serving(cluster) as client:
             del cluster.brokers[0].listeners["external"]
@@ -169,7 +175,7 @@ class TestLookupChains:
             assert walk.reply.refusal == (400, "broker-lacks-listener")
             assert await client.counted("listener_misses_total") == {("public", "broker-lacks-listener", "http"): 1}
 
-    async def test_names_of_clients_survive_the_hops(self) -> None:
+    async def test_client_named_listener_survives_lookup_redirects(self) -> None:
         partner = Listener("pulsar://b{n}.partner.example:6650")
         async with SimulatedCluster(listeners={"partner": partner}) as cluster:
             keys: Keys = {
@@ -188,7 +194,7 @@ class TestLookupChains:
                     ("partners", "partner", "ingress", "http"): 2,
                 }
 
-    async def test_where_the_listener_has_no_address_the_default_listener_leads_on(self) -> None:
+    async def test_lookup_redirect_uses_default_listener_when_selected_one_has_no_web_address(self) -> None:
         # PIP-338: and the broker that it leads to is the one meant, though it is not on the selected listener.
         partner = Listener("pulsar://b{n}.partner.example:6650")
         async with SimulatedCluster(listeners={"partner": partner}) as cluster:
@@ -229,7 +235,9 @@ class TestAdminChains:
         ],
     )
     @both_families
-    async def test_to_the_owner(self, family: Family, method: str, target: str, body: bytes) -> None:
+    async def test_admin_redirect_leads_to_owner_with_method_body_and_query(
+        self, family: Family, method: str, target: str, body: bytes
+    ) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster) as client:
             for topic in (TOPIC, f"{TOPIC}/a"):
                 cluster.own(topic, 2)
@@ -262,7 +270,7 @@ class TestAdminChains:
             ("5.x", "POST", PRODUCE, b'{"messages":[]}'),
         ],
     )
-    async def test_two_hops_to_the_broker_that_takes_the_bundle(
+    async def test_admin_redirects_lead_via_leader_to_the_broker_that_takes_the_bundle(
         self, family: Family, method: str, target: str, body: bytes
     ) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster) as client:
@@ -278,7 +286,7 @@ class TestAdminChains:
 
     @pytest.mark.parametrize("load_manager", ["modular", "extensible"])
     @both_families
-    async def test_unload(self, family: Family, load_manager: LoadManager) -> None:
+    async def test_bundle_unload_is_redirected_to_the_owner(self, family: Family, load_manager: LoadManager) -> None:
         async with SimulatedCluster(family=family, load_manager=load_manager) as cluster, serving(cluster) as client:
             bundle = Topic.parse(TOPIC).bundle
             target = f"/admin/v2/namespaces/{bundle}/unload"
@@ -294,7 +302,7 @@ class TestAdminChains:
             assert cluster.owner(bundle) is None
 
     @both_families
-    async def test_health_of_another_broker(self, family: Family) -> None:
+    async def test_health_check_of_another_broker_is_redirected_to_that_broker(self, family: Family) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster) as client:
             target = f"/admin/v2/brokers/health?topicVersion=V2&brokerId={named(2)}%3A8080"
             walk = await client.walk(INGRESS + target)
@@ -302,7 +310,7 @@ class TestAdminChains:
             assert (walk.reply.body, asked(cluster)) == (b"ok", [0, 1, 1])
 
     @both_families
-    async def test_owned_namespaces_of_another_broker(self, family: Family) -> None:
+    async def test_request_for_owned_namespaces_is_redirected_to_the_named_broker(self, family: Family) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster) as client:
             cluster.own(TOPIC, 2)
             target = f"/admin/v2/brokers/pulsar/{named(2)}:8080/ownedNamespaces"
@@ -310,7 +318,7 @@ class TestAdminChains:
             assert walk.urls == [INGRESS + target, external(2) + target]
             assert list(walk.reply.json) == [Topic.parse(TOPIC).bundle]
 
-    async def test_functions_to_their_worker(self) -> None:
+    async def test_function_update_is_redirected_to_its_worker_with_its_body(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             function = next(name for n in count() if cluster.worker(name := f"t/n/f{n}") == 2)
             upload = b'--x\r\nContent-Disposition: form-data; name="data"\r\n\r\n\x00\xff\r\n--x--\r\n'
@@ -321,7 +329,7 @@ class TestAdminChains:
             (received,) = cluster.brokers[2].requests
             assert (received.body, received.header("Content-Type")) == (upload, "multipart/form-data; boundary=x")
 
-    async def test_rest_produce_of_4x_goes_round_in_circles(self) -> None:
+    async def test_rest_produce_redirect_loop_of_4x_brokers_gets_502(self) -> None:
         # The brokers' own fault (the query is left alone, so nobody takes the bundle): followed, it ends in an answer.
         async with SimulatedCluster() as cluster, serving(cluster, redirects=FOLLOW) as client:
             load(cluster, 0, 1)
@@ -332,7 +340,7 @@ class TestAdminChains:
                 ("external", "other", "refused"): 1,
             }
 
-    async def test_a_door_of_no_listener_leaves_redirects_alone(self) -> None:
+    async def test_admin_redirect_is_passed_unchanged_when_no_ingress_matches(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             reply = await client.send(STATS, host=ELSEWHERE)
             assert reply.location == f"{inside(0)}{STATS}?authoritative=false"
@@ -340,7 +348,7 @@ class TestAdminChains:
             assert await client.counted("listener_misses_total") == {}  # only lookups count
 
     @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-    async def test_every_status_that_redirects(self, status: int) -> None:
+    async def test_location_is_rewritten_for_every_redirect_status(self, status: int) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.brokers[1].script.extend(pointing(f"{inside(2)}/a%2Fb?x=%2f&#top", status=status))
             reply = await client.send(STATS)
@@ -351,20 +359,22 @@ class TestPinnedBrokers:
     """A broker's own host leads to that broker and to no other."""
 
     @pytest.mark.parametrize("host", ["broker-2.pulsar.example.com", "BROKER-2.pulsar.example.com.:443"])
-    async def test_by_host(self, host: str) -> None:
+    async def test_host_of_a_broker_selects_that_broker(self, host: str) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, pool=(0, 1)) as client:
             for _ in range(3):
                 reply = await client.send("/admin/v2/brokers/ready", host=host)
                 assert reply.headers["broker-address"] == named(2)
 
-    async def test_where_the_gateway_replaces_the_host(self) -> None:
+    async def test_x_forwarded_host_of_a_broker_selects_that_broker(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, lookupListenerName="external") as client:
             headers = [("X-Forwarded-Host", "broker-2.pulsar.example.com")]
             reply = await client.send("/admin/v2/brokers/ready", host="sidecar", headers=headers)
             assert reply.headers["broker-address"] == named(2)
 
     @pytest.mark.parametrize(("trusted", "host"), [("127.0.0.0/8", HOST), ("10.0.0.0/8", "sidecar")])
-    async def test_not_by_what_a_client_says_was_forwarded(self, trusted: str, host: str) -> None:
+    async def test_x_forwarded_host_selects_no_broker_if_untrusted_or_host_matches_ingress(
+        self, trusted: str, host: str
+    ) -> None:
         keys: Keys = {"lookupListenerName": "external", "trustedProxies": [trusted]}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             headers = [("X-Forwarded-Host", "broker-2.pulsar.example.com")]
@@ -372,7 +382,7 @@ class TestPinnedBrokers:
             assert reply.headers["broker-address"] == named(1)
 
     @both_kinds
-    async def test_no_other_is_asked_where_it_is_gone(self, kind: str, target: str) -> None:
+    async def test_no_other_broker_is_asked_when_pinned_broker_is_down(self, kind: str, target: str) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, pool=(0, 1, 2)) as client:
             await cluster.brokers[2].stop()
             reply = await client.send(f"{target}?authoritative=true", host="broker-2.pulsar.example.com")
@@ -382,7 +392,7 @@ class TestPinnedBrokers:
             assert await client.counted("upstream_errors_total") == {("broker-unreachable",): 1}
             assert await client.counted("requests_total") == {(kind, "http", "502"): 1}
 
-    async def test_a_shared_address_is_nobodys(self) -> None:
+    async def test_address_shared_by_brokers_selects_no_particular_broker(self) -> None:
         async with (
             SimulatedCluster() as cluster,
             serving(cluster, advertisedListeners=book(cluster, f"external:https://{HOST}")) as client,
@@ -395,7 +405,7 @@ class TestFollowing:
     """`follow`: the sidecar asks the broker that was named, and the client gets one answer."""
 
     @both_families
-    async def test_a_lookup(self, family: Family) -> None:
+    async def test_follow_resolves_lookup_redirects_within_one_client_request(self, family: Family) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster, redirects=FOLLOW) as client:
             load(cluster, 0, 1)
             walk = await client.walk(INGRESS + LOOKUP)
@@ -421,7 +431,9 @@ class TestFollowing:
         ],
     )
     @both_families
-    async def test_an_admin_call_with_its_body(self, family: Family, method: str, target: str, body: bytes) -> None:
+    async def test_follow_resends_admin_call_with_method_and_body(
+        self, family: Family, method: str, target: str, body: bytes
+    ) -> None:
         async with SimulatedCluster(family=family) as cluster, serving(cluster, redirects=FOLLOW) as client:
             load(cluster, 0, 1)
             reply = await client.send(target, method=method, body=body or None)
@@ -430,7 +442,7 @@ class TestFollowing:
             assert await client.counted("redirects_total") == {("external", "admin", "followed"): 2}
 
     @both_kinds
-    async def test_authorization_goes_along(self, kind: str, target: str) -> None:
+    async def test_follow_sends_authorization_to_every_broker(self, kind: str, target: str) -> None:
         # C++ clients do not send it to another host, so for them this is the only way that works.
         async with SimulatedCluster(token="s3cret") as cluster, serving(cluster, redirects=FOLLOW) as client:
             load(cluster, 0, 1)
@@ -439,7 +451,7 @@ class TestFollowing:
                 assert broker.requests[0].values("Authorization") == ["Bearer s3cret"]
             assert await client.counted("redirects_total") == {("external", kind, "followed"): 2}
 
-    async def test_the_client_gets_a_single_answer(self) -> None:
+    async def test_follow_gives_the_client_a_single_answer(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, redirects=FOLLOW) as client:
             load(cluster, 0, 1)
             reader, writer = await asyncio.open_connection("127.0.0.1", client.sidecar.http_servers[0].port)
@@ -452,7 +464,7 @@ class TestFollowing:
             assert asked(cluster) == [1, 1, 1]
 
     @pytest.mark.parametrize(("size", "followed"), [(0, True), (100, True), (101, False), (300_000, False)])
-    async def test_a_body_beyond_replay_bytes_is_the_clients_to_send_again(self, size: int, followed: bool) -> None:
+    async def test_follow_rewrites_redirect_when_body_exceeds_replay_bytes(self, size: int, followed: bool) -> None:
         keys: Keys = {"redirects": {**FOLLOW, "replayBytes": 100}}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             cluster.own(TOPIC, 2)
@@ -463,7 +475,7 @@ class TestFollowing:
             action = "followed" if followed else "rewritten"
             assert await client.counted("redirects_total") == {("external", "admin", action): 1}
 
-    async def test_what_must_be_followed_and_cannot_be_is_refused(self) -> None:
+    async def test_follow_gets_502_when_body_is_not_replayable_and_broker_is_unmapped(self) -> None:
         async with SimulatedCluster() as cluster:
             cluster.own(TOPIC, 2)
             lines = [*book(cluster, *EXTERNAL)[:2], *book(cluster)[2:]]
@@ -476,7 +488,7 @@ class TestFollowing:
                 assert await client.counted("unmapped_redirects_total") == {("external",): 1}
 
     @pytest.mark.parametrize("status", [303, 307])
-    async def test_what_was_kept_for_replays_is_given_back(self, status: int) -> None:
+    async def test_follow_releases_replay_budget_after_each_request(self, status: int) -> None:
         keys: Keys = {"redirects": FOLLOW, "limits": {"replayTotalBytes": 10}}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             cluster.own(TOPIC, 2)
@@ -488,7 +500,7 @@ class TestFollowing:
                 assert await client.counted("redirects_total") == {("external", "admin", "followed"): n}
 
     @both_kinds
-    async def test_a_circle_ends(self, kind: str, target: str) -> None:
+    async def test_follow_gets_502_on_redirect_loop(self, kind: str, target: str) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, redirects=FOLLOW) as client:
             cluster.brokers[0].script.append(always(redirects(inside(1))))
             cluster.brokers[1].script.append(always(redirects(inside(0))))
@@ -500,7 +512,7 @@ class TestFollowing:
             }
 
     @pytest.mark.parametrize(("hops", "status"), [(1, 200), (3, 200), (4, 502)])
-    async def test_max_hops(self, hops: int, status: int) -> None:
+    async def test_follow_gets_502_beyond_max_hops(self, hops: int, status: int) -> None:
         keys: Keys = {"redirects": {**FOLLOW, "maxHops": 3}}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             cluster.own(TOPIC, 1)
@@ -514,7 +526,7 @@ class TestFollowing:
             assert await client.counted("redirects_total") == expected
             assert asked(cluster) == [0, min(hops, 3) + 1, 0]
 
-    async def test_one_kind_alone(self) -> None:
+    async def test_follow_for_lookups_does_not_apply_to_admin_calls(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, redirects={"lookup": "follow"}) as client:
             load(cluster, 0, 1)
             assert (await client.walk(INGRESS + LOOKUP)).origins == [INGRESS]
@@ -522,14 +534,14 @@ class TestFollowing:
             load(cluster, 0, 1)
             assert (await client.walk(INGRESS + STATS)).origins == [INGRESS, external(0), external(2)]
 
-    async def test_an_address_on_the_listener_is_followed_too(self) -> None:
+    async def test_follow_also_follows_location_already_on_the_listener(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, redirects=FOLLOW) as client:
             cluster.own(TOPIC, 2)
             cluster.brokers[1].script.extend(pointing(external(2) + STATS))
             assert (await client.send(STATS)).json["broker"] == f"{named(2)}:8080"
 
     @both_kinds
-    async def test_a_broker_that_is_gone_is_said_to_be(self, kind: str, target: str) -> None:
+    async def test_follow_gets_502_when_redirect_target_is_down(self, kind: str, target: str) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, redirects=FOLLOW) as client:
             await cluster.brokers[0].stop()
             assert (await client.send(target)).refusal == (502, "broker-unreachable")
@@ -538,7 +550,7 @@ class TestFollowing:
 
 class TestPassing:
     @both_kinds
-    async def test_redirects_stay_byte_for_byte_and_leak(self, kind: str, target: str) -> None:
+    async def test_pass_policy_forwards_location_byte_for_byte_and_counts_leak(self, kind: str, target: str) -> None:
         keys: Keys = {"redirects": {"lookup": "pass", "admin": "pass"}}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             location = f"http://{named(2).upper()}:8080{target}?listenerName=a&x=%2f&&#y"
@@ -549,7 +561,7 @@ class TestPassing:
             assert await client.counted("unmapped_redirects_total") == {}
 
     @both_kinds
-    async def test_what_is_on_the_listener_is_no_leak(self, kind: str, target: str) -> None:
+    async def test_pass_policy_counts_no_leak_for_location_on_the_listener(self, kind: str, target: str) -> None:
         keys: Keys = {"redirects": {"lookup": "pass", "admin": "pass"}}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             cluster.brokers[1].script.extend(pointing(external(2) + target))
@@ -557,7 +569,9 @@ class TestPassing:
             assert await client.counted("leaks_total") == {}
 
     @both_families
-    async def test_pip_338_prefers_the_inside(self, family: Family) -> None:
+    async def test_pip_338_redirect_keeps_internal_address_if_client_listener_not_preferred(
+        self, family: Family
+    ) -> None:
         keys: Keys = {"preferHttpClientListenerOverInternalListener": False, "redirects": FOLLOW}
         async with SimulatedCluster(family=family) as cluster, serving(cluster, **keys) as client:
             assert (await client.send(STATS)).location == f"{inside(0)}{STATS}?authoritative=false"
@@ -585,7 +599,7 @@ class TestKeeping:
 
     @pytest.mark.parametrize("location", [f"{STATS}?x=%2f", "/", "/a%2Fb#c"])
     @pytest.mark.parametrize("policy", ["rewrite", "follow"])
-    async def test_a_relative_location_stays(self, policy: str, location: str) -> None:
+    async def test_relative_location_is_forwarded_unchanged(self, policy: str, location: str) -> None:
         keys: Keys = {"redirects": {"admin": policy}}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             cluster.brokers[1].script.extend(pointing(location))
@@ -593,7 +607,7 @@ class TestKeeping:
             assert await client.counted("redirects_total") == {("external", "admin", "kept"): 1}
             assert await client.counted("leaks_total") == {}
 
-    async def test_a_client_goes_on_from_a_relative_location(self) -> None:
+    async def test_relative_location_leads_client_back_to_the_same_broker(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.own(TOPIC, 2)
             cluster.brokers[2].script.extend(pointing(f"{STATS}?again"))
@@ -606,7 +620,9 @@ class TestUnmapped:
     """Brokers that have no address on the listener, nor on the default one."""
 
     @both_kinds
-    async def test_are_followed(self, kind: str, target: str) -> None:
+    async def test_redirect_is_followed_when_broker_has_no_address_of_its_own_on_listener(
+        self, kind: str, target: str
+    ) -> None:
         async with SimulatedCluster() as cluster:
             lines = [*book(cluster)[:1], *book(cluster, *EXTERNAL)[1:]]
             async with serving(cluster, advertisedListeners=lines) as client:
@@ -622,7 +638,7 @@ class TestUnmapped:
                 assert await client.counted("leaks_total") == {}
 
     @both_kinds
-    async def test_are_refused(self, kind: str, target: str) -> None:
+    async def test_redirect_to_unmapped_broker_gets_502_when_unmapped_is_refuse(self, kind: str, target: str) -> None:
         async with SimulatedCluster() as cluster:
             keys: Keys = {"advertisedListeners": book(cluster), "redirects": {"unmapped": "refuse"}}
             async with serving(cluster, **keys) as client:
@@ -635,7 +651,7 @@ class TestUnmapped:
                 assert await client.counted("leaks_total") == {}
 
     @both_kinds
-    async def test_pass(self, kind: str, target: str) -> None:
+    async def test_redirect_to_unmapped_broker_is_passed_when_unmapped_is_pass(self, kind: str, target: str) -> None:
         async with SimulatedCluster() as cluster:
             keys: Keys = {"advertisedListeners": book(cluster), "redirects": {"unmapped": "pass"}}
             async with serving(cluster, **keys) as client:
@@ -645,7 +661,7 @@ class TestUnmapped:
                 assert await client.counted("unmapped_redirects_total") == {("external",): 1}
                 assert await client.counted("leaks_total") == {("external", "location", "passed"): 1}
 
-    async def test_not_where_the_default_listener_has_one(self) -> None:
+    async def test_broker_with_address_on_default_listener_is_not_unmapped(self) -> None:
         async with SimulatedCluster() as cluster:
             keys: Keys = {"ingresses": [PUBLIC, PARTNERS], "lookupListenerName": "external"}
             async with serving(cluster, **keys) as client:
@@ -693,7 +709,7 @@ class TestUnknownAuthorities:
 
     @pytest.mark.parametrize("origin", INSIDE)
     @pytest.mark.parametrize("policy", ["rewrite", "follow"])
-    async def test_of_the_inside_are_refused(self, policy: str, origin: str) -> None:
+    async def test_redirect_to_unknown_internal_address_gets_502(self, policy: str, origin: str) -> None:
         keys: Keys = {"redirects": {"lookup": policy, "admin": policy}}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             cluster.brokers[1].script.append(redirects(origin))
@@ -703,13 +719,13 @@ class TestUnknownAuthorities:
             assert await client.counted("leaks_total") == {}
 
     @pytest.mark.parametrize("location", NO_AUTHORITY)
-    async def test_what_has_no_authority_to_judge_is_refused(self, location: str) -> None:
+    async def test_redirect_without_usable_authority_gets_502(self, location: str) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             cluster.brokers[1].script.extend(pointing(location))
             assert (await client.send(STATS)).refusal == (502, "unknown-authority")
             assert await client.counted("redirects_total") == {("external", "admin", "refused"): 1}
 
-    async def test_a_suffix_of_known_brokers_is_of_the_inside(self) -> None:
+    async def test_unknown_host_in_domain_of_known_brokers_is_treated_as_internal(self) -> None:
         async with SimulatedCluster(name="b{n}.brokers.example.net") as cluster, serving(cluster) as client:
             cluster.brokers[1].script.append(redirects("http://b7.brokers.example.net:8080"))
             assert (await client.send(LOOKUP)).refusal == (502, "unknown-authority")
@@ -717,7 +733,9 @@ class TestUnknownAuthorities:
     @pytest.mark.parametrize("origin", ["https://peer.example.org:8443", "http://8.8.8.8", "http://[2600::1]:8080"])
     @pytest.mark.parametrize("policy", ["rewrite", "follow"])
     @both_kinds
-    async def test_public_ones_pass(self, kind: str, target: str, policy: str, origin: str) -> None:
+    async def test_redirect_to_unknown_public_host_is_passed_and_counted_as_leak(
+        self, kind: str, target: str, policy: str, origin: str
+    ) -> None:
         keys: Keys = {"redirects": {"lookup": policy, "admin": policy}}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             cluster.brokers[1].script.append(redirects(origin))
@@ -728,7 +746,7 @@ class TestUnknownAuthorities:
 
     @pytest.mark.parametrize(("unmapped", "status"), [("refuse", 502), ("pass", 307)])
     @pytest.mark.parametrize("origin", ["https://peer.example.org:8443", "http://10.1.2.3:8080"])
-    async def test_unmapped_speaks_of_them_too(self, unmapped: str, status: int, origin: str) -> None:
+    async def test_unmapped_policy_applies_to_unknown_hosts(self, unmapped: str, status: int, origin: str) -> None:
         keys: Keys = {"redirects": {"unmapped": unmapped}}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             cluster.brokers[1].script.append(redirects(origin))
@@ -744,7 +762,7 @@ class TestUnknownAuthorities:
         "origin", ["http://pulsar.peer.internal:8080", "http://b1.eu.peer.internal", "http://peer"]
     )
     @pytest.mark.parametrize("unmapped", ["follow", "refuse"])
-    async def test_peers_pass(self, unmapped: str, origin: str) -> None:
+    async def test_redirect_to_configured_peer_is_passed_unchanged(self, unmapped: str, origin: str) -> None:
         keys: Keys = {"redirects": {**FOLLOW, "unmapped": unmapped, "peers": ["*.peer.internal", "peer"]}}
         async with SimulatedCluster() as cluster, serving(cluster, **keys) as client:
             cluster.brokers[1].script.append(redirects(origin))
@@ -755,7 +773,9 @@ class TestUnknownAuthorities:
     @pytest.mark.parametrize("unmapped", ["follow", "refuse", "pass"])
     @pytest.mark.parametrize("policy", ["rewrite", "follow", "pass"])
     @both_kinds
-    async def test_nobody_outside_the_book_is_dialled(self, kind: str, target: str, policy: str, unmapped: str) -> None:
+    async def test_addresses_that_are_not_configured_are_never_dialled(
+        self, kind: str, target: str, policy: str, unmapped: str
+    ) -> None:
         keys: Keys = {"redirects": {"lookup": policy, "admin": policy, "unmapped": unmapped, "peers": ["localhost"]}}
         async with (
             SimulatedCluster() as cluster,
@@ -770,7 +790,7 @@ class TestUnknownAuthorities:
             await client.send(target, host=HOST, headers=[("X-Forwarded-Host", f"127.0.0.1:{port}")])
             assert asked(others) == [0]
 
-    async def test_a_followed_redirect_to_nobody_is_judged_like_the_first(self) -> None:
+    async def test_follow_gets_502_when_second_redirect_leads_to_unknown_address(self) -> None:
         async with (
             SimulatedCluster() as cluster,
             SimulatedCluster(brokers=1) as others,
@@ -791,7 +811,9 @@ class TestSharedAddresses:
 
     @both_kinds
     @both_families
-    async def test_are_followed(self, family: Family, kind: str, target: str) -> None:
+    async def test_redirect_is_followed_when_broker_has_no_address_of_its_own_on_listener(
+        self, family: Family, kind: str, target: str
+    ) -> None:
         async with SimulatedCluster(family=family) as cluster:
             urls = [f"external:https://{HOST}", EXTERNAL[1]]
             async with serving(cluster, advertisedListeners=book(cluster, *urls)) as client:
@@ -822,7 +844,9 @@ class TestSchemes:
             ("10.0.0.0/8", "https", "http://broker-0.pulsar.example.com"),
         ],
     )
-    async def test_x_forwarded_proto(self, trusted: str, forwarded: str | None, expected: str) -> None:
+    async def test_trusted_x_forwarded_proto_selects_scheme_of_redirect(
+        self, trusted: str, forwarded: str | None, expected: str
+    ) -> None:
         async with SimulatedCluster() as cluster:
             urls = [
                 "external:http://broker-{n}.pulsar.example.com",
@@ -835,7 +859,7 @@ class TestSchemes:
                 assert cluster.brokers[1].requests[0].values("X-Forwarded-Proto") == ["http"]
 
     @pytest.mark.parametrize("scheme", ["http", "https"])
-    async def test_a_chain_stays_with_its_scheme(self, scheme: str) -> None:
+    async def test_redirect_chain_keeps_the_clients_scheme(self, scheme: str) -> None:
         async with SimulatedCluster() as cluster:
             urls = [
                 "external:http://broker-{n}.pulsar.example.com:8080",
@@ -851,14 +875,14 @@ class TestSchemes:
                 assert cluster.owner(TOPIC) == 2
 
     @pytest.mark.parametrize("forwarded", ["http", "https"])
-    async def test_a_listener_with_one_scheme_has_no_choice(self, forwarded: str) -> None:
+    async def test_redirect_uses_the_only_scheme_that_the_listener_has(self, forwarded: str) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             reply = await client.send(STATS, headers=[("X-Forwarded-Proto", forwarded)])
             assert reply.location.startswith(external(0))
 
 
 class TestFunctionWorkers:
-    async def test_run_apart(self) -> None:
+    async def test_function_requests_go_to_separate_function_workers(self) -> None:
         async with (
             SimulatedCluster() as cluster,
             SimulatedCluster(brokers=2, name="worker-{n}.functions.svc.cluster.local") as workers,
@@ -899,7 +923,9 @@ class TestFunctionWorkers:
             (LOOKUP, False),
         ],
     )
-    async def test_the_prefixes_of_pulsar_proxy(self, target: str, to_workers: bool) -> None:
+    async def test_only_function_worker_path_prefixes_go_to_function_workers(
+        self, target: str, to_workers: bool
+    ) -> None:
         async with (
             SimulatedCluster() as cluster,
             SimulatedCluster(brokers=1) as workers,
@@ -908,7 +934,7 @@ class TestFunctionWorkers:
             await client.send(target)
             assert (asked(cluster), asked(workers)) == (([0, 0, 0], [1]) if to_workers else ([0, 1, 0], [0]))
 
-    async def test_run_with_the_brokers(self) -> None:
+    async def test_function_requests_go_to_brokers_without_separate_workers(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster) as client:
             assert (await client.send("/admin/v3/functions/t/n")).json == []
             assert asked(cluster) == [0, 1, 0]
@@ -933,7 +959,7 @@ class TestExposure:
             ("GET", "/"),
         ],
     )
-    async def test_what_is_not_exposed_is_403(self, method: str, target: str) -> None:
+    async def test_request_kind_not_exposed_by_ingress_gets_403(self, method: str, target: str) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, **LOOKUPS_ONLY) as client:
             assert (await client.send(target, method=method)).refusal == (403, "not-exposed")
             assert asked(cluster) == [0, 0, 0]
@@ -948,7 +974,7 @@ class TestExposure:
             "/admin/v2/schemas/public/default/orders/schema/1",
         ],
     )
-    async def test_what_is_exposed_goes_through(self, target: str) -> None:
+    async def test_request_kind_exposed_by_ingress_is_forwarded(self, target: str) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, **LOOKUPS_ONLY) as client:
             cluster.own(TOPIC, 1)
             assert (await client.send(target)).status == 200
@@ -983,12 +1009,12 @@ class TestExposure:
             (f"{ADMIN}%2F../partitions", (400, "bad-path")),
         ],
     )
-    async def test_nothing_sneaks_past(self, target: str, refusal: tuple[int, str]) -> None:
+    async def test_obfuscated_path_cannot_bypass_expose(self, target: str, refusal: tuple[int, str]) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, **LOOKUPS_ONLY) as client:
             assert (await client.send(target)).refusal == refusal
             assert asked(cluster) == [0, 0, 0]
 
-    async def test_nor_by_the_absolute_form(self) -> None:
+    async def test_absolute_target_cannot_bypass_expose(self) -> None:
         async with SimulatedCluster() as cluster, serving(cluster, **LOOKUPS_ONLY) as client:
             reader, writer = await asyncio.open_connection("127.0.0.1", client.sidecar.http_servers[0].port)
             target = f"http://{HOST}/admin/v2/brokers"
@@ -1005,7 +1031,7 @@ class TestExposure:
             assert await client.counted("listener_misses_total") == {("public", "not-exposed", "http"): 1}
             assert await client.counted("requests_total") == {("lookup", "http", "403"): 1}
 
-    async def test_admin_has_the_calls_of_clients(self) -> None:
+    async def test_exposing_admin_includes_client_calls_but_not_functions(self) -> None:
         async with (
             SimulatedCluster() as cluster,
             serving(cluster, ingresses=[{**PUBLIC, "expose": ["admin"]}]) as client,
@@ -1014,7 +1040,7 @@ class TestExposure:
             assert (await client.send("/admin/v2/brokers")).status == 200
             assert (await client.send("/admin/v3/functions/public/default")).refusal == (403, "not-exposed")
 
-    async def test_another_door_has_its_own(self) -> None:
+    async def test_expose_applies_per_ingress(self) -> None:
         async with SimulatedCluster() as cluster:
             everything = {"name": "operators", "hosts": ["ops.example.org"], "listener": "external"}
             async with serving(cluster, ingresses=[*LOOKUPS_ONLY["ingresses"], everything]) as client:
@@ -1022,7 +1048,7 @@ class TestExposure:
                 assert (await client.send("/admin/v2/brokers")).refusal == (403, "not-exposed")
 
 
-async def test_the_body_of_a_redirect_goes_on() -> None:
+async def test_body_of_a_rewritten_redirect_is_forwarded() -> None:
     async def point(broker: SimulatedBroker, request: Request, received: Received) -> StreamResponse:
         return Response(status=307, headers={"Location": f"{inside(2)}/x"}, body=b"moved")
 

@@ -39,7 +39,9 @@ async def listener_of(served: Served, broker: RawBroker, port: int) -> bytes:
     return request.head.one(NAME)
 
 
-async def test_sockets_come_go_and_are_renamed(start: Start, broker: RawBroker) -> None:
+async def test_reload_opens_closes_and_renames_sockets_without_failing_requests(
+    start: Start, broker: RawBroker
+) -> None:
     a, b, c = (unused_port() for _ in range(3))
     binds = [f"one:http://127.0.0.1:{a}", f"two:http://127.0.0.1:{b}"]
     served = await start(broker.url, bindAddresses=binds, drainSeconds=30)
@@ -73,7 +75,7 @@ async def test_sockets_come_go_and_are_renamed(start: Start, broker: RawBroker) 
     assert (await client.message()).body == b"ok"
 
 
-async def test_a_socket_that_cannot_be_bound_fails_the_reload_whole(
+async def test_reload_fails_as_a_whole_when_a_socket_cannot_be_bound(
     start: Start, broker: RawBroker, tmp_path: Path
 ) -> None:
     a, b = unused_port(), unused_port()
@@ -104,7 +106,7 @@ def trusting(ca: trustme.CA) -> ssl.SSLContext:
     return context
 
 
-async def test_a_request_keeps_the_snapshot_it_began_with(start: Start, broker: RawBroker) -> None:
+async def test_request_under_way_keeps_its_config_snapshot_across_reload(start: Start, broker: RawBroker) -> None:
     """DecisionCache, addresses and timeouts; the next one on the same connection has the new ones."""
 
     def book(domain: str) -> dict[str, Any]:
@@ -126,7 +128,7 @@ async def test_a_request_keeps_the_snapshot_it_began_with(start: Start, broker: 
         client.send(GET)
 
 
-async def test_limits_and_timeouts_are_taken_up(start: Start, broker: RawBroker) -> None:
+async def test_reload_applies_new_limits_and_timeouts(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     await served.sidecar.reload(config(broker, limits={"inFlight": 1}, timeouts={"request": 0.05}))
     client, excess = await served.client(GET), await served.client()
@@ -138,7 +140,7 @@ async def test_limits_and_timeouts_are_taken_up(start: Start, broker: RawBroker)
 
 
 @pytest.mark.parametrize("key", ["metrics", "console", "events", "clusterName"])
-async def test_what_needs_a_new_start_is_said(
+async def test_reload_logs_changes_that_need_a_restart(
     start: Start, broker: RawBroker, caplog: pytest.LogCaptureFixture, key: str, tmp_path: Path
 ) -> None:
     served = await start(broker.url)
@@ -152,7 +154,7 @@ async def test_what_needs_a_new_start_is_said(
     assert f"a change of {key} takes effect with the next start" in caplog.text
 
 
-async def test_a_thousand_reloads_under_load(start: Start, broker: RawBroker) -> None:
+async def test_no_request_fails_during_a_thousand_reloads(start: Start, broker: RawBroker) -> None:
     """No request fails, whatever the reload does to the socket's name, and no connection is ended."""
     served = await start(broker.url, lookupListenerName="a")
     reloaded = asyncio.Event()

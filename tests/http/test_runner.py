@@ -68,7 +68,9 @@ def swap_links(place: Place, text: str) -> None:
 
 
 @pytest.mark.parametrize("change", [in_place, rename, swap_links])
-async def test_a_changed_file_is_in_force(place: Place, looks: Looks, change: Callable[[Place, str], None]) -> None:
+async def test_changed_config_file_is_reloaded_however_it_is_replaced(
+    place: Place, looks: Looks, change: Callable[[Place, str], None]
+) -> None:
     change(place, place.text())
     async with beside(place) as said:
         assert (await place.ask()).body == b"first"
@@ -82,7 +84,7 @@ async def test_a_changed_file_is_in_force(place: Place, looks: Looks, change: Ca
         assert await place.number("config_last_reload_successful") == 1
 
 
-async def test_sighup_reloads_what_the_file_says(place: Place) -> None:
+async def test_sighup_reloads_config_file_even_if_unchanged(place: Place) -> None:
     place.write()
     async with beside(place) as said:
         place.write(lookupListenerName="second")
@@ -94,7 +96,7 @@ async def test_sighup_reloads_what_the_file_says(place: Place) -> None:
         assert await place.number("config_reloads_total", result="success") == 2
 
 
-async def test_a_file_that_stays_is_not_reloaded(place: Place, looks: Looks) -> None:
+async def test_config_file_with_unchanged_content_is_not_reloaded(place: Place, looks: Looks) -> None:
     place.write()
     async with beside(place) as said:
         os.utime(place.path)
@@ -112,7 +114,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("kind", BAD)
-async def test_a_bad_file_changes_nothing_and_is_told_once(place: Place, looks: Looks, kind: str) -> None:
+async def test_bad_config_file_leaves_old_config_in_force_and_is_logged_once(
+    place: Place, looks: Looks, kind: str
+) -> None:
     place.write()
     async with beside(place) as said:
         if kind == "gone":
@@ -137,7 +141,7 @@ async def test_a_bad_file_changes_nothing_and_is_told_once(place: Place, looks: 
         assert await place.number("config_last_reload_successful") == 1
 
 
-async def test_every_fault_has_its_line(place: Place, looks: Looks) -> None:
+async def test_every_fault_of_a_bad_config_file_is_logged_on_its_own_line(place: Place, looks: Looks) -> None:
     place.write()
     async with beside(place) as said:
         place.write(lookupListenerNam="x", workers=0)
@@ -146,7 +150,7 @@ async def test_every_fault_has_its_line(place: Place, looks: Looks) -> None:
         assert await place.number("config_reloads_total", result="failure") == 1
 
 
-async def test_a_certificate_that_comes_after_the_config_that_names_it(place: Place, looks: Looks) -> None:
+async def test_reload_succeeds_once_the_certificate_that_new_config_names_appears(place: Place, looks: Looks) -> None:
     """Secrets and ConfigMaps arrive in any order: what was missing is tried again, without a word until it is there."""
     place.write()
     folder, port = place.path.parent, unused_port()
@@ -187,7 +191,7 @@ async def shown(ca: trustme.CA, port: int) -> bytes | None:
     return bytes(seen)
 
 
-async def test_changed_certificates_are_taken_up(place: Place, looks: Looks) -> None:
+async def test_changed_certificate_files_take_effect_without_config_reload(place: Place, looks: Looks) -> None:
     folder, (first, second) = place.path.parent, (trustme.CA(), trustme.CA())
     issue(first, folder)
     place.write(
@@ -216,7 +220,9 @@ async def test_changed_certificates_are_taken_up(place: Place, looks: Looks) -> 
         ("brokers: {{}}", "brokers.webServiceUrl: is missing"),
     ],
 )
-async def test_hold(place: Place, looks: Looks, monkeypatch: pytest.MonkeyPatch, text: str | None, reason: str) -> None:
+async def test_hold_answers_503_with_the_reason_until_config_is_fixed(
+    place: Place, looks: Looks, monkeypatch: pytest.MonkeyPatch, text: str | None, reason: str
+) -> None:
     """503 with the reason wherever it was to be served, alive but not ready; and when it is mended, it serves."""
     scheme = "https" if text and "tls" in text else "http"
     # Where the file does not say, these do; else it would be 0.0.0.0:8080.
@@ -248,7 +254,7 @@ async def test_hold(place: Place, looks: Looks, monkeypatch: pytest.MonkeyPatch,
         assert await place.number("config_last_reload_successful") == 1
 
 
-async def test_holding_on_the_sockets_that_the_file_names(place: Place, looks: Looks) -> None:
+async def test_hold_listens_on_every_configured_socket_that_can_be_bound(place: Place, looks: Looks) -> None:
     """Over TLS where the certificate is good, and also where one of the sockets cannot be had."""
     ca, folder, port = trustme.CA(), place.path.parent, unused_port()
     issue(ca, folder)
@@ -270,7 +276,7 @@ async def test_holding_on_the_sockets_that_the_file_names(place: Place, looks: L
         assert (await place.ask(port=taken)).body == b"first"
 
 
-async def test_without_hold_a_bad_file_is_the_end(place: Place) -> None:
+async def test_run_without_hold_raises_on_bad_config_file(place: Place) -> None:
     place.path.write_text("workers: 0\n")
     with pytest.raises(ConfigFaults, match="workers"):
         await runner.run(place.path, hold=False)
@@ -279,7 +285,7 @@ async def test_without_hold_a_bad_file_is_the_end(place: Place) -> None:
 # Processes.
 
 
-async def test_a_process_holds_serves_reloads_and_ends(place: Place) -> None:
+async def test_process_holds_then_serves_reloads_and_exits_0_on_sigterm(place: Place) -> None:
     place.write(workers=0)
     async with apart(place.path, "--hold") as process:
         assert "workers" in (await process.said("holding: "))["message"]
@@ -296,7 +302,7 @@ async def test_a_process_holds_serves_reloads_and_ends(place: Place) -> None:
         assert process.lines[-1]["message"] == "shutting down"
 
 
-async def test_a_process_that_holds_logs_nothing_of_malformed_requests(place: Place) -> None:
+async def test_holding_process_logs_no_exception_for_malformed_requests(place: Place) -> None:
     place.write(workers=0)
     async with apart(place.path, "--hold") as process:
         await process.said("holding: ")
@@ -309,7 +315,7 @@ async def test_a_process_that_holds_logs_nothing_of_malformed_requests(place: Pl
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_process_that_holds_ends_when_told(place: Place, number: signal.Signals) -> None:
+async def test_holding_process_exits_0_on_sigterm_or_sigint(place: Place, number: signal.Signals) -> None:
     place.write(workers=0)
     async with apart(place.path, "--hold") as process:
         await process.said("holding: ")
@@ -317,7 +323,7 @@ async def test_a_process_that_holds_ends_when_told(place: Place, number: signal.
         assert await process.ended() == 0
 
 
-async def test_a_process_that_may_not_hold_says_why_and_exits_2(place: Place) -> None:
+async def test_process_without_hold_prints_config_faults_and_exits_2(place: Place) -> None:
     place.write(workers=0, lookupListenerNam="x")
     async with apart(place.path) as process:
         assert await process.ended() == 2

@@ -61,7 +61,7 @@ async def still_serves(served: Served, server: Server) -> bool:
 
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
-async def test_a_malformed_request_is_refused_and_not_logged(
+async def test_malformed_request_to_metrics_or_console_gets_400_and_is_not_logged(
     served: Served, server: Server, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -73,7 +73,7 @@ async def test_a_malformed_request_is_refused_and_not_logged(
     assert not caplog.records
 
 
-async def test_a_malformed_request_behind_another_is_not_logged(
+async def test_malformed_pipelined_request_to_metrics_or_console_is_not_logged(
     served: Served, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -85,7 +85,7 @@ async def test_a_malformed_request_behind_another_is_not_logged(
     assert not caplog.records
 
 
-async def test_a_head_without_end_is_not_logged(
+async def test_oversized_head_to_metrics_or_console_closes_connection_and_is_not_logged(
     served: Served, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The answer may be lost: the server closes the connection while the client still sends."""
@@ -99,7 +99,7 @@ async def test_a_head_without_end_is_not_logged(
 
 
 @pytest.mark.parametrize("data", CODED.values(), ids=CODED.keys())
-async def test_a_body_is_not_decoded(
+async def test_metrics_and_console_do_not_decode_compressed_bodies(
     served: Served, server: Server, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -110,7 +110,7 @@ async def test_a_body_is_not_decoded(
     assert not caplog.records
 
 
-async def test_a_client_that_leaves_inside_its_question_is_not_logged(
+async def test_console_logs_nothing_when_client_leaves_mid_request(
     served: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -125,7 +125,7 @@ async def test_a_client_that_leaves_inside_its_question_is_not_logged(
     assert not caplog.records
 
 
-async def test_a_fault_of_the_server_is_logged(
+async def test_internal_error_of_console_gets_500_and_is_logged(
     served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     console = served.sidecar._console

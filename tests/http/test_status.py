@@ -49,7 +49,9 @@ async def fetch(url: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_the_metrics_of_the_contract(start: Start, broker: RawBroker) -> None:
+async def test_metrics_are_exactly_those_of_the_catalogue_with_the_contracts_labels(
+    start: Start, broker: RawBroker
+) -> None:
     served = await start(broker.url)
     client = await served.client(GET)
     await broker.answer()
@@ -71,7 +73,7 @@ async def test_the_metrics_of_the_contract(start: Start, broker: RawBroker) -> N
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
-async def test_probes_do_not_ask_brokers(start: Start, path: str) -> None:
+async def test_probes_succeed_while_brokers_are_unreachable(start: Start, path: str) -> None:
     served = await start(f"http://127.0.0.1:{unused_port()}")
     assert (await served.ask(GET)).status == 502
     assert await fetch(served.metrics_url + path) == (200, "ok\n")
@@ -80,13 +82,13 @@ async def test_probes_do_not_ask_brokers(start: Start, path: str) -> None:
 @pytest.mark.parametrize(
     "path", ["/", "/metrics/", "/admin/v2/clusters", "/lookup/v2/topic/persistent/t/n/x", "/debug"]
 )
-async def test_there_is_nothing_else(start: Start, broker: RawBroker, path: str) -> None:
+async def test_metrics_server_answers_404_on_other_paths(start: Start, broker: RawBroker, path: str) -> None:
     served = await start(broker.url)
     assert (await fetch(served.metrics_url + path))[0] == 404
     assert broker.untouched
 
 
-async def test_a_socket_that_is_taken_keeps_it_from_starting(start: Start, broker: RawBroker) -> None:
+async def test_sidecar_does_not_start_when_bind_address_is_taken(start: Start, broker: RawBroker) -> None:
     config = {
         "bindAddresses": [f"http://127.0.0.1:{broker.port}"],
         "metrics": {"address": "127.0.0.1:0"},
@@ -96,7 +98,7 @@ async def test_a_socket_that_is_taken_keeps_it_from_starting(start: Start, broke
         await Sidecar(load_mapping(config)).start()
 
 
-async def test_requests_in_flight_and_connections(start: Start, broker: RawBroker) -> None:
+async def test_in_flight_and_connection_gauges_rise_and_return_to_zero(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     clients = [await served.client(GET) for _ in range(3)]
     wires = [await broker.accept() for _ in clients]
@@ -117,7 +119,7 @@ async def test_requests_in_flight_and_connections(start: Start, broker: RawBroke
     assert served.number("connections") == 0
 
 
-async def test_durations_are_counted_by_kind(start: Start, broker: RawBroker) -> None:
+async def test_request_and_upstream_durations_are_counted_by_kind(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, lookupListenerName="external")
     for data in (GET, LOOKUP % (b"x", b"a", b""), GET.replace(b"/admin", b"/metrics")):
         client = await served.client(data)
@@ -130,7 +132,7 @@ async def test_durations_are_counted_by_kind(start: Start, broker: RawBroker) ->
             assert served.number(f"{name}_sum", kind=kind, protocol="http") > 0
 
 
-async def test_what_never_reached_a_broker_has_no_upstream_duration(start: Start, broker: RawBroker) -> None:
+async def test_refused_requests_have_no_upstream_duration(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     assert (await served.ask(GET.replace(b"/v2", b"/.."))).status == 400
     assert (await served.ask(b"nonsense\r\n\r\n")).status == 400
@@ -138,7 +140,7 @@ async def test_what_never_reached_a_broker_has_no_upstream_duration(start: Start
     assert served.number("upstream_duration_seconds_count") == 0
 
 
-async def test_labels_are_bounded_by_the_config(start: Start, broker: RawBroker) -> None:
+async def test_clients_cannot_add_metric_label_values(start: Start, broker: RawBroker) -> None:
     """Nobody outside can make up a label: not by hosts, listener names, topics, methods or paths."""
     ingress = {"name": "public", "hosts": ["*.example.com"], "listener": "external", "allowedListeners": ["external"]}
     served = await start(f"http://127.0.0.1:{unused_port()}", ingresses=[ingress], unknownListener="forward")
@@ -166,7 +168,7 @@ async def test_labels_are_bounded_by_the_config(start: Start, broker: RawBroker)
     assert len(labels) < 60
 
 
-async def test_stopping_waits_for_what_runs(start: Start, broker: RawBroker) -> None:
+async def test_stop_waits_for_requests_under_way(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url, drainSeconds=30)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -182,7 +184,7 @@ async def test_stopping_waits_for_what_runs(start: Start, broker: RawBroker) -> 
 
 
 @pytest.mark.parametrize("drain", [0, 0.01])
-async def test_stopping_does_not_wait_for_ever(start: Start, broker: RawBroker, drain: float) -> None:
+async def test_stop_cuts_off_requests_after_drain_seconds(start: Start, broker: RawBroker, drain: float) -> None:
     served = await start(broker.url, drainSeconds=drain)
     client = await served.client(GET)
     wire = await broker.accept()
@@ -192,7 +194,7 @@ async def test_stopping_does_not_wait_for_ever(start: Start, broker: RawBroker, 
     await client.end()
 
 
-async def test_long_names_and_paths_are_not_remembered(start: Start, broker: RawBroker) -> None:
+async def test_long_header_values_and_paths_are_not_cached(start: Start, broker: RawBroker) -> None:
     """Whoever sends a thousand different ones of 30 kB must not own 30 MB of what decisions are remembered by."""
     served = await start(broker.url)
     decisions = served.sidecar._context.decisions

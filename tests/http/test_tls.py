@@ -178,7 +178,9 @@ async def answer_all(broker: RawBroker, data: bytes = OK) -> None:
 # Towards clients.
 
 
-async def test_a_lookup_over_https(start: Start, broker: RawBroker, ca: trustme.CA, tmp_path: Path) -> None:
+async def test_lookup_over_https_is_redirected_to_https_when_listener_has_both_schemes(
+    start: Start, broker: RawBroker, ca: trustme.CA, tmp_path: Path
+) -> None:
     """The socket's own scheme is the client's: where the listener has both, the redirect stays with TLS."""
     served = await start(
         broker.url,
@@ -198,7 +200,9 @@ async def test_a_lookup_over_https(start: Start, broker: RawBroker, ca: trustme.
     assert answer.head.one(b"location") == b"https://b1.example.com/lookup/v2/topic/x?listenerName=external"
 
 
-async def test_http_1_1_is_agreed_on(start: Start, broker: RawBroker, ca: trustme.CA, tmp_path: Path) -> None:
+async def test_alpn_selects_http_1_1_even_if_client_prefers_h2(
+    start: Start, broker: RawBroker, ca: trustme.CA, tmp_path: Path
+) -> None:
     served = await start(broker.url, **https(pair_files(tmp_path, ca.issue_cert(NAME))))
     context = client_context(ca)
     context.set_alpn_protocols(["h2", "http/1.1"])
@@ -207,7 +211,7 @@ async def test_http_1_1_is_agreed_on(start: Start, broker: RawBroker, ca: trustm
 
 
 @VERSIONS
-async def test_versions_that_are_taken(
+async def test_tls_1_2_and_1_3_clients_are_accepted(
     start: Start, broker: RawBroker, ca: trustme.CA, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     served = await start(broker.url, **https(pair_files(tmp_path, ca.issue_cert(NAME))))
@@ -219,7 +223,7 @@ async def test_versions_that_are_taken(
 
 
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
-async def test_older_versions_are_refused(
+async def test_tls_1_0_and_1_1_clients_are_refused(
     start: Start, broker: RawBroker, ca: trustme.CA, tmp_path: Path, version: str
 ) -> None:
     pair = ca.issue_cert(NAME)
@@ -242,7 +246,7 @@ async def test_older_versions_are_refused(
 
 
 @VERSIONS
-async def test_client_certificates(
+async def test_only_clients_with_certificate_from_client_ca_are_accepted(
     start: Start, broker: RawBroker, ca: trustme.CA, stranger: trustme.CA, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     clients = trustme.CA()
@@ -264,7 +268,9 @@ async def refused(served: Served, context: ssl.SSLContext) -> None:
         await (await served.client(GET, context, NAME)).head()
 
 
-async def test_a_secret_that_changes(start: Start, broker: RawBroker, ca: trustme.CA, secret: Secret) -> None:
+async def test_changed_certificate_is_used_for_new_connections_and_old_ones_continue(
+    start: Start, broker: RawBroker, ca: trustme.CA, secret: Secret
+) -> None:
     first, second = ca.issue_cert(NAME), ca.issue_cert(NAME)
     secret.put_pair(first)
     served = await start(broker.url, **https(secret.pair))
@@ -289,7 +295,7 @@ async def test_a_secret_that_changes(start: Start, broker: RawBroker, ca: trustm
     assert (await old.message()).status == 200
 
 
-async def test_certificates_that_change_under_load(
+async def test_no_request_fails_while_certificates_change_under_load(
     start: Start, broker: RawBroker, ca: trustme.CA, secret: Secret
 ) -> None:
     secret.put_pair(ca.issue_cert(NAME))
@@ -348,7 +354,7 @@ def cut(data: bytes) -> bytes:
         ("ca.crt", lambda data: b"", "tls.clientCa: {path} does not hold whole CA certificates in PEM"),
     ],
 )
-async def test_a_broken_file_is_told_once_and_the_old_ones_stay(
+async def test_broken_tls_file_is_logged_once_and_old_files_stay_in_force(
     start: Start,
     broker: RawBroker,
     ca: trustme.CA,
@@ -380,7 +386,7 @@ async def test_a_broken_file_is_told_once_and_the_old_ones_stay(
     assert shown(await served.client(b"", client_context(ca, own), NAME)) == der(renewed)
 
 
-async def test_a_file_that_is_gone_and_comes_back(
+async def test_missing_tls_key_keeps_old_certificate_and_is_reloaded_when_back(
     start: Start, broker: RawBroker, ca: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     tls = pair_files(tmp_path, pair := ca.issue_cert(NAME))
@@ -409,7 +415,7 @@ def visit(
 
 
 @VERSIONS
-async def test_a_client_ca_that_is_removed_lets_nobody_in_not_even_by_resumption(
+async def test_removed_client_ca_admits_no_client_even_by_session_resumption(
     start: Start, broker: RawBroker, ca: trustme.CA, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     leaving, staying = trustme.CA(), trustme.CA()
@@ -433,7 +439,7 @@ async def test_a_client_ca_that_is_removed_lets_nobody_in_not_even_by_resumption
     assert served.number("requests_total") == 3
 
 
-async def test_another_configs_files_are_shown_on_the_same_sockets(ca: trustme.CA, tmp_path: Path) -> None:
+async def test_tls_files_of_another_config_are_used_on_existing_sockets(ca: trustme.CA, tmp_path: Path) -> None:
     pairs = [ca.issue_cert(NAME), ca.issue_cert(NAME), ca.issue_cert(NAME)]
     tls, other = (
         ServerTls(
@@ -485,7 +491,7 @@ def locked(pair: trustme.LeafCert) -> bytes:
     ],
 )
 @pytest.mark.parametrize("side", ["tls", "brokers.tls"])
-async def test_a_file_that_is_of_no_use_is_found_at_start(
+async def test_unusable_tls_file_prevents_start_with_a_one_line_reason(
     start: Start, ca: trustme.CA, tmp_path: Path, side: str, name: str, data: bytes | None, said: str
 ) -> None:
     tls = pair_files(tmp_path, ca.issue_cert(NAME))
@@ -500,14 +506,14 @@ async def test_a_file_that_is_of_no_use_is_found_at_start(
 
 
 @pytest.mark.parametrize("named", [{"ca": "nowhere.pem"}, {"certificate": "nowhere.pem", "key": "nowhere.pem"}])
-def test_files_are_read_at_start_whether_a_broker_wants_tls_or_not(named: dict[str, str]) -> None:
+def test_broker_tls_files_are_read_at_start_even_without_https_brokers(named: dict[str, str]) -> None:
     """Discovery may find one that does, later."""
     config = load_mapping({"brokers": {"webServiceUrl": ["http://b"], "tls": named}})
     with pytest.raises(CannotLoad, match=r"brokers\.tls\.(ca|certificate): nowhere\.pem cannot be read"):
         BrokerTls(config)
 
 
-def test_every_file_that_is_of_no_use_is_told(ca: trustme.CA, tmp_path: Path) -> None:
+def test_every_unusable_broker_tls_file_is_reported(ca: trustme.CA, tmp_path: Path) -> None:
     other = trustme.CA().issue_cert(NAME)
     tls = {**pair_files(tmp_path, ca.issue_cert(NAME)), "ca": str(tmp_path / "none.pem")}
     written(tmp_path / "tls.key", other.private_key_pem.bytes())
@@ -536,7 +542,9 @@ async def unreachable(served: Served, *brokers: RawBroker) -> None:
     assert all(broker.untouched for broker in brokers)
 
 
-async def test_a_broker_over_https(start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path) -> None:
+async def test_https_broker_gets_x_forwarded_proto_https_and_its_own_host(
+    start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path
+) -> None:
     broker = await secure(broker_context(ca.issue_cert("127.0.0.1")))
     served = await start(broker.url, **towards(ca=ca_file(tmp_path, ca)))
     _, request = await ask_through(served, broker)
@@ -544,7 +552,9 @@ async def test_a_broker_over_https(start: Start, secure: Secure, ca: trustme.CA,
     assert request.head.one(b"host") == broker.url.removeprefix("https://").encode()
 
 
-async def test_both_sides_over_https(start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path) -> None:
+async def test_request_passes_when_client_and_broker_both_use_https(
+    start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path
+) -> None:
     broker = await secure(broker_context(ca.issue_cert("127.0.0.1")))
     tls = https(pair_files(tmp_path, ca.issue_cert(NAME)))
     served = await start(broker.url, **tls, **towards(ca=ca_file(tmp_path, ca)))
@@ -553,7 +563,7 @@ async def test_both_sides_over_https(start: Start, secure: Secure, ca: trustme.C
     assert (await client.message()).body == b"ok"
 
 
-async def test_the_brokers_name_is_sent_without_the_dot_that_may_end_it(
+async def test_sni_to_broker_omits_the_trailing_dot_of_its_hostname(
     start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path
 ) -> None:
     context = broker_context(ca.issue_cert("localhost"))
@@ -565,7 +575,7 @@ async def test_the_brokers_name_is_sent_without_the_dot_that_may_end_it(
     assert names == ["localhost"]
 
 
-async def test_a_broker_of_another_ca(
+async def test_broker_with_certificate_from_untrusted_ca_is_unreachable(
     start: Start,
     secure: Secure,
     ca: trustme.CA,
@@ -580,7 +590,7 @@ async def test_a_broker_of_another_ca(
     assert "_ssl.c" not in caplog.text
 
 
-async def test_a_broker_of_another_name(
+async def test_broker_with_certificate_for_another_host_is_unreachable(
     start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker = await secure(broker_context(ca.issue_cert("127.0.0.2")))
@@ -589,7 +599,9 @@ async def test_a_broker_of_another_name(
     assert "certificate verify failed: IP address mismatch, certificate is not valid for '127.0.0.1'" in caplog.text
 
 
-async def test_a_broker_without_tls(start: Start, broker: RawBroker, caplog: pytest.LogCaptureFixture) -> None:
+async def test_https_broker_that_answers_in_plain_text_gives_502_and_logs_tls_failure(
+    start: Start, broker: RawBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     served = await start(broker.url.replace("http:", "https:"))
     client = await served.client(GET)
     wire = await broker.accept()
@@ -598,7 +610,7 @@ async def test_a_broker_without_tls(start: Start, broker: RawBroker, caplog: pyt
     assert "cannot be reached: TLS failed: wrong version number" in caplog.text
 
 
-async def test_a_broker_that_hangs_up_inside_the_handshake(
+async def test_broker_that_closes_during_tls_handshake_gives_502_and_is_logged(
     start: Start, broker: RawBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await start(broker.url.replace("http:", "https:"))
@@ -610,7 +622,9 @@ async def test_a_broker_that_hangs_up_inside_the_handshake(
     assert "cannot be reached: the connection was reset" in caplog.text
 
 
-async def test_the_sidecars_own_certificate(start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path) -> None:
+async def test_sidecar_shows_its_own_certificate_to_brokers(
+    start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path
+) -> None:
     own = ca.issue_cert("sidecar")
     broker = await secure(broker_context(ca.issue_cert("127.0.0.1"), clients=ca))
     served = await start(broker.url, **towards(ca=ca_file(tmp_path, ca), **pair_files(tmp_path, own)))
@@ -629,7 +643,7 @@ def refuse(listening: socket.socket, context: ssl.SSLContext) -> None:
 
 
 @VERSIONS
-async def test_a_broker_that_refuses_the_sidecar(
+async def test_broker_that_requires_client_certificate_gives_502_when_sidecar_has_none(
     start: Start, ca: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture, version: ssl.TLSVersion
 ) -> None:
     context = broker_context(ca.issue_cert("127.0.0.1"), clients=ca)
@@ -647,7 +661,7 @@ async def test_a_broker_that_refuses_the_sidecar(
     assert said in caplog.text
 
 
-async def test_the_sidecars_certificate_changes(
+async def test_changed_sidecar_certificate_is_used_for_new_broker_connections(
     start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path, secret: Secret, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = ca.issue_cert("sidecar"), ca.issue_cert("sidecar")
@@ -671,7 +685,7 @@ async def test_the_sidecars_certificate_changes(
     assert (await client.message()).status == 200
 
 
-async def test_a_ca_that_is_removed(
+async def test_broker_is_unreachable_while_its_ca_is_removed_from_the_ca_file(
     start: Start, secure: Secure, ca: trustme.CA, stranger: trustme.CA, tmp_path: Path
 ) -> None:
     broker = await secure(broker_context(ca.issue_cert("127.0.0.1")))
@@ -716,7 +730,9 @@ def uri(identity: str) -> x509.GeneralName:
     return x509.UniformResourceIdentifier(identity)
 
 
-async def test_a_broker_that_is_who_it_should_be(start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path) -> None:
+async def test_broker_with_expected_peer_identity_is_accepted_without_hostname_match(
+    start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path
+) -> None:
     broker = await secure(svid(ca, x509.DNSName("somewhere.else"), uri(BROKER_ID)))
     served = await start(broker.url, **towards(ca=ca_file(tmp_path, ca), peerIdentity=BROKER_ID))
     _, request = await ask_through(served, broker)
@@ -730,7 +746,7 @@ async def test_a_broker_that_is_who_it_should_be(start: Start, secure: Secure, c
         pytest.param(["istio-http/1.1"], "istio-http/1.1", id="Istio where it does not insist"),
     ],
 )
-async def test_a_mesh_is_offered_its_own_name_for_http_1_1(
+async def test_alpn_towards_mesh_broker_offers_http_1_1_and_istio_http_1_1(
     start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path, taken: list[str], agreed: str
 ) -> None:
     context = svid(ca, uri(BROKER_ID))
@@ -753,7 +769,7 @@ async def test_a_mesh_is_offered_its_own_name_for_http_1_1(
         pytest.param([uri(BROKER_ID), uri("spiffe://x/y")], f"{BROKER_ID} and spiffe://x/y", id="two"),
     ],
 )
-async def test_a_broker_that_is_somebody_else(
+async def test_broker_with_other_peer_identity_is_unreachable(
     start: Start,
     secure: Secure,
     ca: trustme.CA,
@@ -773,7 +789,7 @@ async def test_a_broker_that_is_somebody_else(
     await (await broker.accept()).end()
 
 
-async def test_an_identity_of_another_ca_is_none(
+async def test_peer_identity_from_untrusted_ca_is_refused(
     start: Start,
     secure: Secure,
     ca: trustme.CA,
@@ -787,7 +803,7 @@ async def test_an_identity_of_another_ca_is_none(
     assert "certificate verify failed: " in caplog.text
 
 
-async def test_the_next_broker_is_asked_where_one_is_somebody_else(
+async def test_next_broker_is_asked_when_one_has_wrong_peer_identity(
     start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path
 ) -> None:
     wrong, right = await secure(svid(ca, uri("spiffe://x/y"))), await secure(svid(ca, uri(BROKER_ID)))
@@ -802,7 +818,7 @@ async def test_the_next_broker_is_asked_where_one_is_somebody_else(
 UNTIL_THE_END = b"HTTP/1.1 200 OK\r\n\r\nsome of it"
 
 
-async def test_an_answer_that_ends_with_the_connection(
+async def test_tls_answer_delimited_by_close_notify_is_complete(
     start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path
 ) -> None:
     broker = await secure(broker_context(ca.issue_cert("127.0.0.1")))
@@ -816,7 +832,7 @@ async def test_an_answer_that_ends_with_the_connection(
     assert served.number("upstream_errors_total") == 0
 
 
-async def test_an_answer_whose_connection_was_cut_off_is_not_whole(
+async def test_tls_answer_cut_off_without_close_notify_is_truncated(
     start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Without a close_notify anybody on the way may have ended it."""

@@ -48,7 +48,7 @@ class Asking:
         return heads
 
 
-async def test_trace_context_passes_as_it_is(start: Start, broker: RawBroker) -> None:
+async def test_trace_context_headers_are_forwarded_unchanged_without_tracing(start: Start, broker: RawBroker) -> None:
     """The first lookup, one that is known by now (the short way), and another request."""
     asking = Asking(await start(broker.url, **SETTINGS), broker)
     heads = await asking.ask(*[get(LOOKUP, *CONTEXT)] * 4, get("/admin/v2/clusters", *CONTEXT))
@@ -75,7 +75,7 @@ def told(span: ReadableSpan) -> dict[str, object]:
     }
 
 
-async def test_a_request_is_a_span_between_the_clients_and_the_brokers(
+async def test_request_span_is_child_of_client_span_and_parent_for_broker(
     start: Start, broker: RawBroker, spans: InMemorySpanExporter
 ) -> None:
     served = await start(broker.url, **SETTINGS)
@@ -101,7 +101,9 @@ async def test_a_request_is_a_span_between_the_clients_and_the_brokers(
         }
 
 
-async def test_a_miss_and_a_failure_are_told(start: Start, broker: RawBroker, spans: InMemorySpanExporter) -> None:
+async def test_spans_report_lookup_misses_and_broker_failures(
+    start: Start, broker: RawBroker, spans: InMemorySpanExporter
+) -> None:
     served = await start(broker.url, **SETTINGS)
     asking = Asking(served, broker)
     (head,) = await asking.ask(get(LOOKUP, host="elsewhere.example.org"))
@@ -118,7 +120,9 @@ async def test_a_miss_and_a_failure_are_told(start: Start, broker: RawBroker, sp
     assert failed.all(b"tracestate") == []
 
 
-async def test_what_says_two_things_says_nothing(start: Start, broker: RawBroker, spans: InMemorySpanExporter) -> None:
+async def test_conflicting_traceparent_headers_are_ignored(
+    start: Start, broker: RawBroker, spans: InMemorySpanExporter
+) -> None:
     served = await start(broker.url, **SETTINGS)
     (head,) = await Asking(served, broker).ask(get(LOOKUP, *CONTEXT, f"Traceparent: 00-{TRACE}-{'1' * 16}-01"))
     (span,) = spans.get_finished_spans()
@@ -145,7 +149,7 @@ async def collector() -> AsyncIterator[tuple[str, list[ExportTraceServiceRequest
     await runner.cleanup()
 
 
-async def test_spans_get_to_where_the_environment_says(
+async def test_spans_are_exported_to_the_otlp_endpoint_of_the_environment(
     collector: tuple[str, list[ExportTraceServiceRequest]],
     start: Start,
     broker: RawBroker,
@@ -179,7 +183,7 @@ THERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
         (THERE | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "not otlp by grpc"),
     ],
 )
-def test_there_are_none_unless_they_are_asked_for(
+def test_tracing_is_off_unless_environment_configures_otlp_over_http(
     environ: dict[str, str], warning: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert tracing.wanted(environ) is None
@@ -187,7 +191,7 @@ def test_there_are_none_unless_they_are_asked_for(
     assert (warning or "") in caplog.text
 
 
-def test_without_the_extra_there_are_none_and_it_is_said(
+def test_tracing_is_off_with_a_log_hint_when_otel_extra_is_missing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
@@ -195,7 +199,7 @@ def test_without_the_extra_there_are_none_and_it_is_said(
     assert "pip install 'pulsar-ingress-proxy[otel]'" in caplog.text
 
 
-def test_settings_that_opentelemetry_refuses_keep_nothing_from_starting(
+def test_tracing_is_off_with_a_log_line_when_opentelemetry_rejects_settings(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "0")

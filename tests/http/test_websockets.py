@@ -33,7 +33,7 @@ async def switched(served: Served, broker: RawBroker) -> tuple[Wire, Wire]:
     return client, wire
 
 
-async def test_messages_come_back_from_a_broker(start: Start) -> None:
+async def test_websocket_messages_pass_in_both_directions(start: Start) -> None:
     async with SimulatedCluster(1) as cluster, ClientSession() as session:
         served = await start(cluster.brokers[0].web)
         async with session.ws_connect(served.url + PATH, max_msg_size=0) as socket:
@@ -55,7 +55,7 @@ async def test_messages_come_back_from_a_broker(start: Start) -> None:
         assert served.number("in_flight_requests") == 0
 
 
-async def test_many_messages_at_a_time(start: Start) -> None:
+async def test_many_websocket_messages_pass_in_order(start: Start) -> None:
     async with SimulatedCluster(1) as cluster, ClientSession() as session:
         served = await start(cluster.brokers[0].web)
         async with session.ws_connect(served.url + PATH) as socket:
@@ -70,7 +70,7 @@ async def test_many_messages_at_a_time(start: Start) -> None:
             await sender
 
 
-async def test_a_broker_that_refuses_answers_as_it_always_does(start: Start) -> None:
+async def test_broker_refusal_of_websocket_reaches_the_client(start: Start) -> None:
     async with SimulatedCluster(1, token="secret") as cluster, ClientSession() as session:
         served = await start(cluster.brokers[0].web)
         with pytest.raises(WSServerHandshakeError) as refused:
@@ -81,7 +81,7 @@ async def test_a_broker_that_refuses_answers_as_it_always_does(start: Start) -> 
             assert await socket.receive_str() == "in"
 
 
-async def test_the_handshake_goes_both_ways(start: Start, broker: RawBroker) -> None:
+async def test_websocket_handshake_headers_pass_in_both_directions(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(HANDSHAKE)
     wire = await broker.accept()
@@ -97,7 +97,7 @@ async def test_the_handshake_goes_both_ways(start: Start, broker: RawBroker) -> 
     assert answer.one(b"sec-websocket-accept") == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
-async def test_frames_that_come_with_the_handshake_are_not_lost(start: Start, broker: RawBroker) -> None:
+async def test_frames_sent_with_websocket_handshake_are_not_lost(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(HANDSHAKE + b"early from client")
     wire = await broker.accept()
@@ -112,7 +112,7 @@ async def test_frames_that_come_with_the_handshake_are_not_lost(start: Start, br
     assert await client.take(len(OK)) == OK
 
 
-async def test_frames_before_the_answer_wait_for_it(start: Start, broker: RawBroker) -> None:
+async def test_frames_sent_before_101_answer_reach_the_broker_after_it(start: Start, broker: RawBroker) -> None:
     """They are neither read without end nor taken for requests."""
     served = await start(broker.url)
     client = await served.client(HANDSHAKE)
@@ -125,7 +125,9 @@ async def test_frames_before_the_answer_wait_for_it(start: Start, broker: RawBro
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
-async def test_a_side_that_stalls_stalls_the_other(start: Start, broker: RawBroker, direction: str) -> None:
+async def test_websocket_sender_is_paused_while_receiver_does_not_read(
+    start: Start, broker: RawBroker, direction: str
+) -> None:
     served = await start(broker.url)
     client, wire = await switched(served, broker)
     source, sink = (client, wire) if direction == "up" else (wire, client)
@@ -147,7 +149,7 @@ async def test_a_side_that_stalls_stalls_the_other(start: Start, broker: RawBrok
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
-async def test_the_client_hears_of_a_brokers_end(start: Start, broker: RawBroker, how: str) -> None:
+async def test_websocket_of_client_closes_when_broker_closes(start: Start, broker: RawBroker, how: str) -> None:
     served = await start(broker.url)
     client, wire = await switched(served, broker)
     wire.send(b"last words")
@@ -157,7 +159,7 @@ async def test_the_client_hears_of_a_brokers_end(start: Start, broker: RawBroker
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
-async def test_the_broker_hears_of_a_clients_end(start: Start, broker: RawBroker, how: str) -> None:
+async def test_websocket_of_broker_closes_when_client_closes(start: Start, broker: RawBroker, how: str) -> None:
     served = await start(broker.url)
     client, wire = await switched(served, broker)
     client.send(b"last words")
@@ -166,7 +168,7 @@ async def test_the_broker_hears_of_a_clients_end(start: Start, broker: RawBroker
     await wire.end()
 
 
-async def test_last_words_arrive(start: Start, broker: RawBroker) -> None:
+async def test_bytes_sent_before_websocket_close_all_reach_the_broker(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client, wire = await switched(served, broker)
     wire.stall()
@@ -176,7 +178,7 @@ async def test_last_words_arrive(start: Start, broker: RawBroker) -> None:
     assert len(await wire.rest()) == 3_000_000
 
 
-async def test_a_broker_that_dies_with_its_switch(start: Start, broker: RawBroker) -> None:
+async def test_client_connection_closes_when_broker_closes_right_after_101(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(HANDSHAKE)
     wire = await broker.accept()
@@ -186,7 +188,7 @@ async def test_a_broker_that_dies_with_its_switch(start: Start, broker: RawBroke
     await client.end()
 
 
-async def test_after_a_refusal_the_connection_is_http_again(start: Start, broker: RawBroker) -> None:
+async def test_client_connection_continues_with_http_after_refused_websocket(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(HANDSHAKE + GET)
     wire = await broker.accept()
@@ -210,7 +212,9 @@ NO_HANDSHAKES = {
 
 
 @pytest.mark.parametrize("data", NO_HANDSHAKES.values(), ids=NO_HANDSHAKES.keys())
-async def test_what_is_no_handshake_is_an_ordinary_request(start: Start, broker: RawBroker, data: bytes) -> None:
+async def test_incomplete_websocket_handshake_is_forwarded_as_ordinary_request(
+    start: Start, broker: RawBroker, data: bytes
+) -> None:
     served = await start(broker.url)
     client = await served.client(data)
     wire = await broker.accept()
@@ -223,7 +227,7 @@ async def test_what_is_no_handshake_is_an_ordinary_request(start: Start, broker:
     await wire.end()
 
 
-async def test_a_switch_must_say_to_what(start: Start, broker: RawBroker) -> None:
+async def test_101_answer_without_upgrade_header_becomes_502(start: Start, broker: RawBroker) -> None:
     served = await start(broker.url)
     client = await served.client(HANDSHAKE)
     wire = await broker.accept()
@@ -232,7 +236,7 @@ async def test_a_switch_must_say_to_what(start: Start, broker: RawBroker) -> Non
     assert (await client.message()).status == 502
 
 
-async def test_tunnels_end_with_the_sidecar(start: Start) -> None:
+async def test_websockets_close_when_sidecar_stops(start: Start) -> None:
     async with SimulatedCluster(1) as cluster, ClientSession() as session:
         served = await start(cluster.brokers[0].web)
         async with session.ws_connect(served.url + PATH) as socket:

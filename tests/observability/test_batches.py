@@ -52,7 +52,7 @@ TIMES = st.floats(1_700_000_000, 1_900_000_000)
 
 
 @given(st.lists(st.tuples(TIMES, st.floats(0, 400)), min_size=1, max_size=20), st.floats(0, 1_700_000_000))
-def test_lines_are_those_of_each_alone(rows: list[tuple[float, float]], since: float) -> None:
+def test_batch_lines_equal_the_lines_of_each_record_alone(rows: list[tuple[float, float]], since: float) -> None:
     records = [
         binary(place + 1, time=since + (time - since), duration=duration, upstream_duration=duration)
         for place, (time, duration) in enumerate(rows)
@@ -60,25 +60,25 @@ def test_lines_are_those_of_each_alone(rows: list[tuple[float, float]], since: f
     assert batch_lines(batch_of(records, since=since), ORIGIN) == [line(record, ORIGIN) for record in records]
 
 
-def test_a_second_ends_in_their_midst() -> None:
+def test_batch_lines_have_correct_times_across_second_boundaries() -> None:
     times = [1_763_294_400 + after for after in (0.9999994, 0.9999996, 1.0, 0.5, 2.25)]
     made = batch_lines(batch_of([binary(time=time) for time in times]), ORIGIN)
     fractions = ["00.999999", "01.000000", "01.000000", "00.500000", "02.250000"]
     assert [json.loads(event)["time"] for event in made] == [f"2025-11-16T12:00:{each}Z" for each in fractions]
 
 
-def test_half_a_character_is_none() -> None:
+def test_lone_surrogate_in_a_batch_becomes_a_question_mark() -> None:
     outcome = binary(broker="\ud800")
     (made,) = batch_lines(batch_of([outcome]), ORIGIN)
     assert json.loads(made)["broker"] == "?"
 
 
-def test_one_is_itself() -> None:
+def test_single_record_of_a_batch_has_the_same_line_as_in_the_batch() -> None:
     batch = batch_of([binary(broker=name) for name in ("a", "b", "c")])
     assert line(batch.one(1), ORIGIN) == batch_lines(batch, ORIGIN)[1]
 
 
-def test_metrics_count_each() -> None:
+def test_metrics_count_a_batch_like_its_records_one_by_one() -> None:
     records = [binary(), binary(status=404), binary(), binary(**MISS, duration=3.0, upstream_duration=3.0)]
     one, many = Metrics("pulsar"), Metrics("pulsar")
     for record in records:
@@ -92,7 +92,7 @@ def test_metrics_count_each() -> None:
 
 
 @given(st.lists(st.floats(0, 1000) | st.sampled_from(REQUESTS), max_size=50))
-def test_many_durations_are_those_of_each(seconds: list[float]) -> None:
+def test_histogram_observe_all_equals_observing_each_duration(seconds: list[float]) -> None:
     one, many = Histogram(Sidecar.duration), Histogram(Sidecar.duration)
     one.begin()
     many.begin()
@@ -111,7 +111,7 @@ def kept(recent: Recent, after: int = 0, *only: Sort) -> list[tuple[int, str]]:
     return [(one.number, json.loads(line(one.record, ORIGIN))["broker"]) for one in found]
 
 
-def test_batches_stand_among_others_in_order() -> None:
+def test_recent_decisions_list_batches_and_single_records_in_order() -> None:
     recent = Recent()
     recent.add(binary(broker="a"), ())
     recent.add_batch(batch_of([binary(broker="b"), binary(broker="c", **MISS), binary(broker="d")]))
@@ -122,7 +122,7 @@ def test_batches_stand_among_others_in_order() -> None:
     assert recent.newest == 5
 
 
-def test_whoever_looks_sees_what_has_ended() -> None:
+def test_reading_recent_decisions_flushes_pending_batches_first() -> None:
     """By either look, so that nobody is told of a decision twice."""
     recent, waiting = Recent(), [batch_of([binary(broker="a")]), batch_of([binary(broker="b")])]
     recent.before_read = lambda: recent.add_batch(waiting.pop()) if waiting else None
@@ -130,7 +130,7 @@ def test_whoever_looks_sees_what_has_ended() -> None:
     assert kept(recent) == [(2, "a"), (1, "b")]
 
 
-def test_what_is_rare_in_them_outlives_what_is_not() -> None:
+def test_rare_decisions_in_batches_outlive_ordinary_ones() -> None:
     recent = Recent(room=3)
     recent.add_batch(batch_of([binary(broker="rare", **MISS), binary(broker="old")]))
     for name in "abc":
@@ -143,7 +143,7 @@ def test_what_is_rare_in_them_outlives_what_is_not() -> None:
 # The event log.
 
 
-def test_a_batch_is_written_with_the_others(tmp_path: Path) -> None:
+def test_batch_is_written_in_order_among_single_events(tmp_path: Path) -> None:
     log = Counted(tmp_path)
     log.add(2)
     log.log.add_batch(batch_of([binary(broker=str(number)) for number in range(3)]))
@@ -157,7 +157,7 @@ def test_a_batch_is_written_with_the_others(tmp_path: Path) -> None:
     assert (log.written, log.dropped) == (6, {})
 
 
-def test_a_batch_that_does_not_fit_is_counted_as_its_events(tmp_path: Path) -> None:
+def test_dropped_batch_counts_each_of_its_events_when_the_queue_is_full(tmp_path: Path) -> None:
     log = Counted(tmp_path, room=5)
     log.add(3)
     for size in (3, 2, 1):
@@ -168,7 +168,7 @@ def test_a_batch_that_does_not_fit_is_counted_as_its_events(tmp_path: Path) -> N
     assert (log.written, log.dropped) == (5, {"queue-full": 4})
 
 
-def test_a_batch_that_the_disk_refuses_is_counted_as_its_events(tmp_path: Path) -> None:
+def test_dropped_batch_counts_each_of_its_events_when_the_disk_refuses(tmp_path: Path) -> None:
     folder = tmp_path / "no folder"
     folder.write_text("but a file")
     log = Counted(folder)
@@ -198,7 +198,7 @@ def test_a_batch_is_spread_over_as_many_files_as_it_takes(tmp_path: Path) -> Non
     assert len(events(tmp_path)) == 300
 
 
-def test_files_are_the_same_to_readers_without_isal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_event_files_written_without_isal_are_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_files, "fast_zlib", None)
     log = Counted(tmp_path)
     log.log.start()

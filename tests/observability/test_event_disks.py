@@ -93,7 +93,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.mark.parametrize("compress", ["gzip", "none"])
-def test_a_full_disk_costs_events_until_there_is_room(
+def test_full_disk_drops_and_counts_events_until_there_is_room(
     disk: Disk, compress: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, WARNINGS)
@@ -122,7 +122,7 @@ def test_a_full_disk_costs_events_until_there_is_room(
     assert said[1][1].endswith(f"{full} events were lost")
 
 
-def test_a_disk_full_from_the_start(disk: Disk) -> None:
+def test_events_are_written_once_a_disk_full_from_the_start_has_room(disk: Disk) -> None:
     disk.fill()
     log = Counted(disk.folder)
     log.log.start()
@@ -136,7 +136,7 @@ def test_a_disk_full_from_the_start(disk: Disk) -> None:
     assert unfinished(disk.folder) == []
 
 
-def test_a_folder_that_is_removed_is_made_again(tmp_path: Path) -> None:
+def test_removed_event_folder_is_created_again(tmp_path: Path) -> None:
     folder = tmp_path / "events"
     log = Counted(folder)
     log.log.start()
@@ -153,7 +153,7 @@ def test_a_folder_that_is_removed_is_made_again(tmp_path: Path) -> None:
     assert numbers(folder) == [7, 8, 9, 10, 11]
 
 
-def test_a_folder_that_is_moved_away_is_made_again(tmp_path: Path) -> None:
+def test_events_are_written_to_the_new_folder_after_the_old_one_is_moved_away(tmp_path: Path) -> None:
     """As with a volume that is detached: the open file still takes what nobody will find."""
     folder = tmp_path / "events"
     log = Counted(folder)
@@ -170,7 +170,9 @@ def test_a_folder_that_is_moved_away_is_made_again(tmp_path: Path) -> None:
     assert numbers(folder) == [7, 8, 9, 10, 11]
 
 
-def test_a_folder_that_becomes_a_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_are_dropped_while_a_file_stands_in_place_of_the_folder(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = tmp_path / "events"
     log = Counted(folder)
     log.log.start()
@@ -211,7 +213,9 @@ def owned() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_a_folder_that_is_read_only_when_a_file_is_due(owned: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_are_dropped_while_the_folder_is_read_only_and_a_new_file_is_due(
+    owned: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = Clock()
     log = Counted(owned, clock=clock, rotateSeconds=60)
     log.log.start()
@@ -231,7 +235,7 @@ def test_a_folder_that_is_read_only_when_a_file_is_due(owned: Path, caplog: pyte
     assert unfinished(owned) == []
 
 
-def test_a_folder_that_is_read_only_from_the_start(owned: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_are_dropped_until_the_folder_can_be_created(owned: Path, caplog: pytest.LogCaptureFixture) -> None:
     owned.chmod(0o555)
     log = Counted(owned / "events")
     log.log.start()
@@ -245,7 +249,7 @@ def test_a_folder_that_is_read_only_from_the_start(owned: Path, caplog: pytest.L
     assert numbers(owned / "events") == [3, 4]
 
 
-def test_a_folder_that_can_never_be_made() -> None:
+def test_events_are_dropped_and_close_succeeds_when_the_folder_can_never_be_created() -> None:
     log = Counted(Path("/proc/self/events"))
     log.log.start()
     log.add(3)
@@ -282,7 +286,7 @@ def killed_under_load(folder: Path, compress: str, after: int) -> int:
 
 
 @pytest.mark.parametrize("compress", ["gzip", "none"])
-def test_kill_9_leaves_whole_files_and_at_most_one_with_a_dot(tmp_path: Path, compress: str) -> None:
+def test_kill_9_leaves_whole_files_and_at_most_one_unfinished_one(tmp_path: Path, compress: str) -> None:
     for after in (500, 2_000, 5_000):
         folder = tmp_path / str(after)
         written = killed_under_load(folder, compress, after)
@@ -325,39 +329,41 @@ class TestSalvage:
         return numbers(tmp_path)
 
     @pytest.mark.parametrize("compress", ["gzip", "none"])
-    def test_whole(self, tmp_path: Path, compress: str) -> None:
+    def test_complete_unfinished_file_is_finished_with_all_its_events(self, tmp_path: Path, compress: str) -> None:
         assert self.left(tmp_path, compress, bytes) == list(range(10))
         assert finished(tmp_path)[0].name.startswith(self.STEM)
 
     @pytest.mark.parametrize("compress", ["gzip", "none"])
-    def test_empty(self, tmp_path: Path, compress: str) -> None:
+    def test_empty_unfinished_file_is_removed(self, tmp_path: Path, compress: str) -> None:
         assert self.left(tmp_path, compress, lambda data: b"") == []
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize("cut", [1, 9, 10, 11])
-    def test_cut_in_its_end(self, tmp_path: Path, cut: int) -> None:
+    def test_unfinished_file_cut_within_its_gzip_end_loses_no_event(self, tmp_path: Path, cut: int) -> None:
         assert self.left(tmp_path, "gzip", lambda data: data[:-cut]) == list(range(10))
 
-    def test_cut_in_the_middle_of_a_write(self, tmp_path: Path) -> None:
+    def test_unfinished_file_cut_in_the_middle_of_a_write_keeps_the_writes_before_it(self, tmp_path: Path) -> None:
         survived = self.left(tmp_path, "gzip", lambda data: data[:-30])
         assert survived == list(range(len(survived)))
         assert len(survived) >= 5
 
-    def test_cut_in_the_middle_of_a_line(self, tmp_path: Path) -> None:
+    def test_unfinished_file_cut_in_the_middle_of_a_line_loses_only_that_line(self, tmp_path: Path) -> None:
         assert self.left(tmp_path, "none", lambda data: data[:-5]) == list(range(9))
 
     @pytest.mark.parametrize("overwritten", [b"\xff" * 40, b"\x00" * 4096, bytes(range(256))])
-    def test_overwritten_with_what_was_never_written(self, tmp_path: Path, overwritten: bytes) -> None:
+    def test_unfinished_file_with_a_corrupt_end_keeps_the_writes_before_it(
+        self, tmp_path: Path, overwritten: bytes
+    ) -> None:
         survived = self.left(tmp_path, "gzip", lambda data: data[:-25] + overwritten)
         assert survived == list(range(len(survived)))
         assert len(survived) >= 5
 
     @pytest.mark.parametrize("garbage", [b"\x00", b"garbage", b"\x1f\x8b", b"\xff" * 70_000])
-    def test_garbage_is_removed(self, tmp_path: Path, garbage: bytes) -> None:
+    def test_unfinished_file_of_garbage_is_removed(self, tmp_path: Path, garbage: bytes) -> None:
         assert self.left(tmp_path, "gzip", lambda data: garbage) == []
         assert list(tmp_path.iterdir()) == []
 
-    def test_more_than_fits_into_one_piece(self, tmp_path: Path) -> None:
+    def test_large_unfinished_file_is_salvaged_completely(self, tmp_path: Path) -> None:
         log = Counted(tmp_path)
         log.log.start()
         log.add(5_000)
@@ -370,7 +376,7 @@ class TestSalvage:
         log.close()
         assert numbers(tmp_path) == list(range(5_000))
 
-    def test_the_file_of_a_process_that_lives_is_left_alone(self, tmp_path: Path) -> None:
+    def test_unfinished_file_locked_by_a_running_process_is_left_alone(self, tmp_path: Path) -> None:
         path = tmp_path / f".{self.STEM}.jsonl.gz"
         path.write_bytes(gzip.compress(b"{}\n"))
         with path.open("rb") as held:
@@ -381,7 +387,7 @@ class TestSalvage:
             log.close()
         assert unfinished(tmp_path) == [path]
 
-    def test_files_of_other_sidecars_are_left_alone(self, tmp_path: Path) -> None:
+    def test_unfinished_files_of_other_sidecars_are_left_alone(self, tmp_path: Path) -> None:
         path = tmp_path / f".{self.STEM.replace('abcde', 'fghij')}.jsonl.gz"
         path.write_bytes(b"")
         log = Counted(tmp_path)
@@ -389,7 +395,7 @@ class TestSalvage:
         log.close()
         assert list(tmp_path.iterdir()) == [path]
 
-    def test_what_cannot_be_finished_keeps_nothing_from_being_written(
+    def test_unfinished_file_that_cannot_be_salvaged_does_not_stop_new_events(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (tmp_path / f".{self.STEM}.jsonl.gz").mkdir()

@@ -25,7 +25,7 @@ def of(record: AccessRecord) -> dict[str, Any]:
     return event(record, "pulsar", "gateway-0")
 
 
-def test_a_lookup_that_was_answered() -> None:
+def test_answered_lookup_becomes_an_event_with_all_fields() -> None:
     assert of(lookup(255)) == {
         "schema": 1,
         "time": "2025-11-16T12:00:00.123456Z",
@@ -67,7 +67,7 @@ def test_a_lookup_that_was_answered() -> None:
     }
 
 
-def test_a_request_whose_head_was_refused_says_what_is_known() -> None:
+def test_event_of_a_request_with_a_refused_head_has_only_the_known_fields() -> None:
     found = of(AccessRecord(id="1", time=0.5, generation=1, bind="0.0.0.0:8080", peer="127.0.0.1", status=400))
     said = {name: value for name, value in found.items() if value is not None}
     assert said == {
@@ -111,20 +111,20 @@ def test_a_request_whose_head_was_refused_says_what_is_known() -> None:
         pytest.param(ADMIN, None, None, False, None, id="no selection"),
     ],
 )
-def test_hits_and_misses(
+def test_event_is_a_hit_only_with_a_listener_and_neither_miss_nor_refusal(
     target: Target, selection: Selection | None, missed: str | None, hit: bool, reason: str | None
 ) -> None:
     found = of(lookup(target=target, selection=selection, miss_reason=missed))
     assert (found["hit"], found["missReason"]) == (hit, reason)
 
 
-def test_the_listener_is_the_one_selected_and_not_its_label() -> None:
+def test_event_listener_is_the_selected_one_and_not_the_metric_label() -> None:
     selection = Selection(PUBLIC, "made-up", "query", client_named="made-up", client_named_by="query")
     found = of(lookup(selection=selection, listener="other"))
     assert (found["listener"], found["clientNamed"], found["clientNamedBy"]) == ("made-up", "made-up", "query")
 
 
-def test_the_last_redirect_is_told_and_the_followed_ones_are_counted() -> None:
+def test_event_reports_the_last_redirect_and_counts_the_followed_ones() -> None:
     found = of(
         lookup(redirects=["followed", "followed", "rewritten"], redirect_from="http://a/x", redirect_to="http://b/x")
     )
@@ -132,7 +132,7 @@ def test_the_last_redirect_is_told_and_the_followed_ones_are_counted() -> None:
     assert (found["redirectFrom"], found["redirectTo"]) == ("http://a/x", "http://b/x")
 
 
-def test_an_unmapped_redirect_leads_nowhere() -> None:
+def test_event_of_a_refused_redirect_has_no_redirect_to() -> None:
     found = of(lookup(redirects=["refused"], redirect_from="http://a/x"))
     assert (found["redirectAction"], found["redirectFrom"], found["redirectTo"]) == ("refused", "http://a/x", None)
 
@@ -156,7 +156,7 @@ def test_an_unmapped_redirect_leads_nowhere() -> None:
         ("http://b/x?authoritative=true", "http://b/x?authoritative=true"),
     ],
 )
-def test_tokens_are_redacted(url: str, written: str) -> None:
+def test_tokens_in_redirect_urls_are_redacted(url: str, written: str) -> None:
     found = of(lookup(redirects=["passed"], redirect_from=url, redirect_to=url))
     assert (found["redirectFrom"], found["redirectTo"]) == (written, written)
 
@@ -181,7 +181,7 @@ def test_tokens_are_redacted(url: str, written: str) -> None:
         ("10.1.2.3:4711", None),
     ],
 )
-def test_clients_are_classed_and_never_named(peer: str, written: str | None) -> None:
+def test_client_address_is_classified_and_never_written(peer: str, written: str | None) -> None:
     written_line = line(lookup(peer=peer), origin("pulsar", "gateway-0"))
     assert json.loads(written_line)["clientClass"] == written
     assert not peer or peer not in written_line
@@ -197,7 +197,7 @@ def test_clients_are_classed_and_never_named(peer: str, written: str | None) -> 
         (b"x" * 300, "x" * 256),
     ],
 )
-def test_user_agents_are_any_bytes_and_cut(sent: bytes | None, written: str | None) -> None:
+def test_user_agent_may_be_any_bytes_and_is_cut_to_256_characters(sent: bytes | None, written: str | None) -> None:
     assert of(lookup(user_agent=sent))["userAgent"] == written
 
 
@@ -210,11 +210,11 @@ def test_user_agents_are_any_bytes_and_cut(sent: bytes | None, written: str | No
         (4_102_444_799.000001, "2099-12-31T23:59:59.000001Z"),
     ],
 )
-def test_time_is_utc_with_microseconds(time: float, written: str) -> None:
+def test_event_time_is_utc_with_microseconds(time: float, written: str) -> None:
     assert of(lookup(time=time))["time"] == written
 
 
-def test_characters_that_are_halves_become_question_marks() -> None:
+def test_lone_surrogates_in_topic_names_become_question_marks() -> None:
     target = Target("lookup", "lookup", "\udcff", "😀", "persistent://\udcff/😀/\ud83d")
     found = of(lookup(target=target))
     assert (found["tenant"], found["namespace"], found["topic"]) == ("?", "😀", "persistent://?/😀/?")
@@ -282,7 +282,7 @@ def test_every_event_has_the_fields_of_the_schema_and_their_types(
 
 
 @given(records(), text, text)
-def test_any_text_comes_back_as_it_was(record: AccessRecord, cluster: str, sidecar: str) -> None:
+def test_event_fields_keep_any_text_unchanged(record: AccessRecord, cluster: str, sidecar: str) -> None:
     found = event(record, cluster, sidecar)
     target, selection, request = record.target, record.selection, record.request
     assert (found["id"], found["cluster"], found["sidecar"]) == (record.id, cluster, sidecar)
@@ -299,14 +299,14 @@ def test_any_text_comes_back_as_it_was(record: AccessRecord, cluster: str, sidec
 
 
 @given(records(), text)
-def test_a_line_is_one_line_for_every_reader(record: AccessRecord, sidecar: str) -> None:
+def test_event_line_is_a_single_line_of_ascii(record: AccessRecord, sidecar: str) -> None:
     written = line(record, origin("pulsar", sidecar))
     assert written.splitlines() == [written[:-1]]
     assert re.fullmatch(r"\{[ -~\x7f]+\}\n", written)
 
 
 @given(st.text(st.sampled_from(["\ud83d", "\ude00", "\\", "u", "d", "8", '"', "ö", "\x7f"])))
-def test_half_a_character_is_a_question_mark(name: str) -> None:
+def test_only_unpaired_surrogates_become_question_marks(name: str) -> None:
     """Two halves are one, to whoever reads it; what looks like half of one and is not stays."""
     whole = json.loads(json.dumps(name))
     expected = "".join("?" if "\ud800" <= letter <= "\udfff" else letter for letter in whole)
@@ -314,13 +314,13 @@ def test_half_a_character_is_a_question_mark(name: str) -> None:
 
 
 @given(text, text)
-def test_no_token_is_ever_written(before: str, secret: str) -> None:
+def test_token_is_redacted_whatever_text_precedes_it_in_the_query(before: str, secret: str) -> None:
     """Whatever stands before it, and whatever it is made of but what ends a parameter."""
     secret = "s3cret-" + re.sub("[&#]", "", secret)
     url = f"http://b/x?{before}&token={secret}"
     assert "s3cret" not in str(of(lookup(redirects=["passed"], redirect_from=url))["redirectFrom"])
 
 
-def test_the_host_is_told_with_its_port_as_the_client_sent_it() -> None:
+def test_event_host_has_the_port_that_the_client_sent() -> None:
     found = of(lookup(request=Request(LOOKUP, HOST, Authority("outer.example.com", None), "https")))
     assert (found["host"], found["forwardedHost"]) == ("pulsar.example.com:8443", "outer.example.com")

@@ -18,7 +18,7 @@ LINE = len(line(lookup(), origin("pulsar", "gateway-7f9c-abcde")))
 """Bytes of each of the events that are added here."""
 
 
-def test_what_is_added_is_in_a_finished_file_after_close(tmp_path: Path) -> None:
+def test_added_events_are_in_a_finished_file_after_close(tmp_path: Path) -> None:
     log = Counted(tmp_path / "made" / "if" / "missing")
     log.log.start()
     log.add(200)
@@ -29,7 +29,7 @@ def test_what_is_added_is_in_a_finished_file_after_close(tmp_path: Path) -> None
     assert events(log.folder) == [event(lookup(number), "pulsar", "gateway-7f9c-abcde") for number in range(200)]
 
 
-def test_files_need_not_be_compressed(tmp_path: Path) -> None:
+def test_event_files_are_plain_jsonl_when_compress_is_none(tmp_path: Path) -> None:
     log = Counted(tmp_path, compress="none")
     log.log.start()
     log.add(3)
@@ -70,7 +70,7 @@ def test_an_unfinished_file_is_whole_between_any_two_writes(tmp_path: Path) -> N
     log.close()
 
 
-def test_a_queue_that_is_full_drops_and_counts(tmp_path: Path) -> None:
+def test_queue_drops_and_counts_events_when_full(tmp_path: Path) -> None:
     log = Counted(tmp_path, room=10)
     log.add(25)
     log.log.start()
@@ -97,7 +97,7 @@ def test_a_queue_is_full_when_its_events_take_too_much_memory(tmp_path: Path) ->
     assert log.dropped == {"queue-full": 2000 - log.written}
 
 
-def test_there_is_room_again_once_the_thread_has_caught_up(tmp_path: Path) -> None:
+def test_queue_has_room_again_once_the_writer_thread_has_caught_up(tmp_path: Path) -> None:
     log = Counted(tmp_path, room=10)
     log.add(12)
     log.log.start()
@@ -108,7 +108,7 @@ def test_there_is_room_again_once_the_thread_has_caught_up(tmp_path: Path) -> No
 
 
 class TestRotation:
-    def test_by_size_of_the_lines_before_compression(self, tmp_path: Path) -> None:
+    def test_event_files_rotate_by_size_of_the_lines_before_compression(self, tmp_path: Path) -> None:
         log = Counted(tmp_path, rotateBytes=3 * LINE)
         log.log.start()
         log.add(10)
@@ -116,7 +116,7 @@ class TestRotation:
         assert [len(lines(path)) for path in finished(tmp_path)] == [3, 3, 3, 1]
         assert numbers(tmp_path) == list(range(10))
 
-    def test_by_size_whatever_the_batches(self, tmp_path: Path) -> None:
+    def test_event_files_rotate_at_the_same_size_however_events_are_flushed(self, tmp_path: Path) -> None:
         log = Counted(tmp_path, rotateBytes=100 * LINE, compress="none")
         log.log.start()
         for _ in range(25):
@@ -126,14 +126,14 @@ class TestRotation:
         assert [path.stat().st_size for path in finished(tmp_path)] == [100 * LINE] * 7 + [50 * LINE]
         assert numbers(tmp_path) == list(range(750))
 
-    def test_a_line_longer_than_a_file_may_be_has_its_own(self, tmp_path: Path) -> None:
+    def test_line_longer_than_rotate_bytes_gets_its_own_file(self, tmp_path: Path) -> None:
         log = Counted(tmp_path, rotateBytes=10)
         log.log.start()
         log.add(3)
         log.close()
         assert [len(lines(path)) for path in finished(tmp_path)] == [1, 1, 1]
 
-    def test_by_time(self, tmp_path: Path) -> None:
+    def test_event_file_rotates_after_rotate_seconds(self, tmp_path: Path) -> None:
         clock = Clock()
         log = Counted(tmp_path, clock=clock, rotateSeconds=60)
         log.log.start()
@@ -150,7 +150,7 @@ class TestRotation:
         log.close()
         assert [len(lines(path)) for path in finished(tmp_path)] == [2, 1]
 
-    def test_by_time_though_the_clock_was_set_back(self, tmp_path: Path) -> None:
+    def test_event_file_rotates_when_the_clock_is_set_back(self, tmp_path: Path) -> None:
         clock = Clock()
         log = Counted(tmp_path, clock=clock, rotateSeconds=60)
         log.log.start()
@@ -161,7 +161,7 @@ class TestRotation:
         assert numbers(tmp_path) == [0]
         log.close()
 
-    def test_names_sort_by_time_and_say_whose_and_how_many(self, tmp_path: Path) -> None:
+    def test_event_file_names_sort_by_time_and_state_sidecar_and_event_count(self, tmp_path: Path) -> None:
         clock = Clock()
         log = Counted(tmp_path, clock=clock, rotateBytes=2 * LINE)
         log.log.start()
@@ -175,7 +175,7 @@ class TestRotation:
         assert len(names) == 6
         assert numbers(tmp_path) == list(range(12))
 
-    def test_any_sidecar_name_makes_a_file_name(self, tmp_path: Path) -> None:
+    def test_any_sidecar_name_makes_a_safe_file_name(self, tmp_path: Path) -> None:
         log = Counted(tmp_path, sidecar="../_ä b\n" + "x" * 300)
         log.log.start()
         log.add(1)
@@ -183,7 +183,7 @@ class TestRotation:
         (path,) = finished(tmp_path)
         assert re.fullmatch(r"[0-9TZ.]+_[A-Za-z0-9.-]+_000001_1\.jsonl\.gz", path.name)
 
-    def test_two_sidecars_and_two_runs_share_a_folder(self, tmp_path: Path) -> None:
+    def test_two_sidecars_and_two_runs_can_share_an_event_folder(self, tmp_path: Path) -> None:
         for clock in (Clock(), Clock(1_763_294_401.0)):
             logs = [Counted(tmp_path, sidecar=sidecar, clock=clock) for sidecar in ("gateway-0", "gateway-1")]
             for log in logs:
@@ -197,7 +197,7 @@ class TestRotation:
 
 
 class TestRetention:
-    def test_the_oldest_go_and_are_counted(self, tmp_path: Path) -> None:
+    def test_oldest_event_files_are_deleted_and_counted_beyond_retain_bytes(self, tmp_path: Path) -> None:
         log = Counted(tmp_path, compress="none", rotateBytes=10 * LINE, retainBytes=25 * LINE)
         log.log.start()
         log.add(50)
@@ -205,7 +205,7 @@ class TestRetention:
         assert numbers(tmp_path) == list(range(30, 50))
         assert (log.written, log.dropped) == (50, {"retention": 30})
 
-    def test_files_of_earlier_runs_count(self, tmp_path: Path) -> None:
+    def test_event_files_of_earlier_runs_count_toward_retain_bytes(self, tmp_path: Path) -> None:
         first = Counted(tmp_path, compress="none")
         first.log.start()
         first.add(8)
@@ -217,7 +217,7 @@ class TestRetention:
         assert second.dropped == {"retention": 8}
         assert numbers(tmp_path) == [0, 1, 2, 3, 4]
 
-    def test_it_holds_from_the_start(self, tmp_path: Path) -> None:
+    def test_retain_bytes_is_enforced_at_start(self, tmp_path: Path) -> None:
         first = Counted(tmp_path, compress="none", rotateBytes=2 * LINE)
         first.log.start()
         first.add(8)
@@ -228,7 +228,7 @@ class TestRetention:
         assert second.dropped == {"retention": 4}
         assert numbers(tmp_path) == [4, 5, 6, 7]
 
-    def test_files_of_others_are_left_alone(self, tmp_path: Path) -> None:
+    def test_retention_leaves_files_of_others_alone(self, tmp_path: Path) -> None:
         strangers = [
             "20000101T000000.000000Z_gateway-7f9c-abcde-2_000001_9.jsonl.gz",
             "20000101T000000.000000Z_other_000001_9.jsonl.gz",
@@ -243,7 +243,7 @@ class TestRetention:
         assert [path.name for path in finished(tmp_path)] == strangers
         assert log.dropped == {"retention": 1}
 
-    def test_a_file_is_never_more_than_is_kept(self, tmp_path: Path) -> None:
+    def test_event_file_rotates_before_it_exceeds_retain_bytes(self, tmp_path: Path) -> None:
         log = Counted(tmp_path, compress="none", retainBytes=10 * LINE)
         log.log.start()
         log.add(25)
@@ -260,7 +260,9 @@ class TestClosing:
             pytest.param(3, 2, id="amid lines"),
         ],
     )
-    def test_a_disk_that_hangs_is_not_waited_for(self, tmp_path: Path, place: int, written: int) -> None:
+    def test_close_does_not_wait_for_a_hanging_disk_and_counts_events_as_dropped(
+        self, tmp_path: Path, place: int, written: int
+    ) -> None:
         """The clock is asked where a file is looked for or begun: there the thread is held."""
         asked = 0
         hangs, goes_on = threading.Event(), threading.Event()
@@ -283,7 +285,7 @@ class TestClosing:
         assert log.log.close(SECONDS)
         assert (log.written, log.dropped) == (written, {"disk": 7 - written})
 
-    def test_what_is_added_while_others_flush_and_close_is_accounted_for(self, tmp_path: Path) -> None:
+    def test_events_added_during_concurrent_flushes_are_written_or_counted(self, tmp_path: Path) -> None:
         log = Counted(tmp_path, room=100, rotateBytes=20 * LINE)
         log.log.start()
         flushing = [threading.Thread(target=log.flush) for _ in range(4)]
@@ -297,7 +299,7 @@ class TestClosing:
         assert len(numbers(tmp_path)) == log.written
 
     @pytest.mark.parametrize("compress", ["gzip", "none"])
-    def test_readers_that_look_all_the_time_see_whole_files_only(self, tmp_path: Path, compress: str) -> None:
+    def test_readers_see_only_whole_event_files_while_the_log_writes(self, tmp_path: Path, compress: str) -> None:
         log = Counted(tmp_path, rotateBytes=5 * LINE, compress=compress)
         log.add(200)
         log.log.start()

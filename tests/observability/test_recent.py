@@ -26,11 +26,11 @@ def numbers(recent: Recent, after: int = 0, *only: Sort) -> list[int]:
         ({**MISS, "leak": "location", "redirects": ["passed"]}, ("leak", "miss", "redirect")),
     ],
 )
-def test_sorts(changes: dict[str, Any], found: tuple[str, ...]) -> None:
+def test_decisions_are_classified_as_leak_miss_and_redirect(changes: dict[str, Any], found: tuple[str, ...]) -> None:
     assert sorts_of(lookup(**changes)) == found
 
 
-def test_the_newest_come_first_whatever_their_sort() -> None:
+def test_newest_decisions_come_first_whatever_their_sort() -> None:
     recent = Recent()
     for sorts in ((), ("miss",), (), ("leak", "redirect"), ("redirect",)):
         recent.add(lookup(), sorts)
@@ -41,7 +41,7 @@ def test_the_newest_come_first_whatever_their_sort() -> None:
     assert numbers(recent, 5) == []
 
 
-def test_what_is_rare_outlives_what_is_not() -> None:
+def test_rare_decisions_outlive_ordinary_ones() -> None:
     recent = Recent(room=3)
     recent.add(lookup(), ("miss",))
     for _ in range(100):
@@ -49,7 +49,7 @@ def test_what_is_rare_outlives_what_is_not() -> None:
     assert numbers(recent) == [101, 100, 99, 1]
 
 
-def test_large_decisions_take_no_more_memory_than_small_ones() -> None:
+def test_large_decisions_stay_within_the_memory_limit() -> None:
     recent = Recent()
     for number in range(500):
         topic = f"persistent://t/n/{number}" + "x" * 29_000
@@ -59,7 +59,7 @@ def test_large_decisions_take_no_more_memory_than_small_ones() -> None:
     assert 0 < sum(each.record.memory for each in kept) <= RECENT
 
 
-def test_a_cursor_is_of_one_run() -> None:
+def test_cursor_of_another_run_counts_from_the_beginning() -> None:
     one, other = Recent(), Recent()
     one.add(lookup(), ())
     other.add(lookup(), ())

@@ -16,7 +16,7 @@ redirectTo hops leak durationMs upstreamMs requestBytes responseBytes clientClas
 """
 
 
-def test_the_fields_are_those_of_version_1_in_order() -> None:
+def test_event_fields_are_those_of_schema_version_1_in_order() -> None:
     assert SCHEMA_VERSION == 1
     assert list(NAMES) == PROMISED.split()
 
@@ -29,19 +29,19 @@ def test_the_fields_are_those_of_version_1_in_order() -> None:
         ("number", "durationMs upstreamMs"),
     ],
 )
-def test_what_is_not_text_is_named(type: str, names: str) -> None:
+def test_only_the_listed_event_fields_are_boolean_integer_or_number(type: str, names: str) -> None:
     assert {field.name for field in FIELDS if field.type == type} == set(names.split())
 
 
-def test_everything_else_is_text() -> None:
+def test_all_event_fields_but_nine_are_strings() -> None:
     assert sum(field.type == "string" for field in FIELDS) == len(FIELDS) - 9
 
 
-def test_every_field_says_what_it_means() -> None:
+def test_every_event_field_has_a_meaning() -> None:
     assert all(field.meaning for field in FIELDS)
 
 
-def test_readers_need_nothing_but_the_standard_library() -> None:
+def test_event_schema_module_imports_only_the_standard_library() -> None:
     tree = ast.parse(Path(event_schema.__file__).read_text())
     imported = {
         name.split(".")[0]

@@ -25,7 +25,7 @@ def ids(tables: Tables) -> list[tuple[int, float]]:
     return sorted((int(row.id, 16), row.time.timestamp() - at(0).timestamp()) for row in tables.rows("events"))
 
 
-def test_absorbing_again_changes_nothing_and_an_hour_leaves_others_alone(tables: Tables) -> None:
+def test_ingest_again_changes_nothing_and_a_new_hour_leaves_others_untouched(tables: Tables) -> None:
     write(tables.events, "a.jsonl", [event(1, 0), event(2, 3600, **MISS), b"bad\n"])
     tables.absorb()
     contents = {name: tables.rows(name) for name in ("events", "listener_windows", "quarantine", "owner_changes")}
@@ -52,7 +52,7 @@ def test_absorbing_again_changes_nothing_and_an_hour_leaves_others_alone(tables:
     assert untouched.items() <= tables.listing().items()
 
 
-def test_an_id_counts_once_and_the_earliest_has_it(tables: Tables) -> None:
+def test_duplicate_event_id_is_counted_once_at_its_earliest_time(tables: Tables) -> None:
     late, early = event(1, 4000, broker="late"), event(1, 10, broker="early")
     write(tables.events, "a.jsonl", [late, event(2, 0, tenant="b"), event(2, 0, tenant="a"), event(3, 0), event(3, 0)])
     tables.absorb()
@@ -66,7 +66,7 @@ def test_an_id_counts_once_and_the_earliest_has_it(tables: Tables) -> None:
     assert [(row.lookups, row.brokers) for row in tables.rows("owner_changes")] == [(4, 2)]
 
 
-def test_many_small_files_become_one(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_event_files_of_an_hour_are_compacted_into_one(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(absorbing, "FILES", 1)
     for number in (1, 2):
         write(tables.events, f"{number}.jsonl", [event(number, -number)])
@@ -76,7 +76,7 @@ def test_many_small_files_become_one(tables: Tables, monkeypatch: pytest.MonkeyP
     assert path == "date=2026-11-16/hour=8/000000002.0000.parquet"
 
 
-def test_portions_go_by_time_and_have_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ingest_batches_go_by_file_name_and_are_bounded_by_bytes_and_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(absorbing, "BATCH_BYTES", 10)
     monkeypatch.setattr(absorbing, "BATCH_FILES", 3)
     files = [File(f"file:/x/{name}", size, 0) for name, size in zip("fbacde", (1, 6, 5, 1, 1, 1), strict=True)]
@@ -84,7 +84,7 @@ def test_portions_go_by_time_and_have_an_end(monkeypatch: pytest.MonkeyPatch) ->
     assert portions == [["a"], ["b", "c", "d"], ["e", "f"]]
 
 
-def test_a_look_that_finds_nothing_commits_nothing_but_the_first(spark: SparkSession, tables: Tables) -> None:
+def test_only_the_first_poll_commits_when_there_are_no_events(spark: SparkSession, tables: Tables) -> None:
     said = io.StringIO()
     with (
         Work.on(spark, str(tables.events), str(tables.folder), "stream", None) as work,

@@ -55,7 +55,9 @@ MOMENTS: list[tuple[str, str, Callable[[str, int], bool]]] = [
 ]
 
 
-def test_a_commit_survives_being_killed(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_killed_at_any_step_is_finished_or_discarded_on_recovery(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
     write(tables.events, "a.jsonl", [event(1, 0, **MISS), event(2, 10)])
     tables.absorb()
@@ -90,7 +92,7 @@ def test_a_commit_survives_being_killed(spark: SparkSession, tmp_path: Path, mon
     assert contents(tmp_path / "staged, not journalled") == before
 
 
-def test_journals_are_folded_and_what_is_gone_is_forgotten(
+def test_journals_are_folded_and_deleted_event_files_are_forgotten(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commits, "_FOLD", 3)
@@ -114,7 +116,7 @@ def test_journals_are_folded_and_what_is_gone_is_forgotten(
     assert again.draft().number == 6
 
 
-def test_a_second_command_is_refused_with_who_works(
+def test_second_command_is_refused_and_the_error_names_the_lock_owner(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = Storage(spark, str(tmp_path))
@@ -134,7 +136,7 @@ def test_a_second_command_is_refused_with_who_works(
     assert not (tmp_path / "_lock").exists()
 
 
-def test_a_lock_whose_answer_was_lost_is_had(
+def test_lock_is_acquired_when_its_creation_is_retried_after_a_lost_answer(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client of a store that hears nothing asks again, and hears that the file is there."""
@@ -145,7 +147,9 @@ def test_a_lock_whose_answer_was_lost_is_had(
     assert not (tmp_path / "_lock").exists()
 
 
-def test_a_lock_of_the_dead_is_taken_over(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lock_of_a_dead_or_stale_owner_is_taken_over(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     storage = Storage(spark, str(tmp_path))
     with Lock(storage, "run"):
         owner = json.loads((tmp_path / "_lock").read_text())

@@ -27,7 +27,7 @@ def tables(ours: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_tables_are_those_that_are_committed(tables: Path) -> None:
+def test_run_writes_the_golden_tables(tables: Path) -> None:
     assert {path.stem for path in TABLES.iterdir()} == set(NAMES)
     for name in NAMES:
         expected = (TABLES / f"{name}.jsonl").read_text()
@@ -35,7 +35,7 @@ def test_the_tables_are_those_that_are_committed(tables: Path) -> None:
         assert expected, f"{name}: the events have nothing for it"
 
 
-def test_the_report_says_what_is_committed(tables: Path, tmp_path: Path) -> None:
+def test_report_has_the_golden_text(tables: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     code, said, _ = printed("report", "--tables", tables, "--out", out, "--config", CONFIG)
     assert code == 0
@@ -43,7 +43,7 @@ def test_the_report_says_what_is_committed(tables: Path, tmp_path: Path) -> None
     assert words(out.read_text(), tables).splitlines() == (GOLDEN / "report.txt").read_text().splitlines()
 
 
-def test_suggest_prints_what_is_committed(tables: Path, tmp_path: Path) -> None:
+def test_suggest_prints_the_golden_config_and_exits_2_on_bad_input(tables: Path, tmp_path: Path) -> None:
     assert printed("suggest", "--tables", tables, "--config", CONFIG)[:2] == (0, (GOLDEN / "suggest.yaml").read_text())
     assert printed("suggest", "--tables", tables, "--support", "1000")[1].splitlines()[-1] == "{}"
     code, _, err = printed("suggest", "--tables", tmp_path)
@@ -53,7 +53,7 @@ def test_suggest_prints_what_is_committed(tables: Path, tmp_path: Path) -> None:
     assert printed("suggest", "--tables", tables, "--config", tmp_path / "bad.yaml")[0] == 2
 
 
-def test_replay_exits_1_where_a_hit_is_lost_and_says_what_could_not_be_read(tmp_path: Path) -> None:
+def test_replay_exits_1_when_a_hit_is_lost_and_reports_unreadable_files(tmp_path: Path) -> None:
     code, out, err = printed("replay", "--events", EVENTS, "--config", OTHER)
     assert (code, out) == (1, (GOLDEN / "replay.txt").read_text())
     assert err == f"{EVENTS}/torn.jsonl.gz: gzip breaks off: the rest of the file is lost\n"
@@ -69,7 +69,7 @@ def test_replay_exits_1_where_a_hit_is_lost_and_says_what_could_not_be_read(tmp_
 
 
 @pytest.mark.usefixtures("few_tables")
-def test_hours_are_made_anew_and_no_others(tmp_path: Path) -> None:
+def test_from_and_to_rebuild_only_the_hours_in_their_range(tmp_path: Path) -> None:
     """`--from` and `--to`: files that were not taken give their events of these hours, and stay to be taken."""
     events, tables = tmp_path / "events", tmp_path / "tables"
     take = ("run", "--events", events, "--tables", tables)

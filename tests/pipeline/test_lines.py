@@ -39,7 +39,9 @@ def test_every_line_comes_once_with_its_file(
 
 
 @pytest.mark.parametrize("size", range(1, 60))
-def test_of_a_file_that_breaks_off_whole_lines_are_left(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_truncated_gzip_keeps_its_whole_lines_and_is_reported_as_broken(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lines, "_PIECE", 1)
     packed = gzip.compress(b"".join(b"line %d\n" % number for number in range(9)))
     torn = packed[: -min(size, len(packed) - 1)]
@@ -51,13 +53,13 @@ def test_of_a_file_that_breaks_off_whole_lines_are_left(size: int, monkeypatch: 
     ]
 
 
-def test_what_is_no_gzip_is_said_to_be_damaged() -> None:
+def test_bytes_that_are_not_gzip_are_reported_as_damage() -> None:
     with pytest.raises(Broken, match=r"gzip is damaged: the rest of the file is lost \("):
         list(unpacked(gzip.compress(b"one\n") + b"rubbish"))
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])
-def test_halves_are_all_of_it(count: int) -> None:
+def test_halves_contain_every_line_and_differ_by_at_most_one(count: int) -> None:
     whole = Lines.of(pa.array([b"x" * number for number in range(count)], pa.binary()))
     first, second = whole.halves()
     assert [*first, *second] == list(whole)
@@ -68,12 +70,12 @@ def test_halves_are_all_of_it(count: int) -> None:
     ("data", "are_braced"),
     [(b"{}\n", True), (b"{}\n{}\n", True), (b"{\n}\n", False), (b"{}\n}\n{}\n", False), (b"{}\n\n{}\n", False)],
 )
-def test_lines_that_are_objects_are_known_by_their_braces(data: bytes, are_braced: bool) -> None:
+def test_are_braced_is_true_only_if_every_line_is_in_braces(data: bytes, are_braced: bool) -> None:
     assert Lines(data).are_braced is are_braced
 
 
 @pytest.mark.parametrize("text", [b"a\nb\n", b"a", b""])
-def test_the_mark_of_utf_8_is_no_text(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_utf_8_byte_order_mark_is_skipped(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "_PIECE", 1)
     marked = b"\xef\xbb\xbf" + text
     made = list(blocks([("plain", marked), ("packed.gz", gzip.compress(marked))]))

@@ -32,7 +32,7 @@ def samples(text: str) -> dict[str, float]:
     }
 
 
-def test_a_file_has_all_of_the_catalogue_that_is_known(tmp_path: Path) -> None:
+def test_metrics_file_has_every_metric_of_the_catalogue(tmp_path: Path) -> None:
     metrics, file = PipelineMetrics("run"), tmp_path / "pipeline.prom"
     with exposed(metrics, None, str(file)):
         assert not file.exists()
@@ -54,7 +54,7 @@ def test_a_file_has_all_of_the_catalogue_that_is_known(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["pipeline.prom"]
 
 
-def test_a_failure_is_written_too_and_a_refusal_is_none(tmp_path: Path) -> None:
+def test_failure_is_written_to_the_metrics_file_and_a_busy_refusal_is_not(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.prom"
     with pytest.raises(Busy), exposed(PipelineMetrics("run"), None, str(file)):
         raise Busy("another works")
@@ -66,7 +66,7 @@ def test_a_failure_is_written_too_and_a_refusal_is_none(tmp_path: Path) -> None:
     assert "last_commit_timestamp_seconds" not in seen
 
 
-def test_they_are_served_meanwhile_and_no_longer(unused_tcp_port: int) -> None:
+def test_metrics_are_served_only_while_the_command_runs(unused_tcp_port: int) -> None:
     metrics, address = PipelineMetrics("stream"), f"127.0.0.1:{unused_tcp_port}"
     with exposed(metrics, address, None):
         with urlopen(f"http://{address}/metrics") as answer:
@@ -90,7 +90,7 @@ def test_they_are_served_meanwhile_and_no_longer(unused_tcp_port: int) -> None:
         (["run", "--metrics-file", "/nowhere/x.prom"], "--metrics-file /nowhere/x.prom: there is no such folder"),
     ],
 )
-def test_what_cannot_be_is_said_before_spark_starts(
+def test_invalid_metrics_options_exit_2_before_spark_starts(
     arguments: list[str], fault: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*arguments, "--events", "e", "--tables", "t"]) == 2
@@ -106,7 +106,7 @@ class Ending(PipelineMetrics):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_stream_tries_again_and_counts_what_a_failure_had_begun(
+def test_stream_retries_after_a_failure_and_counts_the_commit_it_had_begun(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
@@ -136,7 +136,7 @@ def test_a_stream_tries_again_and_counts_what_a_failure_had_begun(
     assert metrics.newest_event.values[()] == 1794819600 + 8
 
 
-def test_times_are_those_of_the_tables_whoever_made_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_event_and_commit_times_are_taken_from_tables_of_an_earlier_run(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
     write(tables.events, "1.jsonl", [event(1, 5)])
     with Work.on(spark, str(tables.events), str(tables.folder), "run", None) as work:

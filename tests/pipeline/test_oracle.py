@@ -129,7 +129,7 @@ def plain(rows: list[tuple[Any, ...]]) -> list[tuple[str, ...]]:
     suppress_health_check=list(HealthCheck),
 )
 @given(inputs())
-def test_tables_are_those_of_an_independent_oracle(
+def test_contract_tables_equal_those_that_duckdb_computes(
     spark: SparkSession, given: tuple[list[Event], list[list[list[bytes | Event]]]]
 ) -> None:
     events, batches = given

@@ -195,7 +195,7 @@ def rounded(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     suppress_health_check=list(HealthCheck),
 )
 @given(events())
-def test_the_other_tables_are_those_of_an_independent_oracle(spark: SparkSession, given: list[Event]) -> None:
+def test_tables_beyond_the_contract_equal_those_that_duckdb_computes(spark: SparkSession, given: list[Event]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         patched.setattr(anomalies, "LEAST_LOOKUPS", 1)
         patched.setattr(anomalies, "SCORE", 0.5)

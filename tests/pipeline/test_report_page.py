@@ -116,7 +116,7 @@ class Elements(HTMLParser):
         self.text += data
 
 
-def test_names_of_clients_stay_text() -> None:
+def test_client_supplied_names_are_escaped_in_the_page() -> None:
     html = page(named(EVIL), None)
     found = Elements(html)
     assert found.open == []
@@ -129,14 +129,14 @@ def test_names_of_clients_stay_text() -> None:
 
 
 @given(st.text())
-def test_any_text_is_shown_and_nothing_more(words: str) -> None:
+def test_any_text_is_escaped_in_content_and_attributes(words: str) -> None:
     found = Elements(f'<p title="{text(words)}">{text(words)}</p>')
     assert found.names == {"p"}
     assert found.attributes == {"title"}
     assert Elements(tag("b", words, Markup("<i></i>"), title=words)).names == {"b", "i"}
 
 
-def test_nothing_is_loaded_and_nothing_runs() -> None:
+def test_page_loads_no_resources_and_links_only_within_itself() -> None:
     html = page(named("public"), NUMBERS)
     policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', html)
     assert policy is not None
@@ -148,16 +148,16 @@ def test_nothing_is_loaded_and_nothing_runs() -> None:
 
 
 @pytest.mark.parametrize(("name", "most"), [("x" * 256, 500_000), ("<&>" * 85, 1_500_000)])
-def test_its_size_is_bounded(name: str, most: int) -> None:
+def test_page_size_is_bounded_whatever_the_number_of_rows(name: str, most: int) -> None:
     assert len(page(named(name, times=5000), NUMBERS)) < most
     assert len(page(named("pulsar.example.com"), NUMBERS)) < 60_000
 
 
-def test_what_is_left_out_is_counted() -> None:
+def test_rows_left_out_of_the_page_are_counted() -> None:
     assert "and 4,988 more" in page(named("a.example.com", times=5000), None)
 
 
-def test_a_report_of_nothing_says_so() -> None:
+def test_report_without_data_says_what_is_missing() -> None:
     tables = ("events", "listener_windows", "latency_windows", "misses", "namespaces", "owner_changes")
     words = Elements(page(Report("/tables", MADE, absent=tables), None)).text
     assert "The tables hold no lookups." in words
@@ -169,7 +169,7 @@ def test_a_report_of_nothing_says_so() -> None:
     assert read(page(Report("/tables", MADE), None)) is None
 
 
-def test_every_chart_has_words_and_its_numbers() -> None:
+def test_charts_have_accessible_labels_and_tables_of_their_numbers() -> None:
     html = page(named("public"), None)
     charts = re.findall(r'<svg class="(?:wide|narrow)"[^>]*>', html)
     assert len(charts) == 14
@@ -177,7 +177,7 @@ def test_every_chart_has_words_and_its_numbers() -> None:
     assert len(re.findall("<summary>The numbers: ", html)) == 8
 
 
-def test_what_is_judged_is_told() -> None:
+def test_page_describes_loops_budgets_drift_generations_and_anomalies() -> None:
     loop = Loop("external", "persistent://acme/orders/paid", "client", ("a:443", "b:443"), 3, START, MADE)
     report = replace(
         named("public"),
@@ -203,7 +203,7 @@ def test_what_is_judged_is_told() -> None:
         assert said in words, said
 
 
-def test_a_report_keeps_its_numbers_for_the_next() -> None:
+def test_numbers_embedded_in_a_report_can_be_read_back() -> None:
     now = replace(NUMBERS, tables=EVIL)
     assert read(page(replace(named("public"), numbers=now), None)) == now
     assert keep(now).count("<") == 2
@@ -212,19 +212,19 @@ def test_a_report_keeps_its_numbers_for_the_next() -> None:
 @pytest.mark.parametrize(
     "block", ["", "null", "[]", "{}", '{"made": 3}', "{", '{"tables":"a","made":"2026","until":"x"}']
 )
-def test_a_file_that_is_no_report_has_none(block: str) -> None:
+def test_no_numbers_are_read_from_a_file_that_is_not_a_report(block: str) -> None:
     assert read(f'<script type="application/json" id="numbers">{block}</script>') is None
     assert read(block) is None
 
 
-def test_only_what_can_be_compared_is() -> None:
+def test_reports_of_other_or_rebuilt_tables_are_not_compared() -> None:
     assert comparable(NUMBERS, NUMBERS) is None
     assert "no report" in (comparable(None, NUMBERS) or "")
     assert "other tables: /old" in (comparable(replace(NUMBERS, tables="/old"), NUMBERS) or "")
     assert "made anew" in (comparable(replace(NUMBERS, lookups=5000), NUMBERS) or "")
 
 
-def test_what_changed_is_told() -> None:
+def test_page_lists_changes_since_the_previous_report() -> None:
     late = START + timedelta(hours=1.5)
     then = replace(NUMBERS, until=START + timedelta(hours=1), lookups=600, hits=570, unmapped=7, changes=10)
     report = replace(
@@ -250,7 +250,7 @@ def miss(reason: str, **changes: Any) -> Miss:
 
 
 @pytest.mark.parametrize("host", ["new.example.com", "new.example.com:8443", "10.0.0.1", "[::1]:8080"])
-def test_the_cure_of_an_unknown_host_is_valid_config(host: str) -> None:
+def test_suggested_config_for_an_unknown_host_is_valid(host: str) -> None:
     found = cure(miss("no-rule", host=host), "external")
     assert found.line is not None
     added = load_mapping({"brokers": {"webServiceUrl": ["http://b:8080"]}} | yaml.safe_load(found.line))
@@ -258,11 +258,11 @@ def test_the_cure_of_an_unknown_host_is_valid_config(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", [None, "", EVIL, "a b", "no_underscores", "*.example.com"])
-def test_no_config_is_made_of_what_is_no_host(host: str | None) -> None:
+def test_no_config_is_suggested_for_an_invalid_host(host: str | None) -> None:
     assert cure(miss("no-rule", host=host), "external").line is None
 
 
-def test_each_reason_has_a_word() -> None:
+def test_each_miss_reason_has_its_own_advice() -> None:
     told = re.search(r"`reason` of misses: (.*?)\.", METRICS, re.DOTALL)
     assert told is not None
     reasons = re.findall(r"`([a-z-]+)`", told[1])

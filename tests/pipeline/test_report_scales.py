@@ -32,7 +32,7 @@ NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
     ("hours", "step", "count"),
     [(0, 5, 1), (7.9, 5, 95), (8, 10, 49), (23, 15, 93), (72, 60, 73), (24 * 365, 7 * 1440, 53)],
 )
-def test_columns_are_of_a_length_that_people_use(hours: float, step: int, count: int) -> None:
+def test_time_bins_use_round_steps_for_the_span(hours: float, step: int, count: int) -> None:
     made = bins(NOON, NOON + timedelta(hours=hours), 96)
     assert (made.step, made.count) == (timedelta(minutes=step), count)
 
@@ -41,7 +41,7 @@ times = st.datetimes(datetime(1970, 1, 1), datetime(9900, 1, 1), timezones=st.ju
 
 
 @given(times, times, st.integers(10, 200))
-def test_columns_hold_every_window_and_are_bounded(one: datetime, other: datetime, most: int) -> None:
+def test_time_bins_cover_every_window_and_are_bounded_in_number(one: datetime, other: datetime, most: int) -> None:
     first, last = sorted((one, other))
     made = bins(first, last, most)
     assert made.count <= most
@@ -49,11 +49,11 @@ def test_columns_hold_every_window_and_are_bounded(one: datetime, other: datetim
     assert (last - made.start) // made.step == made.count - 1
 
 
-def test_days_are_named_where_they_begin() -> None:
+def test_time_ticks_show_the_date_at_midnight() -> None:
     assert time_ticks(Bins(NOON, timedelta(hours=1), 36), 4) == [(0, "12:00"), (12, "17 Nov"), (24, "12:00")]
 
 
-def test_ticks_are_round() -> None:
+def test_axis_ticks_are_round_numbers() -> None:
     assert ticks(80, 100, 4) == [80, 85, 90, 95, 100]
     assert ticks(0, 7000, 2) == [0, 5000]
     assert ticks(3, 3, 4) == [3]
@@ -67,25 +67,25 @@ def test_a_series_of_bounds_spans_its_values(low: float, factor: float) -> None:
     assert bounds[-1] >= low * factor or len(bounds) > 30
 
 
-def test_scales_end_where_they_should() -> None:
+def test_scales_map_their_ends_to_the_ends_of_the_axis() -> None:
     assert [Linear(0, 10, 100, 0)(value) for value in (0, 5, 10)] == [100, 50, 0]
     assert [round(Logarithmic(1, 100, 0, 10)(value), 6) for value in (0, 1, 10, 100)] == [0, 0, 5, 10]
     assert step_of(5, (1, 2, 5, 10)) == 3
 
 
 @pytest.mark.parametrize(("least", "floor"), [(100, 99), (99.5, 99), (98.2, 98), (86, 80), (40, 0), (0, 0)])
-def test_the_ratio_begins_low_enough_and_no_lower(least: float, floor: float) -> None:
+def test_hit_ratio_axis_starts_at_a_round_value_below_the_lowest_ratio(least: float, floor: float) -> None:
     assert ratio_floor(least) == floor
 
 
 @pytest.mark.parametrize(
     ("value", "words"), [(0, "0"), (9999, "10 k"), (1234, "1,234"), (12_345, "12.3 k"), (999_960, "1 M"), (5e9, "5 G")]
 )
-def test_counts_as_they_are_read(value: float, words: str) -> None:
+def test_large_counts_are_shortened_with_a_unit(value: float, words: str) -> None:
     assert compact(value) == words
 
 
-def test_all_and_nothing_are_said_of_no_less() -> None:
+def test_percent_shows_0_and_100_only_when_exact() -> None:
     assert percent(10**9 - 1, 10**9) == "> 99.99 %"
     assert percent(1, 10**9) == "< 0.01 %"
     assert [percent(part, 8) for part in (0, 1, 8)] == ["0 %", "12.5 %", "100 %"]
@@ -94,7 +94,7 @@ def test_all_and_nothing_are_said_of_no_less() -> None:
     assert [length(timedelta(minutes=minutes)) for minutes in (5, 60, 1440)] == ["5 minutes", "an hour", "a day"]
 
 
-def test_brokers_are_told_apart_by_what_they_do_not_share() -> None:
+def test_broker_names_are_shortened_by_their_common_tail_or_in_the_middle() -> None:
     assert common_tail(["b-0.svc.local:8080", "b-1.svc.local:8080"]) == ".svc.local:8080"
     assert common_tail(["b-0.svc:8080"]) == ""
     assert common_tail(["svc:8080", "b.svc:8080"]) == ""
@@ -105,7 +105,7 @@ amounts = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.
 
 
 @given(amounts)
-def test_boxes_and_bands_stay_within_and_do_not_overlap(flows: list[tuple[str, str, int]]) -> None:
+def test_flow_chart_boxes_do_not_overlap_and_bands_stay_within_their_boxes(flows: list[tuple[str, str, int]]) -> None:
     sums: dict[tuple[str, str], int] = {}
     for source, target, amount in flows:
         sums[source, target] = sums.get((source, target), 0) + amount
@@ -124,7 +124,7 @@ def test_boxes_and_bands_stay_within_and_do_not_overlap(flows: list[tuple[str, s
         assert goal.top - 1e-6 <= drawn.to_top <= goal.top + goal.height - drawn.height + 1e-6
 
 
-def test_flows_of_no_name_and_of_many_have_boxes_too() -> None:
+def test_flow_chart_has_boxes_for_unnamed_and_grouped_flows() -> None:
     drawn = flow_chart(
         [
             Flow("public", "external", "b-0", True, 90),

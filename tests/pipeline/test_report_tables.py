@@ -214,7 +214,7 @@ def test_a_report_counts_what_the_tables_hold(spark: SparkSession, tables: Path,
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
 
 
-def test_the_last_days_are_of_the_newest_events(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
+def test_days_option_limits_the_report_to_the_newest_events(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
     older = Report(str(tables), START, numbers=Numbers(str(tables), START, START, 30, 29, 7000, 1, 0))
     (tmp_path / "older.html").write_text(page(older, None))
     out, before = (tmp_path / "report.html").as_uri(), str(tmp_path / "older.html")
@@ -239,7 +239,7 @@ def test_the_last_days_are_of_the_newest_events(spark: SparkSession, tables: Pat
     assert read(html) == made.numbers
 
 
-def test_windows_that_are_still_to_come_are_of_a_wrong_clock(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
+def test_windows_in_the_future_are_counted_but_not_plotted(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
     """They count, and are in no plot."""
     made = write(spark, str(tables), str(tmp_path / "report.html"), days=1, made=START + timedelta(hours=2))
     assert made.bins is not None
@@ -249,7 +249,7 @@ def test_windows_that_are_still_to_come_are_of_a_wrong_clock(spark: SparkSession
     assert made.numbers.lookups == 35
 
 
-def test_empty_tables_and_none_give_a_report(spark: SparkSession, tmp_path: Path) -> None:
+def test_report_is_written_for_empty_and_missing_tables(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "tables/misses").mkdir(parents=True)
     put(tmp_path / "tables/events/date=2026-11-16/hour=9", EVENT, [])
     made = write(spark, str(tmp_path / "tables"), str(tmp_path / "report.html"))
@@ -259,7 +259,9 @@ def test_empty_tables_and_none_give_a_report(spark: SparkSession, tmp_path: Path
     assert "The tables hold no lookups." in (tmp_path / "report.html").read_text()
 
 
-def test_faults_are_told(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
+def test_missing_tables_bad_since_file_and_unwritable_output_raise_faults(
+    spark: SparkSession, tables: Path, tmp_path: Path
+) -> None:
     with pytest.raises(PipelineFault, match="there are no tables here"):
         write(spark, str(tmp_path / "nowhere"), str(tmp_path / "report.html"))
     with pytest.raises(PipelineFault, match="is no report with numbers"):

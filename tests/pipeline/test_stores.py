@@ -22,11 +22,11 @@ def make(request: pytest.FixtureRequest, spark: SparkSession) -> Make:
 
 
 @pytest.mark.parametrize("form", ["{}", "{}/", "file://{}", "file:{}"])
-def test_a_folder_has_one_name(make: Make, tmp_path: Path, form: str) -> None:
+def test_every_form_of_a_folder_path_gives_the_same_url(make: Make, tmp_path: Path, form: str) -> None:
     assert make(form.format(tmp_path)).url == f"file:{tmp_path}"
 
 
-def test_what_is_in_a_folder(make: Make, tmp_path: Path) -> None:
+def test_entries_lists_files_and_folders_with_odd_names(make: Make, tmp_path: Path) -> None:
     for name in ODD:
         (tmp_path / name).write_text("12345")
         (tmp_path / f"in {name}").mkdir()
@@ -40,7 +40,7 @@ def test_what_is_in_a_folder(make: Make, tmp_path: Path) -> None:
 REST = "access_time=0; owner=root; group=root; permission=rw-rw-rw-; isSymlink=false; hasAcl=false; isEncrypted=true"
 
 
-def test_a_store_with_words_of_its_own_is_listed_whole_or_not_at_all() -> None:
+def test_listing_parses_every_file_status_or_raises() -> None:
     """S3A puts an ETag behind each status, and Azure's store a status around each."""
     file = "path={}; isDirectory=false; length=5; replication=1; blocksize=32; modification_time=7; " + REST
     folder = "path={}; isDirectory=true; modification_time=0; " + REST
@@ -57,7 +57,7 @@ def test_a_store_with_words_of_its_own_is_listed_whole_or_not_at_all() -> None:
         listed("{Other[file s3a://b/a]}", 1)
 
 
-def test_a_file_is_made_once_replaced_moved_and_removed(make: Make, tmp_path: Path) -> None:
+def test_store_creates_once_replaces_renames_and_removes_files(make: Make, tmp_path: Path) -> None:
     store = make(str(tmp_path))
     assert store.create("a/lock", "one")
     assert not store.create("a/lock", "two")
@@ -77,7 +77,7 @@ def test_a_file_is_made_once_replaced_moved_and_removed(make: Make, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_names_are_encoded_as_spark_does(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_file_names_are_encoded_as_hadoop_encodes_them(spark: SparkSession, tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("one\n")
     (file,) = Storage(spark, str(tmp_path)).tree()
     jvm: Any = spark.sparkContext._jvm

@@ -51,7 +51,9 @@ def appended(config: dict[str, Any], text: str) -> dict[str, Any]:
     return config | {key: [*config.get(key, []), *found[key]] for key in found}
 
 
-def test_the_loop_closes(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_suggested_config_passes_check_and_turns_misses_into_hits(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """From events to tables, to a suggestion, to a config that `check` takes and under which the same requests hit."""
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
     hosts = (
@@ -94,7 +96,7 @@ def test_the_loop_closes(spark: SparkSession, tmp_path: Path, capsys: pytest.Cap
     )
 
 
-def test_the_default_listener_comes_before_the_one_most_used() -> None:
+def test_most_used_listener_is_suggested_unless_a_default_listener_is_set() -> None:
     evidence = Evidence([seen("new.example.com")], [], "internal")
     [found] = suggest(evidence, CONFIG | {"miss": "reject"})
     assert found.element is not None
@@ -103,7 +105,7 @@ def test_the_default_listener_comes_before_the_one_most_used() -> None:
     assert suggest(evidence, CONFIG | {"lookupListenerName": "external"}) == []
 
 
-def test_without_a_config_misses_are_enough() -> None:
+def test_ingress_is_suggested_from_misses_without_a_config() -> None:
     text = as_yaml(suggest(Evidence([seen("new.example.com")], [], "external"), None))
     assert yaml.safe_load(text) == {
         "ingresses": [{"name": "new-example-com", "hosts": ["new.example.com"], "listener": "external"}]
@@ -120,20 +122,20 @@ def test_without_a_config_misses_are_enough() -> None:
         ),
     ],
 )
-def test_what_cannot_be_known_is_a_comment(evidence: Evidence, comment: str) -> None:
+def test_incomplete_evidence_gives_a_comment_and_no_config(evidence: Evidence, comment: str) -> None:
     text = as_yaml(suggest(evidence, CONFIG))
     assert comment in text
     assert yaml.safe_load(text) == {}
 
 
-def test_nothing_below_the_support_or_known_already() -> None:
+def test_nothing_is_suggested_below_the_support_or_for_known_hosts_and_brokers() -> None:
     hosts = [seen("few.example.com", 9), seen("pulsar.example.com"), seen("not a host")]
     known = [seen("broker-1.pulsar.svc:8080", listener="external")]
     text = as_yaml(suggest(Evidence(hosts, known, "external"), CONFIG))
     assert yaml.safe_load(text) == {}
 
 
-def test_names_do_not_collide() -> None:
+def test_suggested_ingress_names_are_unique() -> None:
     taken = CONFIG | {"ingresses": [{"name": "new-example-com", "hosts": ["x.example.com"], "listener": "external"}]}
     found = suggest(Evidence([seen("new.example.com"), seen("new-example.com")], [], "external"), taken)
     assert [suggestion.element and suggestion.element["name"] for suggestion in found] == [
@@ -142,7 +144,7 @@ def test_names_do_not_collide() -> None:
     ]
 
 
-def test_hosts_that_nobody_asks_for_are_a_comment_and_no_config() -> None:
+def test_configured_hosts_without_requests_are_listed_in_a_comment() -> None:
     config = load_mapping(
         CONFIG
         | {
@@ -165,7 +167,7 @@ def test_hosts_that_nobody_asks_for_are_a_comment_and_no_config() -> None:
     assert "there is no table `hosts`" in as_yaml([], quiet=None)
 
 
-def test_what_the_binary_protocol_asks_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_binary_misses_and_redirects_lead_to_suggestions(spark: SparkSession, tmp_path: Path) -> None:
     """A server name is to it what a host is, and a broker's address has another port."""
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
     asked: dict[str, Any] = {"protocol": "binary", "scheme": "pulsar+ssl", "host": None}
@@ -198,6 +200,6 @@ def test_what_the_binary_protocol_asks_for(spark: SparkSession, tmp_path: Path) 
     }
 
 
-def test_whatever_brokers_say_is_one_line_of_a_comment() -> None:
+def test_odd_broker_addresses_cannot_break_out_of_a_comment() -> None:
     odd = Evidence([], [seen("evil\nkey:80", listener="external"), seen("a\u2028b:1", listener="external")], None)
     assert yaml.safe_load(as_yaml(suggest(odd, CONFIG))) == {}

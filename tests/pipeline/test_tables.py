@@ -50,7 +50,7 @@ def test_listener_windows_count_lookups_alone(spark: SparkSession) -> None:
     ])  # fmt: skip
 
 
-def test_misses_are_of_all_time(spark: SparkSession) -> None:
+def test_misses_are_summed_over_all_time(spark: SparkSession) -> None:
     other = MISS | {"host": None, "missReason": "unknown-listener"}
     events = [
         event(1, 0), event(2, 5, **MISS), event(3, 90_000, **MISS), event(4, -7200, **MISS), event(5, 1, **other),
@@ -62,7 +62,7 @@ def test_misses_are_of_all_time(spark: SparkSession) -> None:
     ])  # fmt: skip
 
 
-def test_namespaces_are_by_day(spark: SparkSession) -> None:
+def test_namespaces_count_lookups_by_day(spark: SparkSession) -> None:
     redirect = {"redirectFrom": "http://broker-1:8080/"}
     events = [
         event(1, 0), event(2, 3600, **redirect), event(3, 7200, **MISS), event(4, 86_400),
@@ -76,7 +76,7 @@ def test_namespaces_are_by_day(spark: SparkSession) -> None:
     ])  # fmt: skip
 
 
-def test_latency_windows_have_quantiles_of_all_kinds(spark: SparkSession) -> None:
+def test_latency_windows_have_quantiles_for_each_request_kind(spark: SparkSession) -> None:
     events = [event(number, number, durationMs=float(number)) for number in range(1, 101)]
     events += [event(1000, 0, kind="admin", durationMs=7.0, ingress=None)]
     expect(spark, "latency_windows", events, [
@@ -85,7 +85,7 @@ def test_latency_windows_have_quantiles_of_all_kinds(spark: SparkSession) -> Non
     ])  # fmt: skip
 
 
-def test_unmapped_addresses_are_redirects_without_an_answer(spark: SparkSession) -> None:
+def test_unmapped_addresses_count_redirects_without_a_mapped_target(spark: SparkSession) -> None:
     inside = "http://Broker-7.Pulsar.svc:8080/lookup/v2/topic/a?b=http://x/"
     events = [
         event(1, 0, redirectFrom=inside, redirectTo="https://broker-7.pulsar.example.com/"),
@@ -111,7 +111,7 @@ LOCATIONS = [
 ]  # fmt: skip
 
 
-def test_an_address_is_what_the_sidecar_reads_in_a_location(spark: SparkSession) -> None:
+def test_addresses_in_tables_are_parsed_as_the_sidecar_parses_locations(spark: SparkSession) -> None:
     found = spark.createDataFrame([(location,) for location in LOCATIONS], "url string").select(
         address_of(F.col("url"))
     )
@@ -119,7 +119,7 @@ def test_an_address_is_what_the_sidecar_reads_in_a_location(spark: SparkSession)
     assert [address for (address,) in found.collect()] == expected
 
 
-def test_owner_changes_go_by_time_across_hours_and_days(spark: SparkSession) -> None:
+def test_owner_changes_are_counted_in_time_order_across_hours_and_days(spark: SparkSession) -> None:
     def owned(number: int, seconds: float, broker: str | None, topic: str | None = "t") -> dict[str, Any]:
         return event(number, seconds, broker=broker, topic=topic)
 
@@ -137,7 +137,7 @@ def test_owner_changes_go_by_time_across_hours_and_days(spark: SparkSession) -> 
     ])  # fmt: skip
 
 
-def test_client_named_says_what_clients_sent(spark: SparkSession) -> None:
+def test_client_named_counts_lookups_by_the_listener_that_clients_named(spark: SparkSession) -> None:
     named: dict[str, Any] = {"clientNamed": "partner", "clientNamedBy": "query"}
     events = [
         event(1), event(2, **named), event(3, 4000, **named), event(4, **named, userAgent=None, tenant=None),

@@ -38,11 +38,11 @@ def rows_of(spark: SparkSession, name: str, events: list[Event]) -> list[Row]:
     return made(TABLES[name], frame(spark, events)).collect()
 
 
-def test_their_columns_stay() -> None:
+def test_columns_of_tables_beyond_the_contract_do_not_change() -> None:
     assert {name: " ".join(TABLES[name].schema.names) for name in COLUMNS} == COLUMNS
 
 
-def test_sidecar_windows_tell_sidecars_apart(spark: SparkSession) -> None:
+def test_sidecar_windows_count_each_sidecar_separately(spark: SparkSession) -> None:
     events = [
         event(1),
         event(2, 1, sidecar="gateway-1"),
@@ -56,7 +56,7 @@ def test_sidecar_windows_tell_sidecars_apart(spark: SparkSession) -> None:
     ])  # fmt: skip
 
 
-def test_a_bucket_is_within_a_percent_of_all_that_is_in_it(spark: SparkSession) -> None:
+def test_latency_bucket_is_within_one_percent_of_its_durations(spark: SparkSession) -> None:
     durations = [0.0, 0.001, 0.01, 0.5, 1.0, 1.5, 1.51, 250.0, 251.0, 3_600_000.0]
     events = [event(number, number, broker=f"b{number}", durationMs=value) for number, value in enumerate(durations)]
     rows = {int(row.broker[1:]): row for row in rows_of(spark, "latency_buckets", events)}
@@ -71,7 +71,7 @@ def test_a_bucket_is_within_a_percent_of_all_that_is_in_it(spark: SparkSession) 
     assert rows[0].bucket == rows[1].bucket < 0.0103
 
 
-def test_windows_roll_up_to_quantiles_of_the_hour(spark: SparkSession) -> None:
+def test_broker_latency_has_hourly_quantiles_within_about_one_percent(spark: SparkSession) -> None:
     events = [event(number, number * 30, durationMs=float(number)) for number in range(1, 101)]
     events += [event(1000, kind="admin", broker=None, durationMs=7.0), event(1001, 3600, durationMs=9.0)]
     events += [event(1002, 5, ingress=None, durationMs=None)]
@@ -91,7 +91,7 @@ def test_windows_roll_up_to_quantiles_of_the_hour(spark: SparkSession) -> None:
     assert (unknown.p50_ms, unknown.p99_ms) == (None, None)
 
 
-def test_leaks_are_by_place_and_client(spark: SparkSession) -> None:
+def test_leaks_are_counted_by_place_address_and_client(spark: SparkSession) -> None:
     inside = {"leak": "location", "redirectFrom": "http://Broker-7.svc:8080/x"}
     events = [
         event(1, 0, **inside), event(2, 90_000, **inside, kind="admin"), event(3, 5, leak="body", userAgent=None),
@@ -107,7 +107,7 @@ def test_leaks_are_by_place_and_client(spark: SparkSession) -> None:
     ])  # fmt: skip
 
 
-def test_hops_are_counted_where_there_was_a_redirect(spark: SparkSession) -> None:
+def test_redirect_hops_count_only_redirected_requests(spark: SparkSession) -> None:
     followed: Event = {"redirectAction": "followed", "hops": 2}
     events = [
         event(1), event(2, **followed), event(3, **followed), event(4, **followed | {"hops": 3}),
@@ -142,7 +142,7 @@ def walk(number: int, seconds: float, path: str, topic: str, step: float = 0.1) 
     ]
 
 
-def test_loops_are_redirects_that_come_back(spark: SparkSession) -> None:
+def test_redirect_loops_are_redirects_that_return_within_ten_seconds(spark: SparkSession) -> None:
     a, b, c, d = (f"{name}.example.com:443" for name in "abcd")
     events = [
         *walk(100, 0, "door>a>b>a>b>a", "two"),
@@ -179,7 +179,7 @@ def test_loops_are_redirects_that_come_back(spark: SparkSession) -> None:
     ])  # fmt: skip
 
 
-def test_hosts_are_as_ingresses_look_at_them(spark: SparkSession) -> None:
+def test_hosts_are_normalized_as_ingresses_match_them(spark: SparkSession) -> None:
     events = [
         event(1, 0), event(2, 5, host="PULSAR.example.com.:8443", kind="admin"),
         event(3, 90_000, **MISS | {"ingress": "public"}),
@@ -196,7 +196,7 @@ def test_hosts_are_as_ingresses_look_at_them(spark: SparkSession) -> None:
     ])  # fmt: skip
 
 
-def test_drift_is_what_the_newest_request_says(spark: SparkSession) -> None:
+def test_drift_lists_hosts_whose_newest_request_had_no_ingress(spark: SparkSession) -> None:
     default: Event = {"ingress": None, "rule": "default"}
     events = [
         event(1, 0, **MISS | {"host": "never"}), event(2, 90_000, **MISS | {"host": "Never:8443"}),
@@ -213,7 +213,7 @@ def test_drift_is_what_the_newest_request_says(spark: SparkSession) -> None:
     ])  # fmt: skip
 
 
-def test_the_budget_is_of_thirty_days(spark: SparkSession) -> None:
+def test_error_budget_covers_the_last_thirty_days(spark: SparkSession) -> None:
     limit = SECONDS * 1000
     events = [event(number, number * 60, durationMs=limit) for number in range(99)]
     events += [event(100, 9000, durationMs=limit + 0.001), event(101, 9000, durationMs=limit * 9, kind="admin")]
@@ -235,7 +235,7 @@ def test_the_budget_is_of_thirty_days(spark: SparkSession) -> None:
         assert row.budget_left == pytest.approx(1 - (all_lookups - all_good) / (all_lookups * budget))
 
 
-def test_generations_are_compared_in_the_order_of_time(spark: SparkSession) -> None:
+def test_hit_ratio_change_compares_generations_in_time_order(spark: SparkSession) -> None:
     def at_generation(number: int, seconds: float, generation: int, **changes: Any) -> Event:
         return event(number, seconds, generation=generation, **changes)
 
@@ -254,7 +254,7 @@ def test_generations_are_compared_in_the_order_of_time(spark: SparkSession) -> N
     ])  # fmt: skip
 
 
-def test_what_is_unlike_the_same_hour_of_earlier_days(spark: SparkSession) -> None:
+def test_anomalies_are_hours_unlike_the_same_hour_of_earlier_days(spark: SparkSession) -> None:
     """A share is a row an hour, so many lookups are made by hand."""
     table = TABLES["anomalies"]
     assert table.merge is not None
@@ -304,7 +304,7 @@ def test_what_is_unlike_the_same_hour_of_earlier_days(spark: SparkSession) -> No
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_a_median_of_nothing_is_null(spark: SparkSession, ansi: str) -> None:
+def test_median_of_an_empty_array_is_null_in_either_ansi_mode(spark: SparkSession, ansi: str) -> None:
     """In ANSI mode an index outside of an array is an error, and nothing says that rows are filtered before it."""
     medians: dict[tuple[float, ...], float | None] = {
         (): None,

@@ -46,7 +46,9 @@ def name(broker: Broker | None) -> str | None:
         ("plain.example:80", "plain.example:80", {}),
     ],
 )
-def test_a_pattern_gives_the_values_that_make_a_text(pattern: str, text: str, values: dict[str, str] | None) -> None:
+def test_pattern_match_returns_the_variable_values_or_none(
+    pattern: str, text: str, values: dict[str, str] | None
+) -> None:
     assert Pattern(pattern).match(text) == values
 
 
@@ -61,7 +63,9 @@ def test_a_pattern_gives_the_values_that_make_a_text(pattern: str, text: str, va
         ({"n": "9" * 5000}, None),
     ],
 )
-def test_a_sum_wants_digits(values: dict[str, str], text: str | None) -> None:
+def test_pattern_with_a_sum_is_not_filled_with_nondigits_or_too_many_digits(
+    values: dict[str, str], text: str | None
+) -> None:
     assert Pattern("b-{n}:{n+6651}").fill(values) == text
 
 
@@ -81,7 +85,7 @@ def filled(draw: st.DrawFn) -> tuple[str, dict[str, str]]:
 
 
 @given(filled())
-def test_what_is_filled_in_is_found_again(case: tuple[str, dict[str, str]]) -> None:
+def test_pattern_match_recovers_the_values_it_was_filled_with(case: tuple[str, dict[str, str]]) -> None:
     text, values = case
     pattern = Pattern(text)
     made = pattern.fill(values)
@@ -90,7 +94,7 @@ def test_what_is_filled_in_is_found_again(case: tuple[str, dict[str, str]]) -> N
 
 
 @given(filled(), st.text(alphabet="019ab-.:", max_size=20))
-def test_values_that_are_found_make_the_text_again(case: tuple[str, dict[str, str]], text: str) -> None:
+def test_matched_values_fill_the_pattern_to_the_same_text(case: tuple[str, dict[str, str]], text: str) -> None:
     pattern = Pattern(case[0].partition(".")[2])
     values = pattern.match(text)
     assert values is None or pattern.fill(values) == text
@@ -109,7 +113,7 @@ def test_values_that_are_found_make_the_text_again(case: tuple[str, dict[str, st
         pytest.param("broker-7.partner.example:8443", id="its other address there"),
     ],
 )
-def test_an_authority_means_a_broker_by_its_name_and_by_each_of_its_web_urls(text: str) -> None:
+def test_authority_resolves_to_a_broker_by_its_name_and_by_each_of_its_web_urls(text: str) -> None:
     assert name(picture().book.resolve(authority(text), 443)) == f"pulsar-broker-7.{INSIDE}"
 
 
@@ -161,11 +165,11 @@ def test_web_and_binary_ports_of_templates_on_one_host_do_not_mix(n: int) -> Non
         "pulsar-broker-7",
     ],
 )
-def test_other_authorities_mean_nobody(text: str) -> None:
+def test_authority_that_no_broker_has_resolves_to_none(text: str) -> None:
     assert picture().book.resolve(authority(text), 443) is None
 
 
-def test_a_broker_named_with_a_port_is_meant_with_that_port_alone() -> None:
+def test_broker_named_with_a_port_is_resolved_with_that_port_only() -> None:
     book = picture("advertisedListeners: [{broker: 'b0:8080', listeners: 'external:https://e0.example'}]").book
     assert name(book.resolve(authority("b0:8080"), 80)) == "b0:8080"
     assert name(book.resolve(authority("b0"), 8080)) == "b0:8080"
@@ -173,7 +177,7 @@ def test_a_broker_named_with_a_port_is_meant_with_that_port_alone() -> None:
     assert book.resolve(authority("b0"), 80) is None
 
 
-def test_an_authority_that_means_two_brokers_means_none() -> None:
+def test_authority_of_two_brokers_resolves_to_neither() -> None:
     book = picture(
         """
         advertisedListeners:
@@ -193,13 +197,13 @@ advertisedListeners:
 """
 
 
-def test_an_address_that_a_templates_brokers_share_means_none() -> None:
+def test_address_shared_by_brokers_of_a_template_resolves_and_pins_to_none() -> None:
     book = picture(SHARED).book
     assert book.resolve(authority("pulsar.example.com"), 443) is None
     assert book.pinned("external", authority("pulsar.example.com:443")) is None
 
 
-def test_which_addresses_are_shared() -> None:
+def test_only_template_addresses_without_a_variable_are_shared() -> None:
     book = picture(SHARED).book
     broker = book.resolve(authority("b1"), 80)
     assert broker is not None
@@ -207,7 +211,7 @@ def test_which_addresses_are_shared() -> None:
     assert shared == {"internal": False, "external": True, "partner": False}
 
 
-def test_a_line_before_a_template_excepts_its_broker_from_it() -> None:
+def test_broker_with_its_own_earlier_line_is_excluded_from_the_template() -> None:
     book = picture(
         """
         advertisedListeners:
@@ -222,7 +226,7 @@ def test_a_line_before_a_template_excepts_its_broker_from_it() -> None:
     assert name(book.resolve(authority("b1.example"), 443)) == "b1.svc"
 
 
-def test_a_brokers_name_is_the_same_in_capitals_and_with_the_roots_dot() -> None:
+def test_broker_name_ignores_case_and_trailing_dot() -> None:
     book = picture(
         "advertisedListeners: [{broker: 'B{N}.Corp.Example.', listeners: 'external:http://B{N}.example'}]"
     ).book
@@ -231,13 +235,13 @@ def test_a_brokers_name_is_the_same_in_capitals_and_with_the_roots_dot() -> None
 
 
 @pytest.mark.parametrize("n", ["abc", "-5", "1-2", "65536", "9" * 5000])
-def test_values_that_make_no_port_make_no_broker(n: str) -> None:
+def test_template_values_that_give_no_valid_port_resolve_to_no_broker(n: str) -> None:
     book = picture("advertisedListeners: [{broker: 'b-{n}', listeners: 'external:http://nodes.example:{n}'}]").book
     assert book.resolve(Authority(f"b-{n}", None), 80) is None
     assert name(book.resolve(authority("b-65535"), 80)) == "b-65535"
 
 
-def test_values_that_make_no_host_make_no_broker() -> None:
+def test_template_values_that_give_no_valid_host_resolve_to_no_broker() -> None:
     book = picture("advertisedListeners: [{broker: 'b-{n}', listeners: 'external:http://node{n+1}.example'}]").book
     assert book.resolve(authority("b-abc"), 80) is None
     assert name(book.resolve(authority("node8.example"), 80)) == "b-7"
@@ -263,13 +267,13 @@ def test_a_host_pins_a_request_to_the_broker_whose_web_address_it_is(
     assert name(picture().book.pinned(listener, authority(host))) == expected
 
 
-def test_where_ports_alone_tell_brokers_apart_the_port_decides_and_a_strange_one_pins_nobody() -> None:
+def test_port_pins_the_broker_when_only_ports_differ_and_an_unknown_port_pins_none() -> None:
     book = picture("advertisedListeners: [{broker: 'b{n}', listeners: 'external:http://nodes.example:{n+30080}'}]").book
     assert name(book.pinned("external", authority("nodes.example:30081"))) == "b1"
     assert book.pinned("external", authority("nodes.example:80")) is None
 
 
-def test_a_binary_address_is_no_place_for_a_web_request() -> None:
+def test_binary_address_neither_pins_a_web_request_nor_is_a_web_address() -> None:
     book = picture("advertisedListeners: [{broker: b0, listeners: 'external:pulsar://b0.example:6650'}]").book
     assert book.pinned("external", authority("b0.example:6650")) is None
     assert not book.is_web_address("external", authority("b0.example:6650"), 80)
@@ -305,12 +309,12 @@ def test_a_web_url_has_the_scheme_asked_for_where_there_is_a_choice(
         ("[fd00::1]:8080", set()),
     ],
 )
-def test_the_domains_of_the_brokers_and_of_the_cluster_are_inside(broker: str, suffixes: set[str]) -> None:
+def test_domains_of_the_brokers_and_of_the_cluster_are_internal(broker: str, suffixes: set[str]) -> None:
     line = f"advertisedListeners: [{{broker: '{broker}', listeners: 'external:https://e.example'}}]"
     assert picture(line).inside_suffixes == suffixes
 
 
-def test_the_book_knows_the_listeners_of_all_its_lines() -> None:
+def test_address_book_lists_the_listeners_of_all_its_lines() -> None:
     book = picture(
         """
         advertisedListeners:
@@ -325,7 +329,7 @@ BOOK = picture().book
 
 
 @given(st.integers(0, 9_999))
-def test_each_address_of_each_broker_leads_back_to_it(n: int) -> None:
+def test_every_address_of_a_broker_resolves_to_that_broker(n: int) -> None:
     broker = BOOK.resolve(Authority(f"pulsar-broker-{n}.{INSIDE}", None), 80)
     assert broker is not None
     for listener, urls in broker.listeners.items():
@@ -337,7 +341,7 @@ def test_each_address_of_each_broker_leads_back_to_it(n: int) -> None:
 @given(
     st.from_regex(r"(pulsar-)?broker-[a-z0-9._-]{0,12}(\.pulsar\.example\.com)?", fullmatch=True), st.integers(0, 65535)
 )
-def test_a_broker_that_is_found_has_that_very_name_or_address(host: str, port: int) -> None:
+def test_resolved_broker_has_exactly_the_name_or_address_asked_for(host: str, port: int) -> None:
     broker = BOOK.resolve(Authority(host, port or None), 443)
     if broker is not None:
         addresses = {url.authority for urls in broker.listeners.values() for url in urls.values()}

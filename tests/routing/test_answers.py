@@ -132,7 +132,7 @@ advertisedListeners:
 """
 
 
-def test_what_cannot_be_mapped_passes_and_is_a_leak() -> None:
+def test_url_of_a_broker_without_an_address_on_the_listener_passes_and_is_a_leak() -> None:
     sent = {"brokerUrl": "pulsar://b1:6650", "httpUrl": "http://b1:8080"}
     snapshot = picture(WEBLESS)
     assert put(sent, "external", snapshot) == {
@@ -143,7 +143,7 @@ def test_what_cannot_be_mapped_passes_and_is_a_leak() -> None:
     assert marks(sent, "external", snapshot) == (True, True)
 
 
-def test_where_the_listener_has_no_address_the_lookup_listener_has_one() -> None:
+def test_url_falls_back_to_the_lookup_listener_when_listener_has_no_address() -> None:
     sent = {"brokerUrl": "pulsar://b1:6650", "httpUrl": "http://b1:8080"}
     snapshot = picture(f"{WEBLESS}\nlookupListenerName: partner")
     assert put(sent, "external", snapshot)["httpUrl"] == "http://b1.partner.example"
@@ -164,7 +164,7 @@ def test_where_the_listener_has_no_address_the_lookup_listener_has_one() -> None
         pytest.param("", False, id="empty"),
     ],
 )
-def test_what_the_book_does_not_know_passes_and_is_a_leak(url: str, leak: bool) -> None:
+def test_url_unknown_to_the_address_book_passes_and_is_a_leak_unless_empty(url: str, leak: bool) -> None:
     assert put({"brokerUrl": url}, "external", picture()) == {"brokerUrl": url}
     assert marks({"brokerUrl": url}, "external", picture()) == (leak, leak)
 
@@ -185,9 +185,7 @@ advertisedListeners:
         pytest.param({"brokerUrl": "pulsar://10.0.0.7:6650"}, True, id="plainly inside"),
     ],
 )
-def test_where_the_book_has_no_address_of_a_kind_on_the_listener_the_brokers_word_counts(
-    sent: dict[str, str], leak: bool
-) -> None:
+def test_public_url_is_no_leak_when_the_listener_has_no_address_of_its_kind(sent: dict[str, str], leak: bool) -> None:
     assert marks(sent, "external", picture(WEB_ALONE)) == (leak, leak)
 
 
@@ -197,7 +195,7 @@ def test_a_peer_clusters_address_is_a_leak_in_an_answer() -> None:
     assert marks({"brokerUrl": "pulsar://stranger.nowhere.test:6650"}, "external", snapshot) == (True, True)
 
 
-def test_without_a_book_nothing_is_changed_and_what_is_plainly_inside_is_still_a_leak() -> None:
+def test_empty_address_book_changes_nothing_and_internal_addresses_are_still_leaks() -> None:
     snapshot = picture("advertisedListeners: []")
     body = json.dumps(INTERNAL, indent=1).encode()
     answer = put_on_listener(body, "external", snapshot)
@@ -225,7 +223,7 @@ def test_an_address_that_brokers_share_is_on_the_listener() -> None:
         pytest.param(",external:http://b{n}.pulsar.example.com", True, id="where each has one on the listener"),
     ],
 )
-def test_an_address_that_brokers_share_on_the_lookup_listener(own: str, leak: bool) -> None:
+def test_shared_lookup_listener_address_leaks_only_if_brokers_have_listener_addresses(own: str, leak: bool) -> None:
     line = "internal:http://b{n}.svc:8080,partner:http://pulsar.partner.example" + own
     strange = "{broker: c.svc, listeners: 'external:http://c.pulsar.example.com'}"
     lines = f"[{{broker: 'b{{n}}.svc', listeners: '{line}'}}, {strange}]"
@@ -242,7 +240,7 @@ def test_an_address_that_brokers_of_two_templates_share_is_on_the_listener() -> 
     assert marks({"httpUrl": "http://gw.example.com:8081"}, "external", snapshot) == (False, False)
 
 
-def test_a_web_address_is_no_place_for_a_binary_one() -> None:
+def test_web_and_binary_addresses_on_one_host_are_not_confused() -> None:
     listeners = "internal:pulsar://b{n}.svc:6650,external:http://gw.example.com:{n+8080},external:pulsar://gw.example.com:{n+6650}"
     snapshot = picture(f"advertisedListeners: [{{broker: 'b{{n}}.svc', listeners: '{listeners}'}}]")
     sent = {"brokerUrl": "pulsar://gw.example.com:6651", "httpUrl": "http://gw.example.com:8081"}
@@ -270,7 +268,9 @@ def test_urls_of_two_brokers_are_each_put_on_the_listener() -> None:
         ({}, None),
     ],
 )
-def test_whose_answer_it_is(sent: dict[str, Any], broker: str | None) -> None:
+def test_answer_reports_its_brokers_name_or_else_the_authority_of_its_url(
+    sent: dict[str, Any], broker: str | None
+) -> None:
     assert put_on_listener(json.dumps(sent).encode(), "external", picture()).broker == broker
 
 
@@ -282,7 +282,7 @@ def test_whose_answer_it_is(sent: dict[str, Any], broker: str | None) -> None:
     ],
     ids=["empty", "text", "list", "string", "null", "cut short", "not UTF-8", "deep lists", "deep objects"],
 )  # fmt: skip
-def test_what_is_no_lookup_answer_stays_as_it_is(body: bytes) -> None:
+def test_body_that_is_not_a_lookup_answer_stays_unchanged(body: bytes) -> None:
     answer = put_on_listener(body, "external", picture())
     assert answer.body == body
     assert (answer.broker, answer.had_leak, answer.has_leak) == (None, False, False)
@@ -346,7 +346,7 @@ def test_a_brokers_500_for_a_listener_that_it_lacks_is_a_bad_request(message: st
         (200, b"the broker do not have external listener"),
     ],
 )
-def test_other_errors_are_the_brokers_own(status: int, body: bytes) -> None:
+def test_other_broker_answers_are_not_turned_into_refusals(status: int, body: bytes) -> None:
     assert lacks_listener(status, body, "external") is None
 
 
@@ -359,7 +359,7 @@ bodies = st.dictionaries(st.sampled_from([*URL_KEYS, "brokerUrlSsl", "brokerId",
 
 
 @given(bodies, st.sampled_from(["internal", "external", "partner", "nobody"]))
-def test_an_answer_put_on_a_listener_stays_there_and_keeps_what_is_not_ours(
+def test_putting_an_answer_on_a_listener_is_idempotent_and_keeps_other_keys(
     body: dict[str, Any], listener: str
 ) -> None:
     once = put_on_listener(json.dumps(body).encode(), listener, CLUSTER)
@@ -376,6 +376,6 @@ def test_an_answer_put_on_a_listener_stays_there_and_keeps_what_is_not_ours(
 
 
 @given(st.binary(max_size=40))
-def test_no_body_breaks_the_reader(body: bytes) -> None:
+def test_reading_an_answer_does_not_raise_on_any_body(body: bytes) -> None:
     put_on_listener(body, "external", CLUSTER)
     lacks_listener(500, body, None)

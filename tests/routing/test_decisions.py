@@ -128,7 +128,9 @@ def test_a_host_without_a_port_has_the_default_one_of_the_clients_scheme(base: s
         ),
     ],
 )
-def test_brokers_are_dialled_by_their_internal_address(listeners: str, pool: str, expected: str) -> None:
+def test_broker_is_dialled_at_its_internal_web_address_or_by_name_at_the_pools_port(
+    listeners: str, pool: str, expected: str
+) -> None:
     snapshot = picture(
         f"""
         brokers: {{webServiceUrl: [{pool}]}}
@@ -140,14 +142,14 @@ def test_brokers_are_dialled_by_their_internal_address(listeners: str, pool: str
     assert str(dial_url(broker, snapshot)) == expected
 
 
-def test_a_broker_named_with_a_port_is_dialled_there() -> None:
+def test_broker_named_with_a_port_is_dialled_at_that_port() -> None:
     snapshot = picture(
         "advertisedListeners: [{broker: 'b0:8081', listeners: 'external:https://e0.pulsar.example.com'}]"
     )
     assert upstream(asks(f"https://e0.pulsar.example.com{LOOKUP}"), snapshot) == "http://b0:8081"
 
 
-def test_function_calls_go_to_the_workers_if_they_run_apart() -> None:
+def test_function_calls_go_to_function_workers_when_they_are_configured() -> None:
     asked = asks(f"https://pulsar.example.com{FUNCTIONS}")
     assert upstream(asked, picture(WORKERS)) == "pool of functions"
     assert upstream(asked, picture()) == "pool of brokers"
@@ -167,7 +169,7 @@ def test_function_calls_go_to_the_workers_if_they_run_apart() -> None:
         ("GET", "/metrics", False),
     ],
 )
-def test_what_an_ingress_does_not_expose_is_forbidden(method: str, path: str, exposed: bool) -> None:
+def test_request_that_the_ingress_does_not_expose_is_forbidden(method: str, path: str, exposed: bool) -> None:
     snapshot = picture(
         "ingresses: [{name: public, hosts: [pulsar.example.com], listener: external, expose: [lookup, client]}]"
     )
@@ -181,14 +183,14 @@ def test_what_an_ingress_does_not_expose_is_forbidden(method: str, path: str, ex
         assert refusal.text == "ingress 'public' exposes only client, lookup"
 
 
-def test_everything_is_exposed_where_nothing_says_otherwise() -> None:
+def test_every_path_is_exposed_when_no_ingress_sets_expose() -> None:
     snapshot = picture()
     for url in ("https://pulsar.example.com/metrics", "http://10.0.0.9/metrics"):
         assert not_exposed(asks(url), select(asks(url), snapshot), snapshot) is None
 
 
 @pytest.mark.parametrize(("path", "exposed"), [(LOOKUP, True), (STATS, False), ("/metrics", False)])
-def test_a_host_of_no_ingress_is_no_way_around_what_ingresses_expose(path: str, exposed: bool) -> None:
+def test_host_of_no_ingress_does_not_bypass_the_expose_limits_of_ingresses(path: str, exposed: bool) -> None:
     snapshot = picture(
         """
         ingresses:

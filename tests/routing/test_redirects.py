@@ -115,7 +115,9 @@ def test_an_admin_calls_location_gets_the_listeners_address_and_nothing_else_cha
         ("http://pulsar.example.com", E1),  # the listener has TLS alone
     ],
 )
-def test_where_the_listener_has_http_and_https_the_clients_own_scheme_decides(client: str, expected: str) -> None:
+def test_rewritten_location_takes_the_client_scheme_when_listener_has_http_and_https(
+    client: str, expected: str
+) -> None:
     assert redirected(B1 + STATS, asks(client + STATS), picture()).location == expected + STATS
 
 
@@ -140,7 +142,7 @@ def test_a_location_already_on_the_listener_stays_byte_for_byte(location: str) -
         ("{lookup: pass, admin: rewrite}", "passed", "rewritten"),
     ],
 )
-def test_lookups_and_all_else_have_their_own_policies(policy: str, lookup: str, admin: str) -> None:
+def test_lookups_and_other_requests_have_separate_redirect_policies(policy: str, lookup: str, admin: str) -> None:
     snapshot = picture(f"redirects: {policy}")
     assert redirected(B1 + LOOKUP, LOOKING_UP, snapshot).action == lookup
     assert redirected(B1 + STATS, ADMINISTERING, snapshot).action == admin
@@ -155,7 +157,7 @@ def test_a_location_that_passes_stays_byte_for_byte_and_is_a_leak_if_it_is_off_t
     assert redirected(on, LOOKING_UP, snapshot) == Redirect("passed", on, leak=False)
 
 
-def test_follow_asks_the_named_broker_for_the_same_path_and_query() -> None:
+def test_follow_asks_the_named_broker_for_the_same_path_and_query_plus_listener_name() -> None:
     redirect = redirected(f"{B1}{LOOKUP}?authoritative=true", LOOKING_UP, picture("redirects: {lookup: follow}"))
     assert redirect.action == "followed"
     assert redirect.location is None
@@ -179,7 +181,7 @@ def test_follow_asks_the_named_broker_for_the_same_path_and_query() -> None:
         ("null", LOOKUP, "/lookup;v2/topic/persistent/acme/orders/paid", "refused"),
     ],
 )
-def test_a_redirect_is_followed_only_to_what_the_client_could_have_asked_for(
+def test_redirect_is_followed_only_to_paths_the_client_could_request_itself(
     expose: str, asked: str, path: str, action: str
 ) -> None:
     snapshot = picture(f"""
@@ -192,7 +194,7 @@ def test_a_redirect_is_followed_only_to_what_the_client_could_have_asked_for(
         assert refused(redirect) == (502, "bad-answer")
 
 
-def test_a_body_that_cannot_be_sent_again_is_redirected_instead_of_followed() -> None:
+def test_redirect_is_rewritten_instead_of_followed_when_body_cannot_be_replayed() -> None:
     snapshot = picture("redirects: {admin: follow}")
     asked = asks(PUBLIC + STATS, "PUT")
     assert redirected(B1 + STATS, asked, snapshot, can_follow=False) == Redirect("rewritten", E1 + STATS)
@@ -225,13 +227,13 @@ advertisedListeners:
 
 
 @pytest.mark.parametrize("n", [0, 1, 2000])
-def test_an_address_that_only_a_binary_one_equals_is_not_shared(n: int) -> None:
+def test_web_address_equal_only_to_a_binary_address_is_not_shared(n: int) -> None:
     """With these templates broker 1430 would have the binary address `gw.example.com:8080`."""
     redirect = redirected(f"http://b-{n}.svc:8080{STATS}", ADMINISTERING, picture(PORTS))
     assert redirect == Redirect("rewritten", f"http://gw.example.com:{n + 8080}{STATS}")
 
 
-def test_a_binary_address_on_the_listener_does_not_put_a_location_on_it() -> None:
+def test_location_matching_only_a_binary_address_is_not_on_the_listener() -> None:
     snapshot = picture(PORTS)
     assert redirected(f"http://gw.example.com:6650{STATS}", ADMINISTERING, snapshot).unmapped
     books = "advertisedListeners: [{broker: gw.example.com, listeners: ['external:pulsar://gw.example.com:6650', %s]}]"
@@ -240,7 +242,7 @@ def test_a_binary_address_on_the_listener_does_not_put_a_location_on_it() -> Non
     assert redirect == Redirect("rewritten", f"http://b.example.com{STATS}")
 
 
-def test_a_shared_address_is_on_the_listener_all_the_same() -> None:
+def test_location_at_an_address_shared_by_brokers_is_kept_as_on_the_listener() -> None:
     assert redirected(PUBLIC + STATS, ADMINISTERING, picture(SHARED)) == Redirect("kept", PUBLIC + STATS)
     assert redirected(f"{PUBLIC}:8443{STATS}", ADMINISTERING, picture(SHARED)).unmapped  # with its own port alone
 
@@ -274,7 +276,7 @@ def test_a_broker_without_a_web_address_on_the_listener_is_unmapped(
     assert (refused(redirect) if redirect.refusal is not None else None) == refusal
 
 
-def test_unless_it_has_one_on_the_lookup_listener() -> None:
+def test_broker_without_listener_web_address_is_rewritten_to_lookup_listener_address() -> None:
     snapshot = picture(f"{WEBLESS}\nlookupListenerName: partner")
     redirect = redirected(f"http://b1.svc:8080{STATS}", ADMINISTERING, snapshot)
     assert redirect == Redirect("rewritten", f"http://b1.partner.example{STATS}")
@@ -302,7 +304,7 @@ INSIDERS = [
 
 
 @pytest.mark.parametrize("base", INSIDERS)
-def test_an_unknown_authority_that_is_plainly_inside_is_refused(base: str) -> None:
+def test_location_with_an_unknown_internal_authority_is_refused(base: str) -> None:
     snapshot = picture("advertisedListeners: [{broker: b0.corp.example, listeners: 'external:https://e0.example'}]")
     redirect = redirected(base + STATS, ADMINISTERING, snapshot)
     assert refused(redirect) == (502, "unknown-authority")
@@ -310,7 +312,7 @@ def test_an_unknown_authority_that_is_plainly_inside_is_refused(base: str) -> No
     assert not redirect.leak
 
 
-def test_the_clusters_own_domain_is_inside_whatever_it_is_called() -> None:
+def test_unknown_host_in_the_brokers_cluster_domain_is_refused_as_internal() -> None:
     snapshot = picture(
         "advertisedListeners: [{broker: b0.p.svc.k8s.corp.com, listeners: 'external:https://e0.example'}]"
     )
@@ -324,14 +326,14 @@ def test_an_unknown_authority_that_looks_public_passes_and_is_a_leak() -> None:
 
 
 @pytest.mark.parametrize("base", ["https://somewhere.example.org", "http://10.0.0.7:8080"])
-def test_what_nobody_knows_may_always_be_refused_or_passed(base: str) -> None:
+def test_unmapped_refuse_or_pass_applies_to_every_unknown_authority(base: str) -> None:
     location = base + STATS
     refusing, passing = picture("redirects: {unmapped: refuse}"), picture("redirects: {unmapped: pass}")
     assert refused(redirected(location, ADMINISTERING, refusing)) == (502, "unknown-authority")
     assert redirected(location, ADMINISTERING, passing) == Redirect("passed", location, unmapped=True, leak=True)
 
 
-def test_the_refusal_names_the_authority_to_the_operator_alone() -> None:
+def test_refusal_names_the_authority_in_its_detail_but_not_in_the_text_for_clients() -> None:
     refusal = redirected(f"http://worker-0:6750{STATS}", ADMINISTERING, picture()).refusal
     assert refusal is not None
     assert refusal.detail == "worker-0"
@@ -353,7 +355,7 @@ def test_locations_of_peer_clusters_pass(unmapped: str, base: str) -> None:
         f"http://user@pulsar-broker-1.{INSIDE}:8080/x", "http://b1:99999/x", "http://b 1/x", "http:///x",
     ],
 )  # fmt: skip
-def test_a_location_that_is_no_web_address_is_refused_unless_it_is_to_pass(location: str) -> None:
+def test_location_that_is_not_a_web_url_is_refused_unless_redirects_pass(location: str) -> None:
     assert refused(redirected(location, ADMINISTERING, picture())) == (502, "unknown-authority")
     for changes in (
         "redirects: {admin: pass}",
@@ -365,7 +367,7 @@ def test_a_location_that_is_no_web_address_is_refused_unless_it_is_to_pass(locat
 
 
 @pytest.mark.parametrize("location", [B1 + LOOKUP, "http://10.0.0.7/x", "ftp://x", E1 + LOOKUP, LOOKUP])
-def test_without_a_selection_redirects_pass(location: str) -> None:
+def test_redirects_pass_unchanged_when_no_listener_is_selected(location: str) -> None:
     asked = asks(f"http://10.0.0.9{LOOKUP}")
     assert redirected(location, asked, picture("redirects: {unmapped: refuse}")) == Redirect("passed", location)
 
@@ -385,7 +387,7 @@ def test_pip_338_case_2_a_redirect_leads_to_the_listener_of_the_query() -> None:
 
 
 @pytest.mark.parametrize("asked", [LOOKING_UP, ADMINISTERING], ids=["lookup", "admin"])
-def test_pip_338_case_4_without_preference_for_the_clients_listener_redirects_stay(asked: Request) -> None:
+def test_pip_338_case_4_redirects_pass_unchanged_without_preferring_client_listener(asked: Request) -> None:
     snapshot = picture("preferHttpClientListenerOverInternalListener: false\nlookupListenerName: external")
     for location in (B1 + LOOKUP, f"http://10.0.0.7{STATS}"):
         redirect = redirected(location, asked, snapshot)
@@ -404,7 +406,7 @@ queries = st.lists(st.sampled_from(["a=1", "listenerName=x", "listener%4Eame", "
 
 
 @given(st.integers(0, 99), visible, queries)
-def test_any_path_and_query_are_kept(n: int, path: str, query: list[str]) -> None:
+def test_rewriting_keeps_any_path_and_query_except_a_lookups_listener_name(n: int, path: str, query: list[str]) -> None:
     target = f"/{path}?{'&'.join(query)}"
     location = f"http://pulsar-broker-{n}.{INSIDE}:8080{target}"
     base = f"https://broker-{n}.pulsar.example.com"
@@ -432,7 +434,7 @@ locations = st.text(max_size=20) | st.builds(
 
 
 @given(st.sampled_from(SNAPSHOTS), locations, st.sampled_from([LOOKING_UP, ADMINISTERING]), st.booleans())
-def test_only_brokers_of_the_book_are_ever_dialled_and_every_redirect_has_an_answer(
+def test_only_address_book_brokers_are_dialled_and_every_redirect_has_one_outcome(
     snapshot: Snapshot, location: str, asked: Request, can_follow: bool
 ) -> None:
     redirect = redirected(location, asked, snapshot, can_follow)

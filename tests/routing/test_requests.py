@@ -38,7 +38,7 @@ from pulsar_ingress_proxy.routing.requests import listener_names, set_listener_n
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_lookups(method: str, path: str, namespace: str, topic: str) -> None:
+def test_lookup_path_gives_tenant_namespace_and_topic(method: str, path: str, namespace: str, topic: str) -> None:
     assert read_target(method, path) == Target("lookup", "lookup", "t", namespace, topic)
 
 
@@ -53,7 +53,7 @@ def test_lookups(method: str, path: str, namespace: str, topic: str) -> None:
         pytest.param("GET", "/lookup/v3/topic/persistent/t/n/x", "persistent://t/n/x", id="another version"),
     ],
 )
-def test_what_stands_below_lookup_and_is_no_lookup(method: str, path: str, topic: str | None) -> None:
+def test_other_requests_below_lookup_have_kind_other_and_area_lookup(method: str, path: str, topic: str | None) -> None:
     target = read_target(method, path)
     assert (target.kind, target.area, target.topic) == ("other", "lookup", topic)
 
@@ -70,7 +70,9 @@ def test_what_stands_below_lookup_and_is_no_lookup(method: str, path: str, topic
         ("/admin/v2/schemas/t/n/x/schema/7", "n", "persistent://t/n/x"),
     ],
 )
-def test_the_gets_that_clients_make_beside_lookups(path: str, namespace: str, topic: str | None) -> None:
+def test_gets_that_clients_make_beside_lookups_are_in_the_client_area(
+    path: str, namespace: str, topic: str | None
+) -> None:
     assert read_target("GET", path) == Target("admin", "client", "t", namespace, topic)
     assert read_target("PUT", path) == Target("admin", "admin", "t", namespace, topic)
 
@@ -96,7 +98,9 @@ def test_the_gets_that_clients_make_beside_lookups(path: str, namespace: str, to
         ("/admin/persistent/t/c/n/partitions", "t", "n", "persistent://t/c/n/partitions"),
     ],
 )
-def test_admin_calls(path: str, tenant: str | None, namespace: str | None, topic: str | None) -> None:
+def test_admin_path_gives_tenant_namespace_and_topic_in_the_admin_area(
+    path: str, tenant: str | None, namespace: str | None, topic: str | None
+) -> None:
     assert read_target("GET", path) == Target("admin", "admin", tenant, namespace, topic)
 
 
@@ -107,7 +111,7 @@ def test_admin_calls(path: str, tenant: str | None, namespace: str | None, topic
         "v2/worker", "v2/worker-stats", "worker", "worker-stats",
     ],
 )  # fmt: skip
-def test_the_thirteen_prefixes_that_pulsar_proxy_sends_to_function_workers(prefix: str) -> None:
+def test_function_worker_prefixes_of_pulsar_proxy_are_in_the_functions_area(prefix: str) -> None:
     assert read_target("GET", f"/admin/{prefix}/acme/orders/f") == Target("admin", "functions")
     assert read_target("POST", f"/admin/{prefix}s") == Target("admin", "functions")
 
@@ -127,7 +131,9 @@ def test_the_thirteen_prefixes_that_pulsar_proxy_sends_to_function_workers(prefi
         ("/LOOKUP/v2/topic/persistent/t/n/x", "other", None),
     ],
 )
-def test_everything_else(path: str, area: str, topic: str | None) -> None:
+def test_topics_ws_and_unknown_paths_have_kind_other_and_their_own_area(
+    path: str, area: str, topic: str | None
+) -> None:
     target = read_target("POST", path)
     assert (target.kind, target.area, target.topic) == ("other", area, topic)
 
@@ -179,12 +185,12 @@ def test_a_path_that_could_be_read_in_two_ways_is_refused(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/" * 29_000, "/a" * 14_500, "/lookup" + "/a" * 64])
-def test_a_path_of_many_segments_is_refused_before_it_is_taken_apart(path: str) -> None:
+def test_path_with_more_than_64_slashes_is_refused(path: str) -> None:
     with pytest.raises(BadPath, match="at most 64 slashes"):
         read_target("GET", path)
 
 
-def test_as_many_slashes_as_there_may_be_are_read() -> None:
+def test_path_with_64_slashes_is_read() -> None:
     assert read_target("GET", "/lookup" + "/a" * 63).area == "lookup"
 
 
@@ -201,13 +207,13 @@ topics = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=
 
 
 @given(st.sampled_from(["persistent", "non-persistent"]), topics, topics, topics)
-def test_a_topic_of_any_letters_is_the_one_that_was_looked_up(domain: str, tenant: str, ns: str, topic: str) -> None:
+def test_topic_of_any_characters_is_decoded_from_a_lookup_path(domain: str, tenant: str, ns: str, topic: str) -> None:
     path = "/".join(["/lookup/v2/topic", domain, *(quote_plus(name) for name in (tenant, ns, topic))])
     assert read_target("GET", path) == Target("lookup", "lookup", tenant, ns, f"{domain}://{tenant}/{ns}/{topic}")
 
 
 @given(st.text(alphabet="/.;%2eEfF5cC+\\lokupadminv\ud800é", max_size=30))
-def test_any_path_is_read_or_refused(path: str) -> None:
+def test_path_without_special_characters_is_never_refused(path: str) -> None:
     try:
         read_target("GET", path)
     except BadPath:
@@ -225,7 +231,9 @@ def test_any_path_is_read_or_refused(path: str) -> None:
         (set(), set()),
     ],
 )
-def test_what_an_ingress_exposes(expose: set[str] | None, let_through: set[str]) -> None:
+def test_ingress_exposes_listed_areas_admin_includes_client_and_no_list_means_all(
+    expose: set[str] | None, let_through: set[str]
+) -> None:
     ingress = Ingress("public", (), "external", expose=None if expose is None else frozenset(expose))
     areas = ("lookup", "client", "admin", "topics", "ws", "functions", "other")
     assert {area for area in areas if ingress.exposes(area)} == let_through
@@ -251,7 +259,7 @@ def test_what_an_ingress_exposes(expose: set[str] | None, let_through: set[str])
         ("listenerName=a%0d%0aX-Evil: 1", ("a\r\nX-Evil: 1",)),
     ],
 )
-def test_the_listener_names_of_a_query(query: str, names: tuple[str, ...]) -> None:
+def test_listener_names_of_a_query_are_decoded_and_in_order(query: str, names: tuple[str, ...]) -> None:
     assert listener_names(query) == names
 
 
@@ -290,20 +298,20 @@ def others(query: str) -> list[str]:
 
 
 @given(queries, sendable)
-def test_whatever_the_query_was_the_name_is_in_it_once_and_the_rest_as_it_was(query: str, name: str) -> None:
+def test_setting_the_listener_name_writes_it_once_and_keeps_other_parameters(query: str, name: str) -> None:
     made = set_listener_name(query, name)
     assert listener_names(made) == (name,)
     assert [part for part in others(made) if part] == [part for part in others(query) if part]
 
 
 @given(queries)
-def test_whatever_the_query_was_the_name_can_be_taken_out(query: str) -> None:
+def test_removing_the_listener_name_keeps_other_parameters(query: str) -> None:
     made = set_listener_name(query, None)
     assert listener_names(made) == ()
     assert [part for part in others(made) if part] == [part for part in others(query) if part]
 
 
 @given(sendable)
-def test_a_name_that_is_there_already_however_encoded_is_not_written_again(name: str) -> None:
+def test_query_that_already_has_the_listener_name_is_unchanged_however_encoded(name: str) -> None:
     query = f"a=1&listenerName={quote(name, safe='')}&b=2"
     assert set_listener_name(query, name) == query

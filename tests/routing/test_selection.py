@@ -59,7 +59,7 @@ def test_the_first_rule_that_matches_wins(asked: Request, listener: str, rule: s
     assert selection.refusal is None
 
 
-def test_where_no_rule_matches_it_is_a_miss() -> None:
+def test_request_that_no_rule_matches_is_a_miss() -> None:
     selection = select(asks(NOWHERE), picture())
     assert outcome(selection) == (None, "none")
     assert not selection.hit
@@ -84,7 +84,7 @@ def test_where_no_rule_matches_it_is_a_miss() -> None:
         pytest.param(asks(PUBLIC, header=("partner", "partner")), "partner", "header", id="one name in two headers"),
     ],
 )
-def test_blank_means_absent_and_the_first_name_that_is_not_blank_counts(
+def test_blank_listener_name_counts_as_absent_and_the_first_nonblank_one_wins(
     asked: Request, listener: str, rule: str
 ) -> None:
     assert outcome(select(asked, picture())) == (listener, rule)
@@ -115,7 +115,9 @@ def test_headers_that_differ_are_refused(policy: str) -> None:
         pytest.param("http://127.0.0.1:8080", "nobody.example", None, id="nobody's at all"),
     ],
 )
-def test_the_ingress_is_found_by_host(url: str, forwarded_host: str | None, ingress: str | None) -> None:
+def test_ingress_is_found_by_host_or_by_forwarded_host_if_host_matches_none(
+    url: str, forwarded_host: str | None, ingress: str | None
+) -> None:
     found = select(asks(url + LOOKUP, forwarded_host=forwarded_host), picture()).ingress
     assert (found.name if found is not None else None) == ingress
 
@@ -149,7 +151,7 @@ labels = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map(
 
 
 @given(st.lists(st.builds("{}{}".format, st.sampled_from(["", "*."]), labels), unique=True, max_size=6), labels)
-def test_the_closest_host_of_all_decides(hosts: list[str], host: str) -> None:
+def test_ingress_with_the_most_specific_matching_host_is_found(hosts: list[str], host: str) -> None:
     wildcards = [pattern for pattern in hosts if pattern.startswith("*.") and host.endswith(pattern[1:])]
     closest = host if host in hosts else max(wildcards, key=len, default=None)
     found = Ingresses(Ingress(pattern, (pattern,), "external") for pattern in hosts).by_host(host)
@@ -165,7 +167,9 @@ def test_the_closest_host_of_all_decides(hosts: list[str], host: str) -> None:
         pytest.param(asks(f"{PARTNERS}?listenerName=external"), "partners", "external", id="whatever the client named"),
     ],
 )
-def test_the_ingress_is_determined_in_any_case(asked: Request, ingress: str | None, listener: str) -> None:
+def test_ingress_comes_from_host_or_else_socket_listener_whichever_rule_selects(
+    asked: Request, ingress: str | None, listener: str
+) -> None:
     selection = select(asked, picture())
     assert (selection.ingress.name if selection.ingress is not None else None) == ingress
     assert selection.listener == listener
@@ -184,7 +188,9 @@ def test_the_ingress_is_determined_in_any_case(asked: Request, ingress: str | No
     ],
 )
 @pytest.mark.parametrize("by", ["query", "header"])
-def test_which_names_clients_may_use(url: str, name: str, allowed: bool, by: str) -> None:
+def test_client_may_name_allowed_listeners_or_without_a_list_any_but_internal(
+    url: str, name: str, allowed: bool, by: str
+) -> None:
     asked = asks(f"{url}?listenerName={name}") if by == "query" else asks(url, header=name)
     selection = select(asked, picture())
     if allowed:
@@ -194,7 +200,7 @@ def test_which_names_clients_may_use(url: str, name: str, allowed: bool, by: str
         assert selection.rule == by
 
 
-def test_the_internal_listener_is_given_where_it_is_listed() -> None:
+def test_client_may_name_the_internal_listener_when_allowed_listeners_has_it() -> None:
     snapshot = picture(
         "ingresses: [{name: ops, hosts: [ops.example], listener: external, allowedListeners: [internal]}]"
     )
@@ -202,13 +208,13 @@ def test_the_internal_listener_is_given_where_it_is_listed() -> None:
     assert refused(select(asks(f"http://ops.example{LOOKUP}", header="partner"), snapshot)) == (403, "not-allowed")
 
 
-def test_the_internal_listener_is_the_one_that_the_config_calls_so() -> None:
+def test_internal_listener_is_the_one_set_by_internal_listener_name() -> None:
     snapshot = picture("internalListenerName: partner")
     assert refused(select(asks(PUBLIC, header="partner"), snapshot)) == (403, "not-allowed")
     assert outcome(select(asks(PUBLIC, header="internal"), snapshot)) == ("internal", "header")
 
 
-def test_a_refusal_says_what_would_be_allowed() -> None:
+def test_refusal_of_a_listener_name_lists_the_allowed_listeners() -> None:
     refusal = select(asks(PARTNERS, header="internal"), picture()).refusal
     assert refusal is not None
     assert (
@@ -232,7 +238,7 @@ lookupListenerName: nobody
         pytest.param("http://10.0.0.9", None, "nobody", "default", id="default"),
     ],
 )
-def test_a_name_equal_to_what_the_rules_give_counts_under_that_rule_and_is_never_refused(
+def test_client_name_equal_to_the_rules_choice_keeps_that_rule_and_is_never_refused(
     url: str, bind: str | None, name: str, rule: str, policy: str
 ) -> None:
     """Our own redirects carry it."""
@@ -252,7 +258,9 @@ def test_a_name_equal_to_what_the_rules_give_counts_under_that_rule_and_is_never
         pytest.param(NO_BOOK, ("nobody", "query"), id="an empty book: nothing is unknown"),
     ],
 )
-def test_a_name_that_is_allowed_but_that_no_broker_has(changes: str, expected: tuple[object, str]) -> None:
+def test_unknown_listener_name_is_refused_unless_forwarded_or_address_book_is_empty(
+    changes: str, expected: tuple[object, str]
+) -> None:
     selection = select(asks(f"{PUBLIC}?listenerName=nobody"), picture(changes))
     assert (refused(selection) if selection.refusal else outcome(selection)) == expected
 
@@ -273,7 +281,7 @@ TOLD = frozenset(["internal", "partner"])
         pytest.param(asks(f"https://pulsar.example.com{STATS}"), "", ("external", "ingress"), id="no lookup"),
     ],
 )
-def test_our_own_choice_that_no_broker_says_it_has_is_caught(
+def test_lookup_is_refused_when_no_broker_reports_having_the_selected_listener(
     asked: Request, changes: str, expected: tuple[object, str]
 ) -> None:
     """The address book may lack a listener that brokers have; what they say themselves is all that there is."""
@@ -284,13 +292,13 @@ def test_our_own_choice_that_no_broker_says_it_has_is_caught(
     assert select(asked, picture(changes)).refusal is None
 
 
-def test_an_unknown_listener_is_told_the_known_ones_but_the_internal() -> None:
+def test_unknown_listener_refusal_lists_the_known_listeners_except_internal() -> None:
     refusal = select(asks(PUBLIC, header="nobody"), picture()).refusal
     assert refusal is not None
     assert refusal.text == "no broker has a listener 'nobody'; known are external, partner"
 
 
-def test_the_internal_listener_is_refused_also_where_nothing_is_unknown() -> None:
+def test_naming_the_internal_listener_is_refused_even_with_an_empty_address_book() -> None:
     assert refused(select(asks(PUBLIC, header="internal"), picture(NO_BOOK))) == (403, "not-allowed")
 
 
@@ -303,18 +311,18 @@ def test_the_internal_listener_is_refused_also_where_nothing_is_unknown() -> Non
     ],
     ids=["query", "header", "what is no name"],
 )
-def test_a_clients_name_can_be_ignored_or_rejected(asked: Request) -> None:
+def test_listener_name_from_a_client_is_ignored_or_rejected_as_configured(asked: Request) -> None:
     assert outcome(select(asked, picture("clientListenerName: ignore"))) == ("external", "ingress")
     assert refused(select(asked, picture("clientListenerName: reject"))) == (400, "client-named")
 
 
-def test_an_ignored_name_does_not_make_up_for_a_rule() -> None:
+def test_ignored_client_listener_name_does_not_prevent_a_miss() -> None:
     selection = select(asks(NOWHERE, header="partner"), picture("clientListenerName: ignore"))
     assert (selection.rule, selection.reason) == ("none", "no-rule")
 
 
 @pytest.mark.parametrize("policy", ["honor", "ignore", "reject"])
-def test_what_the_client_named_is_remembered_whatever_became_of_it(policy: str) -> None:
+def test_selection_records_the_client_named_listener_under_every_policy(policy: str) -> None:
     snapshot = picture(f"clientListenerName: {policy}")
     selection = select(asks(f"{PUBLIC}?listenerName=partner", header="external"), snapshot)
     assert (selection.client_named, selection.client_named_by) == ("partner", "query")
@@ -323,27 +331,27 @@ def test_what_the_client_named_is_remembered_whatever_became_of_it(policy: str) 
 @pytest.mark.parametrize(
     "name", ["a%0d%0aX-Evil:1", "a%00", "ext%20eu", "%E4%B8%BB", "%7f", "a" * 256], ids=lambda name: str(name)[:20]
 )
-def test_what_cannot_stand_in_a_header_is_refused(name: str) -> None:
+def test_listener_name_that_cannot_be_sent_in_a_header_is_refused(name: str) -> None:
     assert refused(select(asks(f"{PUBLIC}?listenerName={name}"), picture(NO_BOOK))) == (400, "bad-listener-name")
 
 
-def test_names_of_older_brokers_may_hold_more_than_letters_and_digits() -> None:
+def test_listener_name_may_hold_dots_and_slashes_as_older_brokers_allow() -> None:
     assert outcome(select(asks(f"{PUBLIC}?listenerName=ext.eu%2F1"), picture(NO_BOOK))) == ("ext.eu/1", "query")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-def test_a_miss_can_be_rejected(method: str) -> None:
+def test_lookup_that_misses_is_refused_when_miss_is_reject(method: str) -> None:
     assert refused(select(asks(NOWHERE, method), picture("miss: reject"))) == (400, "no-rule")
 
 
-def test_only_lookups_are_misses_to_be_rejected() -> None:
+def test_miss_reject_refuses_neither_other_requests_nor_lookups_with_a_listener() -> None:
     snapshot = picture("miss: reject")
     assert select(asks(f"http://10.0.0.9:8080{STATS}"), snapshot).refusal is None
     assert select(asks(f"{NOWHERE}/bundle"), snapshot).refusal is None
     assert select(asks(NOWHERE, header="partner"), snapshot).refusal is None
 
 
-def test_admin_calls_have_a_selection_too() -> None:
+def test_admin_calls_get_a_listener_by_ingress_or_default() -> None:
     assert outcome(select(asks(f"https://pulsar.partner.example{STATS}"), picture())) == ("partner", "ingress")
     assert outcome(select(asks(f"http://10.0.0.9:8080{STATS}"), picture(DEFAULT))) == ("external", "default")
 
@@ -394,7 +402,7 @@ def test_pip_338_case_2_the_listener_of_the_query_has_priority_over_the_config()
         (None, ""),
     ],
 )
-def test_a_label_is_a_name_that_we_have_heard_of(name: str | None, label: str) -> None:
+def test_listener_label_is_other_for_a_name_that_is_not_configured(name: str | None, label: str) -> None:
     assert picture("bindAddresses: from-a-socket:http://0.0.0.0:8080").listener_label(name) == label
 
 

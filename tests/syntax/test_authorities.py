@@ -47,19 +47,19 @@ def test_an_authority_is_a_host_in_lower_case_and_a_port(text: str, host: str, p
         "::1", "[::1", "[a]b", "[]", "*.example.com", "é.example",
     ],
 )  # fmt: skip
-def test_what_is_no_authority(text: str) -> None:
+def test_invalid_authority_is_not_parsed(text: str) -> None:
     assert parse_authority(text) is None
 
 
 @given(TEXT)
 @example("a..")
-def test_an_authority_that_is_read_is_in_its_one_form(text: str) -> None:
+def test_parsed_authority_reads_the_same_when_written_again(text: str) -> None:
     authority = parse_authority(text)
     assert authority is None or parse_authority(str(authority)) == authority
 
 
 @given(st.text())
-def test_no_text_breaks_a_reader_of_headers(text: str) -> None:
+def test_header_parsers_do_not_raise_on_any_text(text: str) -> None:
     parse_authority(text)
     parse_location(text)
     is_relative(text)
@@ -94,7 +94,9 @@ def test_no_text_breaks_a_reader_of_headers(text: str) -> None:
         pytest.param("", None, id="nothing"),
     ],
 )
-def test_a_location_is_taken_apart(text: str, expected: Location | None) -> None:
+def test_location_is_split_into_its_parts_and_an_invalid_one_is_not_parsed(
+    text: str, expected: Location | None
+) -> None:
     assert parse_location(text) == expected
 
 
@@ -117,7 +119,7 @@ visible = st.text(alphabet=st.characters(min_codepoint=0x21, max_codepoint=0x7E)
     visible.map(lambda text: "/" + text.replace("#", "")),
     st.just("") | visible.map(lambda text: "#" + text),
 )
-def test_a_locations_parts_are_those_it_was_made_of(
+def test_location_parses_back_to_the_parts_it_was_built_from(
     scheme: str, host: str, port: int | None, target: str, fragment: str
 ) -> None:
     location = parse_location(f"{scheme}://{host}{'' if port is None else f':{port}'}{target}{fragment}")
@@ -126,12 +128,12 @@ def test_a_locations_parts_are_those_it_was_made_of(
 
 
 @pytest.mark.parametrize("text", ["/", "/lookup?x=1", "/a//b", "/a:b"])
-def test_a_path_stays_with_the_host_that_sent_it(text: str) -> None:
+def test_location_that_is_a_plain_path_is_relative(text: str) -> None:
     assert is_relative(text)
 
 
 @pytest.mark.parametrize("text", ["//evil.example/", "/\\evil.example/", "http://b0/", "", "a", "/a\r\nb", "/a b"])
-def test_what_may_lead_to_another_host_is_not_relative(text: str) -> None:
+def test_location_that_may_lead_to_another_host_or_is_malformed_is_not_relative(text: str) -> None:
     assert not is_relative(text)
 
 
@@ -145,7 +147,7 @@ def test_what_may_lead_to_another_host_is_not_relative(text: str) -> None:
         "corp.example", "x.corp.example",
     ],
 )  # fmt: skip
-def test_hosts_that_are_plainly_inside(host: str) -> None:
+def test_private_addresses_and_cluster_names_look_internal(host: str) -> None:
     assert looks_inside(host, ["corp.example"])
 
 
@@ -168,7 +170,7 @@ def test_hosts_that_are_plainly_inside(host: str) -> None:
         "[fe80::1%eth0]", "[2606:4700::1111%1]", "[8.8.8.8]", "[1.2]", "[:::]", "[]", "fd00::1",
     ],
 )  # fmt: skip
-def test_addresses_that_do_not_plainly_lead_outside_are_inside(host: str) -> None:
+def test_unusually_written_or_nonglobal_addresses_look_internal(host: str) -> None:
     assert looks_inside(host, ())
 
 
@@ -177,7 +179,7 @@ def test_addresses_that_do_not_plainly_lead_outside_are_inside(host: str) -> Non
     ["pulsar.example.com", "8.8.8.8", "[2606:4700::1111]", "[2a00:1450:4001:81b::200e]", "notcorp.example",
      "svc.example.com", "local.example", "127.0.0.1.example.com", "0x7f.example", "1.2.3.xn--p1ai", "8.8.8.8.arpa"],
 )  # fmt: skip
-def test_hosts_that_look_public(host: str) -> None:
+def test_public_hosts_do_not_look_internal(host: str) -> None:
     assert not looks_inside(host, ["corp.example"])
 
 
@@ -205,7 +207,7 @@ inside_addresses = st.sampled_from(
 
 
 @given(inet_aton_forms(inside_addresses))
-def test_every_spelling_of_an_inside_ipv4_address_is_inside(form: tuple[str, IPv4Address]) -> None:
+def test_every_spelling_of_an_internal_ipv4_address_looks_internal(form: tuple[str, IPv4Address]) -> None:
     text, address = form
     assert socket.inet_aton(text) == address.packed
     authority = parse_authority(text)
@@ -220,7 +222,7 @@ def test_an_ipv4_address_looks_public_in_its_usual_spelling_alone(form: tuple[st
 
 
 @given(st.from_regex(r"[0-9a-fx]{1,4}(\.[0-9a-fx]{1,4}){0,3}", fullmatch=True))
-def test_what_inet_aton_reads_as_inside_is_inside(text: str) -> None:
+def test_text_that_inet_aton_reads_as_an_internal_address_looks_internal(text: str) -> None:
     with suppress(OSError):
         address = IPv4Address(socket.inet_aton(text))
         assert looks_inside(text, ()) or (address.is_global and not address.is_multicast)
@@ -230,7 +232,7 @@ IPV4_WITHIN_IPV6 = ("::{}", "::ffff:{}", "::ffff:0:{}", "64:ff9b::{}", "64:ff9b:
 
 
 @given(inside_addresses, st.sampled_from(IPV4_WITHIN_IPV6))
-def test_an_inside_ipv4_address_within_an_ipv6_address_is_inside(address: IPv4Address, form: str) -> None:
+def test_internal_ipv4_address_within_an_ipv6_address_looks_internal(address: IPv4Address, form: str) -> None:
     assert looks_inside(f"[{form.format(address)}]", ())
     high, low = address.packed[:2].hex(), address.packed[2:].hex()
     assert looks_inside(f"[{form.format(f'{high}:{low}')}]", ())
@@ -252,7 +254,7 @@ def test_a_wildcard_stands_for_one_label_or_more(host: str, pattern: str, matche
     assert host_matches(host, [pattern]) is matches
 
 
-def test_what_is_longer_than_a_name_can_be_is_none() -> None:
+def test_host_longer_than_a_dns_name_can_be_is_not_parsed() -> None:
     """RFC 1035 3.1: and so nobody can fill the memory with hosts."""
     longest = ".".join(["a" * 63] * 3 + ["a" * 61])
     assert parse_authority(f"{longest}:65535") == Authority(longest, 65535)

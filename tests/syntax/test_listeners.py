@@ -84,7 +84,7 @@ def numbered(*cases: tuple[int, str, object]) -> list[object]:
         (27, "external:pulsar://e:1", {"external": {"pulsar": "pulsar://e:1"}}),
     ),
 )
-def test_advertised_listeners_are_read(value: str, expected: Written) -> None:
+def test_valid_advertised_listeners_are_parsed_by_name_and_scheme(value: str, expected: Written) -> None:
     assert written(parse_advertised_listeners(value)) == expected
 
 
@@ -134,7 +134,7 @@ def test_faults_in_advertised_listeners_say_what_would_be_right(value: str, faul
     assert str(raised.value) == fault
 
 
-def test_example_28_a_book_without_the_internal_listener_needs_another_way_to_the_broker() -> None:
+def test_example_28_missing_internal_listener_is_a_fault_if_broker_is_not_dialable() -> None:
     with pytest.raises(SyntaxFaults, match=r"internal listener 'internal' is not among \['external'\]"):
         parse_advertised_listeners("external:pulsar://e:1", internal_listener="internal", dialable_without=False)
 
@@ -158,7 +158,9 @@ def test_example_28_a_book_without_the_internal_listener_needs_another_way_to_th
         (37, "pulsar://0.0.0.0:6652", [BindAddress(None, "pulsar", "0.0.0.0", 6652)]),
     ),
 )
-def test_bind_addresses_are_read(value: str, expected: list[BindAddress]) -> None:
+def test_valid_bind_addresses_are_parsed_with_or_without_a_listener_name(
+    value: str, expected: list[BindAddress]
+) -> None:
     assert list(parse_bind_addresses(value)) == expected
 
 
@@ -199,7 +201,7 @@ def test_bind_addresses_are_read(value: str, expected: list[BindAddress]) -> Non
         ),
     ],
 )
-def test_faults_in_bind_addresses(value: str, fault: str) -> None:
+def test_faults_in_bind_addresses_are_refused_with_the_reason(value: str, fault: str) -> None:
     with pytest.raises(SyntaxFaults) as raised:
         parse_bind_addresses(value)
     assert str(raised.value) == fault
@@ -218,7 +220,7 @@ def test_a_list_of_bind_addresses_is_read_like_the_comma_separated_text() -> Non
     assert parse_bind_addresses(parts) == parse_bind_addresses(",".join(parts))
 
 
-def test_every_fault_of_a_value_is_told() -> None:
+def test_every_fault_of_a_value_is_reported() -> None:
     with pytest.raises(SyntaxFaults) as raised:
         parse_advertised_listeners("a:pulsar://h:1,b,c:ftp://h:3,d:pulsar://h:1,d:http://h:x")
     assert [fault.partition(" ")[0] for fault in raised.value.faults] == ["'b'", "'ftp://h:3'", "h:1", "'http://h:x'"]
@@ -255,7 +257,7 @@ def test_a_port_written_out_is_the_same_address_as_the_default_one() -> None:
         "http://[b0]:80", "http://b{n}:80", "http://b0:{n}",
     ],
 )  # fmt: skip
-def test_what_is_no_service_url(text: str) -> None:
+def test_invalid_service_url_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="'"):
         parse_service_url(text)
 
@@ -276,13 +278,13 @@ def test_a_template_has_variables_in_host_and_port(text: str, host: str, port: s
 @pytest.mark.parametrize(
     "text", ["http://b{}:1", "http://b{n-1}:1", "http://b:{n+}", "http://b:8{n}", "http://b{n²}:1"]
 )
-def test_what_is_no_template(text: str) -> None:
+def test_invalid_url_template_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="'"):
         parse_service_url(text, template=True)
 
 
 @pytest.mark.parametrize("host", ["b", "b-1", "0b", "1b.x", "a.b1", "a.", "xn--a", "a--b", "1.2.3.4", "[::1]"])
-def test_hosts_that_java_net_URI_takes(host: str) -> None:
+def test_hosts_that_java_net_uri_accepts_are_valid(host: str) -> None:
     assert is_host(host)
 
 
@@ -290,12 +292,12 @@ def test_hosts_that_java_net_URI_takes(host: str) -> None:
     "host",
     ["", ".", "a_b", "-x", "x.y-", "a-.b", "a..b", "a.1", "a.1x", "1.2.3", "256.1.1.1", "1.2.3.4.", "[::1", "[x]", "é"],
 )
-def test_hosts_that_java_net_URI_does_not_take(host: str) -> None:
+def test_hosts_that_java_net_uri_rejects_are_invalid(host: str) -> None:
     assert not is_host(host)
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "a.b", "a:b", "é", "a\n", "²"])
-def test_what_is_no_listener_name(name: str) -> None:
+def test_invalid_listener_name_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="is not a listener name"):
         check_name(name)
 
@@ -325,7 +327,7 @@ def test_any_valid_advertised_listeners_are_read_as_they_were_meant(case: tuple[
 
 
 @given(SYNTAX)
-def test_whatever_is_written_as_advertised_listeners_is_refused_or_reads_the_same_again(text: str) -> None:
+def test_any_advertised_listeners_text_is_refused_or_reads_the_same_when_written_again(text: str) -> None:
     try:
         listeners = parse_advertised_listeners(text)
     except SyntaxFaults:
@@ -352,7 +354,7 @@ def test_bind_addresses_read_the_same_when_written_again(sockets: list[tuple[str
 
 
 @given(SYNTAX)
-def test_whatever_is_written_as_bind_addresses_is_refused_or_reads_the_same_again(text: str) -> None:
+def test_any_bind_addresses_text_is_refused_or_reads_the_same_when_written_again(text: str) -> None:
     try:
         addresses = parse_bind_addresses(text)
     except SyntaxFaults:

@@ -145,7 +145,7 @@ OF_THE_CONFIG = [
 
 
 @pytest.mark.parametrize(("keys", "said"), OF_FILES + OF_THE_CONFIG)
-async def test_what_run_refuses_is_a_fault(
+async def test_check_reports_the_faults_for_which_run_refuses_to_start(
     tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str], keys: str, said: list[str]
 ) -> None:
     path = write(tmp_path, keys, **files)
@@ -158,16 +158,18 @@ async def test_what_run_refuses_is_a_fault(
 
 
 @pytest.mark.parametrize(("keys", "said"), OF_FILES)
-def test_files_may_be_left_out(tmp_path: Path, files: dict[str, str], keys: str, said: list[str]) -> None:
+def test_no_files_option_skips_faults_of_files(
+    tmp_path: Path, files: dict[str, str], keys: str, said: list[str]
+) -> None:
     assert main(["check", "--no-files", "--config", write(tmp_path, keys, **files)]) == 0
 
 
 @pytest.mark.parametrize(("keys", "said"), OF_THE_CONFIG)
-def test_what_the_config_says_may_not(tmp_path: Path, keys: str, said: list[str]) -> None:
+def test_no_files_option_still_exits_2_on_faults_of_the_config(tmp_path: Path, keys: str, said: list[str]) -> None:
     assert main(["check", "--no-files", "--config", write(tmp_path, keys)]) == 2
 
 
-async def test_a_package_that_is_not_installed(
+async def test_missing_kubernetes_package_is_a_fault_unless_no_files_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = importlib.util.find_spec
@@ -213,7 +215,7 @@ def test_a_fault_of_a_file_says_which_line_or_variable_names_it(
         ),
     ],
 )
-async def test_what_run_takes_is_none(tmp_path: Path, files: dict[str, str], keys: str) -> None:
+async def test_check_accepts_configs_with_which_run_starts(tmp_path: Path, files: dict[str, str], keys: str) -> None:
     path = write(tmp_path, keys, **files)
     assert await refused_by_run(path) == []
     assert main(["check", "--config", path]) == 0
@@ -223,7 +225,7 @@ WARNED = "{lookupListenerName: extern, advertisedListeners: [{broker: b, listene
 
 
 @pytest.mark.parametrize(("options", "code"), [([], 0), (["--strict"], 1), (["--strict", "--json"], 1)])
-def test_strict_takes_warnings_for_faults(
+def test_strict_option_exits_1_on_warnings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], code: int
 ) -> None:
     assert main(["check", "--config", write(tmp_path, WARNED), *options]) == code
@@ -233,11 +235,11 @@ def test_strict_takes_warnings_for_faults(
 
 
 @pytest.mark.parametrize("options", [["--strict"], ["--strict", "--json"]])
-def test_strict_has_nothing_against_a_good_config(tmp_path: Path, options: list[str]) -> None:
+def test_strict_option_exits_0_for_a_config_without_warnings(tmp_path: Path, options: list[str]) -> None:
     assert main(["check", "--config", write(tmp_path), *options]) == 0
 
 
-def test_strict_faults_are_faults(tmp_path: Path) -> None:
+def test_strict_option_still_exits_2_on_faults(tmp_path: Path) -> None:
     assert main(["check", "--strict", "--config", write(tmp_path, "tls: {certificate: x, key: y}")]) == 2
 
 
@@ -252,7 +254,7 @@ def test_a_token_that_cannot_be_read_is_a_warning(
     assert main(["check", "--strict", "--no-files", "--config", path]) == 0
 
 
-def test_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_option_prints_the_whole_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ingress = "ingresses: [{name: public, hosts: [b.example.com], listener: external}]"
     path = write(tmp_path, f"{WARNED[:-1]}, {ingress}}}")
     assert main(["check", "--config", path, "--json"]) == 0
@@ -282,7 +284,7 @@ def test_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
-def test_the_most_memory_is_printed_by_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_upper_bound_of_memory_is_printed_by_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, "limits: {connections: 1024, bufferBytes: 1048577}")
     assert main(["check", "--config", path]) == 0
     said = capsys.readouterr().out
@@ -306,7 +308,7 @@ def test_the_most_memory_is_printed_by_part(tmp_path: Path, capsys: pytest.Captu
         ),
     ],
 )
-def test_faults_as_json(
+def test_json_option_prints_faults_on_stdout_and_exits_2(
     tmp_path: Path,
     files: dict[str, str],
     capsys: pytest.CaptureFixture[str],
@@ -322,7 +324,9 @@ def test_faults_as_json(
     assert without_place(fault).startswith(said % files)
 
 
-def test_manifests_that_cannot_be_read_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_option_reports_unreadable_manifests_as_a_fault(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "none"
     assert main(["check", "--config", write(tmp_path), "--manifests", str(folder), "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["faults"] == [f"{folder}: is not a folder"]

@@ -62,7 +62,9 @@ def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, 
 
 
 class TestExplain:
-    def test_a_hit_by_ingress(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_explain_shows_listener_rule_and_upstream_of_a_hit_by_ingress(
+        self, config: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert explained(capsys, "--config", config, LOOKUP) == {
             "ingress": "public",
             "listener": "external",
@@ -77,17 +79,23 @@ class TestExplain:
         shown = explained(capsys, "--config", config, LOOKUP.replace("pulsar.", "b-7.pulsar.", 1))
         assert shown["upstream"] == "http://b-7.brokers.svc:8080"
 
-    def test_headers_count_as_a_trusted_proxys(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_given_headers_count_as_sent_by_a_trusted_proxy(
+        self, config: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         url = LOOKUP.replace("pulsar.example.com", "sidecar")
         shown = explained(capsys, "--config", config, url, "-H", "X-Forwarded-Host: pulsar.example.com")
         assert (shown["ingress"], shown["rule"]) == ("public", "ingress")
 
-    def test_the_socket_may_be_named(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_bind_option_selects_the_socket_and_its_listener(
+        self, config: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         url = LOOKUP.replace("pulsar.example.com", "sidecar")
         shown = explained(capsys, "--config", config, url, "--bind", "127.0.0.1:8081")
         assert (shown["listener"], shown["rule"]) == ("partner", "bind")
 
-    def test_a_socket_that_is_not_there(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_unknown_bind_option_exits_2_and_lists_the_sockets(
+        self, config: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main(["explain", "--config", config, LOOKUP, "--bind", "127.0.0.1:1"]) == 2
         assert "http://127.0.0.1:8080, partner:http://127.0.0.1:8081" in capsys.readouterr().err
 
@@ -104,13 +112,13 @@ class TestExplain:
             ("https://peer.example.org/x", "passed", "https://peer.example.org/x"),
         ],
     )
-    def test_what_would_become_of_a_redirect(
+    def test_location_option_shows_the_action_and_target_of_a_redirect(
         self, config: str, capsys: pytest.CaptureFixture[str], location: str, action: str, to: str | None
     ) -> None:
         shown = explained(capsys, "--config", config, LOOKUP, "--location", location)
         assert shown["location"] == {"from": location, "to": to, "action": action}
 
-    def test_a_followed_redirect_says_who_is_dialled(
+    def test_followed_redirect_shows_the_broker_url_that_is_dialled(
         self, config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PULSAR_INGRESS_REDIRECTS__LOOKUP", "follow")
@@ -132,7 +140,7 @@ class TestExplain:
             ),
         ],
     )
-    def test_a_binary_lookup(
+    def test_binary_lookup_shows_ingress_listener_rule_and_upstream(
         self,
         binary: str,
         capsys: pytest.CaptureFixture[str],
@@ -145,7 +153,9 @@ class TestExplain:
         assert shown["hit"] == (expected[2] != "none")
         assert shown["upstream"] == "pulsar://pulsar-broker:6650"
 
-    def test_a_server_name_that_is_one_brokers(self, binary: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_server_name_of_one_broker_leads_to_that_broker(
+        self, binary: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         shown = explained(capsys, "--config", binary, "pulsar+ssl://b-7.pulsar.example.com:6651")
         assert shown["upstream"] == "pulsar://b-7.brokers.svc:6650"
 
@@ -162,14 +172,14 @@ class TestExplain:
             ("nonsense", "refused", None),
         ],
     )
-    def test_a_redirect_of_a_binary_lookup(
+    def test_location_option_shows_the_action_and_target_of_a_binary_redirect(
         self, binary: str, capsys: pytest.CaptureFixture[str], location: str, action: str, to: str | None
     ) -> None:
         url = "pulsar+ssl://pulsar.example.com:6651"
         shown = explained(capsys, "--config", binary, url, "--location", location)
         assert shown["location"] == {"from": location, "to": to, "action": action}
 
-    def test_a_binary_redirect_that_is_followed(
+    def test_followed_binary_redirect_shows_the_broker_url_that_is_dialled(
         self, binary: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PULSAR_INGRESS_REDIRECTS__LOOKUP", "follow")
@@ -185,7 +195,7 @@ class TestExplain:
             ("pulsar://stranger.nowhere.test:6650", "refused", None),
         ],
     )
-    def test_a_binary_redirect_at_an_ingress_that_leads_through_the_sidecar(
+    def test_binary_redirect_at_a_through_sidecar_ingress_is_followed_or_refused(
         self,
         binary: str,
         capsys: pytest.CaptureFixture[str],
@@ -199,22 +209,28 @@ class TestExplain:
         shown = explained(capsys, "--config", binary, "pulsar+ssl://pulsar.example.com", "--location", location)
         assert shown["location"] == {"from": location, "to": to, "action": action}
 
-    def test_no_binary_socket(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_binary_url_exits_2_when_no_binary_socket_is_bound(
+        self, config: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main(["explain", "--config", config, "pulsar://pulsar.example.com:6650"]) == 2
         assert "no pulsar socket is bound to anything" in capsys.readouterr().err
 
-    def test_a_refusal_is_no_hit(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_refused_request_is_no_hit_and_shows_status_and_reason(
+        self, config: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         shown = explained(capsys, "--config", config, "https://pulsar.example.com/admin/v2/clusters")
         assert (shown["hit"], shown["reason"], shown["upstream"]) == (False, "not-exposed", None)
         assert main(["explain", "--config", config, "https://pulsar.example.com/admin/v2/clusters"]) == 0
         assert "403 not-exposed: ingress 'public' exposes only lookup" in capsys.readouterr().out
 
-    def test_a_miss(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_request_that_no_rule_matches_is_shown_as_a_miss_with_its_reason(
+        self, config: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         shown = explained(capsys, "--config", config, LOOKUP.replace("pulsar.example.com", "unknown.example.org"))
         assert (shown["listener"], shown["rule"], shown["hit"], shown["reason"]) == (None, "none", False, "no-rule")
 
     @pytest.mark.parametrize("bad", [["not-a-url"], [LOOKUP, "-H", "no colon"], ["ftp://x/y"]])
-    def test_questions_without_an_answer_exit_2(
+    def test_malformed_url_or_header_exits_2_with_one_line(
         self, config: str, capsys: pytest.CaptureFixture[str], bad: list[str]
     ) -> None:
         assert main(["explain", "--config", config, *bad]) == 2
@@ -222,7 +238,9 @@ class TestExplain:
 
 
 class TestCheck:
-    def test_prints_what_the_config_says(self, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_check_prints_sockets_listeners_ingresses_and_brokers(
+        self, config: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main(["check", "--config", config]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert "socket    partner:http://127.0.0.1:8081" in lines
@@ -231,7 +249,9 @@ class TestCheck:
         assert "broker    b-{n}.brokers.svc" in lines
         assert "            external: https://b-{n}.pulsar.example.com" in lines
 
-    def test_a_line_for_each_fault(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_check_exits_2_and_prints_each_fault_on_its_own_line(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         bad = tmp_path / "bad.yaml"
         bad.write_text(
             "clusterNam: x\nredirects: {lookup: rewrit}\nworkers: 0\nbrokers: {webServiceUrl: ['http://b']}\n"
@@ -245,7 +265,9 @@ class TestCheck:
             f"{bad}:3: workers: input should be greater than 0, not 0",
         ]
 
-    def test_a_file_that_is_not_there(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_check_exits_2_and_names_a_missing_config_file(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main(["check", "--config", str(tmp_path / "none.yaml")]) == 2
         assert capsys.readouterr().err == f"{tmp_path / 'none.yaml'}: cannot be read: No such file or directory\n"
 
@@ -291,7 +313,7 @@ class TestRun:
                 process.kill()
                 await process.wait()
 
-    async def test_serves_until_sigterm_and_says_so(self, tmp_path: Path) -> None:
+    async def test_run_logs_its_address_and_warnings_and_serves_until_sigterm(self, tmp_path: Path) -> None:
         async with SimulatedCluster(brokers=1) as cluster:
             path = tmp_path / "config.yaml"
             values = {

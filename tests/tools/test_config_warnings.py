@@ -22,7 +22,7 @@ def doubts(more: str, base: str = GOOD) -> list[str]:
     return list(config_warnings(build(load_mapping({**yaml.safe_load(base), **yaml.safe_load(more or "{}")}))))
 
 
-def test_nothing_is_said_of_a_good_config() -> None:
+def test_good_config_gives_no_warnings() -> None:
     assert doubts("") == []
 
 
@@ -43,42 +43,42 @@ def test_nothing_is_said_of_a_good_config() -> None:
         ),
     ],
 )
-def test_a_listener_that_the_book_lacks(more: str, said: str) -> None:
+def test_listener_missing_from_advertised_listeners_is_warned_about(more: str, said: str) -> None:
     found = doubts(more)
     assert found[0].startswith(said)
     assert "there are external, internal" in found[0]
 
 
-def test_an_empty_book_lacks_nothing() -> None:
+def test_empty_address_book_gives_no_warning_about_missing_listeners() -> None:
     assert doubts("{advertisedListeners: [], lookupListenerName: whatever}") == []
 
 
-def test_brokers_of_a_template_that_share_an_address() -> None:
+def test_address_shared_by_brokers_of_a_template_is_warned_about() -> None:
     found = doubts("advertisedListeners: [{broker: 'b-{n}', listeners: 'external:https://pulsar.example.com'}]")
     assert len(found) == 1
     assert "pulsar.example.com:443 (listener 'external') means more than one broker" in found[0]
     assert "followed, never rewritten" in found[0]
 
 
-def test_lines_that_share_an_address() -> None:
+def test_address_shared_by_two_lines_is_warned_about_once() -> None:
     lines = "[{broker: a, listeners: 'external:https://pulsar.example.com'}, "
     found = doubts(f"advertisedListeners: {lines}{{broker: b, listeners: 'external:https://pulsar.example.com'}}]")
     assert [line.partition(":")[0] for line in found] == ["advertisedListeners.0"]
     assert "means more than one broker" in found[0]
 
 
-def test_web_and_binary_addresses_that_no_broker_shares_with_another_of_its_kind() -> None:
+def test_web_address_equal_to_another_brokers_binary_address_gives_no_warning() -> None:
     listeners = "external:http://b.pulsar.example.com:{n+8080}, external:pulsar://b.pulsar.example.com:{n+6650}"
     assert doubts(f"advertisedListeners: [{{broker: 'b-{{n}}', listeners: '{listeners}'}}]") == []
 
 
-def test_an_address_that_is_shared_as_both_kinds() -> None:
+def test_address_shared_as_web_and_as_binary_gets_a_warning_for_each() -> None:
     listeners = "external:https://pulsar.example.com, external:pulsar+ssl://pulsar.example.com:443"
     found = doubts(f"advertisedListeners: [{{broker: 'b-{{n}}', listeners: '{listeners}'}}]")
     assert ["followed, never rewritten" in line for line in found] == [True, False]
 
 
-def test_an_authority_that_means_two_brokers() -> None:
+def test_address_that_is_another_brokers_name_is_warned_about() -> None:
     """One broker's external address is the other's own name."""
     lines = "[{broker: a, listeners: 'external:https://b.pulsar.example.com'}, "
     found = doubts(
@@ -87,7 +87,7 @@ def test_an_authority_that_means_two_brokers() -> None:
     assert any("b.pulsar.example.com:443" in line and "means more than one broker" in line for line in found)
 
 
-def test_a_broker_that_is_described_twice() -> None:
+def test_broker_described_by_two_lines_is_warned_about() -> None:
     line = "{broker: a, listeners: 'external:https://%s.pulsar.example.com'}"
     found = doubts(f"advertisedListeners: [{line % 'x'}, {line % 'y'}]")
     assert found == ["advertisedListeners.1: broker a is described by an earlier line already"]
@@ -115,24 +115,24 @@ def test_a_broker_that_is_described_twice() -> None:
         ),
     ],
 )
-def test_hosts_of_brokers_that_no_ingress_covers(more: str, said: list[str]) -> None:
+def test_broker_host_not_covered_by_an_ingress_of_its_listener_is_warned_about(more: str, said: list[str]) -> None:
     found = doubts(more)
     assert len(found) == len(said)
     assert all(line.startswith(start) for line, start in zip(found, said, strict=True))
 
 
-def test_a_certificate_of_our_own_hides_those_of_clients_from_brokers() -> None:
+def test_brokers_tls_certificate_warns_that_brokers_do_not_see_client_certificates() -> None:
     (line,) = doubts("brokers: {webServiceUrl: [https://b], tls: {certificate: tls.crt, key: tls.key}}")
     assert line.startswith("brokers.tls.certificate: brokers that authenticate by certificate will take the sidecar's")
     assert "TLS passthrough to the brokers' own bindAddresses" in line
 
 
-def test_a_peer_identity_is_no_doubt() -> None:
+def test_peer_identity_gives_no_warning() -> None:
     assert doubts("brokers: {webServiceUrl: [https://b], tls: {peerIdentity: 'spiffe://cluster.local/ns/p'}}") == []
 
 
 @pytest.mark.parametrize("key", PENDING)
-def test_keys_without_effect_are_named(key: str) -> None:
+def test_keys_without_effect_are_warned_about(key: str) -> None:
     values = {
         "brokers.brokerServiceUrl": "{brokers: {webServiceUrl: [http://b], brokerServiceUrl: [pulsar://b]}}",
         "brokers.discover": "{brokers: {webServiceUrl: [http://b], discover: admin}}",
@@ -150,12 +150,12 @@ def test_keys_without_effect_are_named(key: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "'[::1]:1'", "localhost:1", "null"])
-def test_a_console_on_loopback_is_no_doubt(address: str) -> None:
+def test_console_on_loopback_gives_no_warning(address: str) -> None:
     assert doubts(f"console: {{address: {address}}}") == []
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:1", "10.1.2.3:1", "'[::]:1'", "console.example.com:1"])
-def test_a_console_for_everybody_is_one(address: str) -> None:
+def test_console_beyond_loopback_is_warned_about(address: str) -> None:
     (line,) = doubts(f"console: {{address: {address}}}")
     assert line.startswith(f"console.address: {address.strip(chr(39))}: whoever can connect there sees")
 
@@ -167,13 +167,13 @@ def test_a_console_for_everybody_is_one(address: str) -> None:
         pytest.param("{console: {address: '127.0.0.1:9090'}}", id="of metrics"),
     ],
 )
-def test_a_console_on_a_port_that_is_taken(more: str) -> None:
+def test_console_on_a_port_that_the_config_already_uses_is_warned_about(more: str) -> None:
     (line,) = doubts(more)
     assert line.startswith("console.address: 127.0.0.1:")
     assert "are one socket: there is no console" in line
 
 
-def test_discovery_wants_to_know_its_gateways() -> None:
+def test_discovery_without_gateways_is_warned_about() -> None:
     (line,) = doubts("kubernetes: {enabled: true}")
     assert line.startswith("kubernetes.gateways: is empty, so every annotated object counts")
     assert doubts("kubernetes: {enabled: true, gateways: [nginx]}") == []
@@ -185,11 +185,11 @@ BINARY = (
 )
 
 
-def test_a_binary_client_that_is_redirected_goes_past_the_sidecar() -> None:
+def test_rewritten_binary_redirects_that_bypass_the_sidecar_are_warned_about() -> None:
     (line,) = doubts(BINARY % "false")
     assert line.startswith("redirects.lookup: is rewrite, and over the binary protocol clients follow a redirect")
 
 
 @pytest.mark.parametrize("more", [BINARY % "true", BINARY % "false" + "\nredirects: {lookup: follow}"])
-def test_unless_it_is_followed(more: str) -> None:
+def test_followed_or_through_sidecar_binary_redirects_give_no_warning(more: str) -> None:
     assert doubts(more) == []

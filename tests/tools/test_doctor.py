@@ -65,7 +65,7 @@ async def keeping_open(answer: Callable[[bytes], bytes]) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
 
 
-async def test_brokers_that_are_there() -> None:
+async def test_pool_and_brokers_that_answer_200_are_reachable() -> None:
     async with SimulatedCluster(brokers=2) as cluster:
         lines = [(broker.name, f"internal:{broker.web}") for broker in cluster.brokers]
         findings = await diagnose(book(*lines, pool=cluster.brokers[0].web), None)
@@ -83,7 +83,7 @@ async def test_a_broker_that_wants_a_token_is_reachable() -> None:
     assert (finding.reachable, finding.answers) == (True, "401")
 
 
-async def test_a_port_that_nobody_has() -> None:
+async def test_closed_port_resolves_but_does_not_connect() -> None:
     async with SimulatedCluster(brokers=1) as cluster:
         web = cluster.brokers[0].web
         await cluster.brokers[0].stop()
@@ -94,14 +94,14 @@ async def test_a_port_that_nobody_has() -> None:
 
 
 @pytest.mark.parametrize("host", ["broker.invalid", "b" * 64 + ".example.com"])
-async def test_a_name_that_does_not_resolve(host: str) -> None:
+async def test_unresolvable_name_is_reported_without_connecting(host: str) -> None:
     [finding] = await diagnose(book(("b", f"external:https://{host}")), "external")
     assert (finding.resolves, finding.connects) == (False, None)
     assert finding.problem is not None
     assert finding.problem.startswith(f"{host} does not resolve")
 
 
-async def test_a_broker_that_is_not_ready() -> None:
+async def test_broker_that_answers_503_is_reported_as_a_problem() -> None:
     async with answering(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n") as port:
         [finding] = await diagnose(book(("b", f"internal:http://127.0.0.1:{port}")), "internal")
     assert finding.problem == "the broker answers 503"
@@ -116,14 +116,14 @@ async def test_a_broker_that_is_not_ready() -> None:
         pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", id="a body that never comes"),
     ],
 )
-async def test_an_answer_on_a_connection_that_stays_open(answer: bytes) -> None:
+async def test_answer_is_read_by_its_framing_when_the_connection_stays_open(answer: bytes) -> None:
     """The answer's own framing says when it is whole; a gateway may keep the connection for the next request."""
     async with keeping_open(lambda _: answer) as port:
         [finding] = await diagnose(book(("b", f"internal:http://127.0.0.1:{port}")), "internal")
     assert (finding.problem, finding.answers) == (None, "200")
 
 
-async def test_http_1_1_is_asked_with_the_addresses_host() -> None:
+async def test_doctor_sends_http_1_1_with_the_host_of_the_address() -> None:
     """As Envoy does, the server refuses HTTP/1.0 with a 426."""
     asked: list[bytes] = []
 
@@ -147,7 +147,7 @@ async def test_http_1_1_is_asked_with_the_addresses_host() -> None:
         pytest.param(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000, "no answer: the head of", id="a head without end"),
     ],
 )
-async def test_a_web_port_that_does_not_speak_http(answer: bytes, problem: str) -> None:
+async def test_web_port_that_does_not_speak_http_is_reported_as_a_problem(answer: bytes, problem: str) -> None:
     async with keeping_open(lambda _: answer) as port:
         [finding] = await diagnose(book(("b", f"internal:http://127.0.0.1:{port}")), "internal")
     assert finding.connects
@@ -155,7 +155,7 @@ async def test_a_web_port_that_does_not_speak_http(answer: bytes, problem: str) 
     assert finding.problem.startswith(problem)
 
 
-async def test_silence_is_not_waited_for_longer_than_a_connection_may_take() -> None:
+async def test_silent_server_is_given_up_after_the_connect_timeout() -> None:
     keys = {"brokers": {"webServiceUrl": ["http://127.0.0.1:1"]}, "timeouts": {"connect": 1}}
     async with keeping_open(lambda _: b"") as port:
         line = {"broker": "b", "listeners": f"internal:http://127.0.0.1:{port}"}
@@ -171,7 +171,7 @@ async def test_silence_is_not_waited_for_longer_than_a_connection_may_take() -> 
         pytest.param(bytes.fromhex("0000000a 00000006 0824 a202 0100"), "AUTH_CHALLENGE", id="challenge"),
     ],
 )
-async def test_a_binary_port_answers_connect(answer: bytes, said: str) -> None:
+async def test_binary_port_that_answers_connect_is_reachable_whatever_the_answer(answer: bytes, said: str) -> None:
     async with answering(answer) as port:
         [finding] = await diagnose(book(("b", f"external:pulsar://127.0.0.1:{port}")), "external")
     assert (finding.answers, finding.reachable) == (said, True)
@@ -187,7 +187,9 @@ async def test_a_binary_port_answers_connect(answer: bytes, said: str) -> None:
         (None, False),
     ],
 )
-async def test_a_port_that_does_not_know_its_listener(told: str | None, is_warned: bool) -> None:
+async def test_binary_port_that_reports_an_off_listener_address_gets_a_warning(
+    told: str | None, is_warned: bool
+) -> None:
     """Whoever is there is told addresses of the inside when topics move: reachable, but not right."""
     connected = write(Command(type=3, connected=Connected(server_version=b"b")))
 
@@ -219,13 +221,15 @@ async def test_binary_pools_are_tried_too() -> None:
     assert (finding.listener, finding.broker, finding.answers) == ("(pool)", "brokers.brokerServiceUrl", "CONNECTED")
 
 
-async def test_a_binary_port_that_speaks_something_else() -> None:
+async def test_binary_port_that_speaks_another_protocol_is_not_reachable() -> None:
     async with answering(b"HTTP/1.1 400 Bad Request\r\n\r\n") as port:
         [finding] = await diagnose(book(("b", f"external:pulsar://127.0.0.1:{port}")), "external")
     assert not finding.reachable
 
 
-async def test_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_broker_is_reachable_only_with_a_trusted_certificate_for_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One that covers the name, one that covers another, and one of an authority nobody knows."""
     authority = trustme.CA()
     ready = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -279,7 +283,7 @@ async def test_a_template_is_counted_from_0_where_nobody_lists_brokers() -> None
 
 
 @pytest.mark.parametrize(("scheme", "door"), [("https", "http"), ("pulsar+ssl", "pulsar")])
-async def test_our_own_brokers_are_dialled_as_the_sidecar_does(scheme: str, door: str, tmp_path: Path) -> None:
+async def test_pool_and_internal_addresses_are_dialled_with_brokers_tls(scheme: str, door: str, tmp_path: Path) -> None:
     """With `brokers.tls`, which clients outside do not have."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")

@@ -221,7 +221,7 @@ def test_a_cache_of_the_largest_entries_is_within_its_bound(cache: str) -> None:
 
 
 @pytest.mark.parametrize("cache", [cache for cache in FILLS if cache not in ("client classes", "user agents")])
-def test_a_longer_text_is_not_remembered(cache: str) -> None:
+def test_text_longer_than_a_cache_accepts_is_not_cached(cache: str) -> None:
     bound, made = FILLS[cache]
     assert held_by(made(), range(100), extra=bound.longest) < 100 * KIB
 
@@ -237,7 +237,7 @@ def test_a_decision_with_many_empty_names_is_not_remembered() -> None:
     assert held_by(fill, range(50), extra=0) < 50 * KIB
 
 
-def test_every_cache_is_filled_here() -> None:
+def test_every_cache_has_a_memory_test() -> None:
     assert {bound for bound, _ in FILLS.values()} == {*CACHES}
 
 

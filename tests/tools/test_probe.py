@@ -99,7 +99,7 @@ async def test_an_answer_with_brokers_on_the_listener_is_usable(ask: Probe) -> N
     assert "brokerUrlTls  pulsar+ssl://b0.pulsar.example.com:6651" in ask.out
 
 
-async def test_an_address_of_the_inside_is_not(ask: Probe) -> None:
+async def test_internal_address_in_a_redirect_or_answer_is_not_usable(ask: Probe) -> None:
     """What a client gets without the sidecar: a broker's name of the cluster, in a redirect and in an answer."""
     async with SimulatedCluster() as cluster:
         redirected = await ask("--lookup", cluster.brokers[1].web + LOOKUP)
@@ -111,7 +111,7 @@ async def test_an_address_of_the_inside_is_not(ask: Probe) -> None:
     assert len(ask.err.splitlines()) == 1
 
 
-async def test_a_refusal_is_said_in_the_sidecars_words(ask: Probe) -> None:
+async def test_refusal_is_reported_in_one_line_with_the_sidecars_own_code(ask: Probe) -> None:
     async with SimulatedCluster() as cluster, sidecar(cluster) as (_, url):
         code = await ask("--lookup", url + LOOKUP, "--listener", "nobody-has-it")
     assert code == 1
@@ -131,7 +131,9 @@ async def test_a_refusal_is_said_in_the_sidecars_words(ask: Probe) -> None:
         pytest.param(200, '{"brokerUrl": "what"}', {}, "address of the inside", id="no-address"),
     ],
 )
-async def test_answers_that_are_none(ask: Probe, status: int, body: str, headers: dict[str, str], said: str) -> None:
+async def test_unusable_lookup_answer_exits_1_with_one_line_that_says_why(
+    ask: Probe, status: int, body: str, headers: dict[str, str], said: str
+) -> None:
     async with answering(status, body, **headers) as url:
         assert await ask("--lookup", url + LOOKUP) == 1
     assert said in ask.err
@@ -143,7 +145,7 @@ async def test_a_location_that_stays_with_its_host_is_usable(ask: Probe) -> None
         assert await ask("--lookup", url + LOOKUP) == 0
 
 
-async def test_a_certificate_has_to_be_good(ask: Probe, tmp_path: Path) -> None:
+async def test_lookup_exits_1_unless_the_certificate_is_of_a_trusted_ca(ask: Probe, tmp_path: Path) -> None:
     authority, other = trustme.CA(), trustme.CA()
     for name, ca in (("ca.pem", authority), ("other.pem", other)):
         ca.cert_pem.write_to_path(str(tmp_path / name))
@@ -173,13 +175,15 @@ async def test_a_certificate_has_to_be_good(ask: Probe, tmp_path: Path) -> None:
         pytest.param(("127.0.0.1:1",), "refused", id="not-alive"),
     ],
 )
-async def test_what_cannot_be_asked(ask: Probe, arguments: tuple[str, ...], said: str) -> None:
+async def test_invalid_argument_or_unreachable_server_exits_1_with_one_line(
+    ask: Probe, arguments: tuple[str, ...], said: str
+) -> None:
     assert await ask(*arguments) == 1
     assert said in ask.err
     assert len(ask.err.splitlines()) == 1
 
 
-async def test_a_server_that_does_not_answer(ask: Probe) -> None:
+async def test_silent_server_exits_1_after_the_timeout(ask: Probe) -> None:
     async def stay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -190,7 +194,7 @@ async def test_a_server_that_does_not_answer(ask: Probe) -> None:
     assert "no answer within 0.05 s" in ask.err
 
 
-async def test_livez(ask: Probe) -> None:
+async def test_probe_exits_0_when_livez_answers_and_1_when_it_answers_404(ask: Probe) -> None:
     async with SimulatedCluster() as cluster, sidecar(cluster) as (one, _):
         assert await ask(f"127.0.0.1:{one.metrics_port}") == 0
         assert ask.out == f"http://127.0.0.1:{one.metrics_port}/livez: alive\n"
@@ -200,7 +204,9 @@ async def test_livez(ask: Probe) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
 @pytest.mark.parametrize("fault", ["", "noSuchKey: 1"])
-async def test_livez_where_the_config_says(ask: Probe, tmp_path: Path, host: str, fault: str) -> None:
+async def test_livez_is_asked_at_the_metrics_address_even_of_a_faulty_config(
+    ask: Probe, tmp_path: Path, host: str, fault: str
+) -> None:
     """A config with a fault counts too: under --hold it is served, at the address that can be made out."""
     file = tmp_path / "config.yaml"
     async with SimulatedCluster() as cluster, sidecar(cluster) as (one, _):
@@ -209,7 +215,9 @@ async def test_livez_where_the_config_says(ask: Probe, tmp_path: Path, host: str
         assert ask.out == f"http://127.0.0.1:{one.metrics_port}/livez: alive\n"
 
 
-async def test_livez_where_the_environment_says(ask: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_livez_address_from_the_environment_wins_over_the_config(
+    ask: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(json.dumps({"metrics": {"address": "127.0.0.1:1"}}))
     async with SimulatedCluster() as cluster, sidecar(cluster) as (one, _):
@@ -217,11 +225,11 @@ async def test_livez_where_the_environment_says(ask: Probe, tmp_path: Path, monk
         assert await ask("--config", str(file)) == 0, ask.err
 
 
-def test_a_config_that_says_nothing_has_the_default(tmp_path: Path) -> None:
+def test_missing_config_file_gives_the_default_livez_address(tmp_path: Path) -> None:
     assert probe._status_address(str(tmp_path / "none.yaml")) == probe.ADDRESS
 
 
-def test_a_health_check_is_light() -> None:
+def test_probe_does_not_import_heavy_modules() -> None:
     """It runs every few seconds: without the config's model, the server and all else that takes long to import."""
     code = """
 import sys

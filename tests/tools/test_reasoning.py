@@ -74,7 +74,9 @@ IGNORE, REJECT = {"clientListenerName": "ignore"}, {"clientListenerName": "rejec
         (asking(None), {"lookupListenerName": "external"}, "default", "decided", "lookupListenerName is 'external'"),
     ],
 )
-def test_what_a_rule_says(request_: Request, keys: dict[str, Any], rule: str, outcome: str, words: str) -> None:
+def test_each_rule_explains_its_outcome(
+    request_: Request, keys: dict[str, Any], rule: str, outcome: str, words: str
+) -> None:
     found, text = told(request_, **keys)[rule]
     assert found == outcome
     assert words in text
@@ -101,7 +103,7 @@ SNAPSHOTS = [
 
 
 @given(REQUESTS, st.sampled_from(SNAPSHOTS))
-def test_the_words_are_those_of_the_decision(request: Request, snapshot: Snapshot) -> None:
+def test_explained_steps_agree_with_the_selection(request: Request, snapshot: Snapshot) -> None:
     selection = select(request, snapshot)
     found = steps(request, selection, snapshot)
     assert tuple(step.rule for step in found) == ORDER

@@ -50,7 +50,9 @@ def test_there_are_examples_of_both_modes_and_of_every_gateway() -> None:
 
 @helms
 @examples
-async def test_lint_has_nothing_to_say(version: str, example: Path, tmp_path: Path) -> None:
+async def test_helm_lint_strict_reports_no_warning_or_error_for_any_example(
+    version: str, example: Path, tmp_path: Path
+) -> None:
     helm = Helm(version, tmp_path)
     done = await helm.run("lint", "--strict", CHART, "--kube-version", NEWEST, "-f", example)
     assert done.code == 0, done.said
@@ -59,7 +61,7 @@ async def test_lint_has_nothing_to_say(version: str, example: Path, tmp_path: Pa
 
 
 @helms
-async def test_lint_refuses_what_the_proxy_does_not_know(version: str, tmp_path: Path) -> None:
+async def test_helm_lint_rejects_unknown_keys_and_bad_values(version: str, tmp_path: Path) -> None:
     helm = Helm(version, tmp_path)
     for values, said in (
         ({"config": {"lookupListenerNam": "external"}}, "lookupListenerNam"),
@@ -72,7 +74,7 @@ async def test_lint_refuses_what_the_proxy_does_not_know(version: str, tmp_path:
 
 
 @examples
-async def test_both_render_the_same_for_the_oldest_kubernetes_and_the_newest(example: Path, tmp_path: Path) -> None:
+async def test_helm_3_and_4_render_the_same_for_the_oldest_and_newest_kubernetes(example: Path, tmp_path: Path) -> None:
     def by_name(objects: list[Object]) -> dict[tuple[str, ...], Object]:
         keys = [(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in objects]
         assert len({*keys}) == len(keys)
@@ -85,7 +87,7 @@ async def test_both_render_the_same_for_the_oldest_kubernetes_and_the_newest(exa
 
 
 @pytest.mark.timeout(300)
-async def test_every_object_is_what_its_kind_allows(judge: Validator, tmp_path: Path) -> None:
+async def test_every_rendered_object_validates_strictly_against_its_schema(judge: Validator, tmp_path: Path) -> None:
     helm = Helm("helm4", tmp_path)
     manifests = {
         f"{release}/{example.stem}": with_fragments(await rendered(helm, release, example))
@@ -96,7 +98,9 @@ async def test_every_object_is_what_its_kind_allows(judge: Validator, tmp_path: 
 
 
 @examples
-async def test_names_fit_and_every_object_is_in_its_namespace(example: Path, tmp_path: Path) -> None:
+async def test_names_and_labels_fit_63_characters_and_objects_stay_in_the_namespace(
+    example: Path, tmp_path: Path
+) -> None:
     for release, namespace in RELEASES.items():
         for each in await rendered(Helm("helm4", tmp_path), release, example):
             metadata = each["metadata"]
@@ -113,7 +117,7 @@ async def test_names_fit_and_every_object_is_in_its_namespace(example: Path, tmp
 
 
 @examples
-async def test_no_pod_of_ours_has_a_token_that_it_did_not_ask_for(example: Path, tmp_path: Path) -> None:
+async def test_rendered_pods_do_not_automount_the_service_account_token(example: Path, tmp_path: Path) -> None:
     for each in await rendered(Helm("helm4", tmp_path), "pulsar-ingress-proxy", example):
         if each["kind"] in ("Deployment", "Job", "Pod"):
             spec = each["spec"] if each["kind"] == "Pod" else each["spec"]["template"]["spec"]
@@ -121,7 +125,7 @@ async def test_no_pod_of_ours_has_a_token_that_it_did_not_ask_for(example: Path,
 
 
 @examples
-async def test_its_config_passes_check(example: Path, tmp_path: Path) -> None:
+async def test_rendered_config_passes_the_check_command(example: Path, tmp_path: Path) -> None:
     objects = await rendered(Helm("helm4", tmp_path), "pulsar-ingress-proxy", example)
     (config,) = (
         each for each in objects if each["kind"] == "ConfigMap" and each["metadata"]["name"].endswith("-config")
@@ -139,7 +143,7 @@ def misspelt(objects: list[Object], kind: str, misspell: Callable[[Any], None]) 
     return changed
 
 
-async def test_a_misspelt_field_is_found(judge: Validator, tmp_path: Path) -> None:
+async def test_strict_validation_finds_misspelt_fields_and_unknown_kinds(judge: Validator, tmp_path: Path) -> None:
     """That the tests above would fail: a field too many, at any depth, in Kubernetes' kinds, others', a fragment."""
     helm = Helm("helm4", tmp_path)
     objects: list[Object] = []
@@ -175,7 +179,7 @@ async def test_a_misspelt_field_is_found(judge: Validator, tmp_path: Path) -> No
     assert await judge.faults({"nobody's": [nobodys]}) != []
 
 
-async def test_manifests_beside_the_chart_are_what_their_kinds_allow(judge: Validator) -> None:
+async def test_deploy_manifests_validate_strictly_against_their_schemas(judge: Validator) -> None:
     manifests = {
         str(file.relative_to(ROOT).with_suffix("")): documents(file.read_text())
         for file in sorted((ROOT / "deploy").rglob("*.yaml"))
@@ -187,13 +191,13 @@ async def test_manifests_beside_the_chart_are_what_their_kinds_allow(judge: Vali
     assert await judge.faults(manifests) == []
 
 
-def test_every_template_has_a_suite() -> None:
+def test_every_chart_template_has_a_unittest_suite() -> None:
     templates = {file.relative_to(CHART / "templates") for file in (CHART / "templates").rglob("*.yaml")}
     suites = {file.name.removesuffix("_test.yaml") for file in (CHART / "tests").glob("*_test.yaml")}
     assert {str(file.with_suffix("")).replace("/", "-") for file in templates} <= suites
 
 
-async def test_the_suites_of_the_chart_pass() -> None:
+async def test_helm_unittest_suites_of_the_chart_pass() -> None:
     code, out, err = await run(tools()["helm-unittest"], "--strict", CHART)
     assert code == 0, out + err
     assert "Charts:      1 passed, 1 total" in out

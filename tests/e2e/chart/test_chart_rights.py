@@ -52,7 +52,7 @@ def service_account(namespace: str, name: str) -> Object:
 
 
 @pytest.mark.parametrize(("mode", "account"), [("sidecar", "gateway"), ("gateway", "door-pulsar-ingress-proxy")])
-async def test_it_may_read_what_it_watches_and_nothing_else(
+async def test_service_account_may_only_list_and_watch_the_kinds_that_discovery_reads(
     api_server: ApiServer, admin: Api, namespace: str, brokers_namespace: str, helm: Helm, mode: str, account: str
 ) -> None:
     nobody = service_account(namespace, "nobody")
@@ -94,7 +94,7 @@ async def test_it_may_read_what_it_watches_and_nothing_else(
 
 
 @pytest.mark.parametrize("mode", ["sidecar", "gateway"])
-async def test_it_learns_a_door_with_the_token_in_its_pod(
+async def test_sidecar_discovers_an_ingress_with_the_token_mounted_in_its_pod(
     api_server: ApiServer, admin: Api, namespace: str, brokers_namespace: str, helm: Helm, tmp_path: Path, mode: str
 ) -> None:
     async with (
@@ -143,7 +143,9 @@ def door(namespace: str) -> Object:
     }
 
 
-async def test_the_api_server_itself_takes_every_object(admin: Api, namespace: str, helm: Helm) -> None:
+async def test_api_server_accepts_every_chart_object_in_a_strict_dry_run(
+    admin: Api, namespace: str, helm: Helm
+) -> None:
     """Strictly, with the definitions of all kinds in place and their rules in force; nothing is kept."""
     definitions = [
         each for each in all_kinds() if each["spec"]["names"]["kind"] in ("PodMonitor", "PrometheusRule", "EnvoyProxy")

@@ -23,7 +23,7 @@ def helm(api_server: ApiServer, namespace: str, tmp_path: Path, request: pytest.
 
 
 @pytest.mark.parametrize("helm", VERSIONS, indirect=True)
-async def test_a_gateway_of_its_own_from_install_to_uninstall(
+async def test_no_lookup_fails_while_a_release_is_upgraded_rolled_back_and_replaced(
     api_server: ApiServer, admin: Api, namespace: str, helm: Helm, tmp_path: Path
 ) -> None:
     restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}

@@ -79,7 +79,7 @@ def deployment(namespace: str) -> Object:
     ("kind", "version"),
     [("istio", "helm3"), ("istio-injection", "helm4"), ("envoy-gateway", "helm3"), ("traefik", "helm4")],
 )
-async def test_a_lookup_goes_through_the_gateway_and_the_sidecar(
+async def test_sidecar_in_the_gateway_pod_serves_lookups_from_install_to_uninstall(
     api_server: ApiServer, admin: Api, namespace: str, tmp_path: Path, kind: str, version: str
 ) -> None:
     async with beside(api_server, admin, namespace, tmp_path, version) as here:
@@ -128,7 +128,7 @@ def without_pods(found: set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", ["istio", "traefik"])
-async def test_a_broken_config_keeps_no_gateway_from_starting(
+async def test_broken_config_does_not_prevent_the_gateway_pod_from_starting(
     api_server: ApiServer, admin: Api, namespace: str, tmp_path: Path, kind: str
 ) -> None:
     async with beside(api_server, admin, namespace, tmp_path, "helm4") as here:
@@ -151,7 +151,7 @@ async def test_a_broken_config_keeps_no_gateway_from_starting(
         assert here.at.alive() == [pod]
 
 
-async def test_only_the_gateway_in_the_pod_reaches_the_sidecar(
+async def test_only_the_metrics_port_of_the_sidecar_is_reachable_from_outside_the_pod(
     api_server: ApiServer, admin: Api, namespace: str, tmp_path: Path
 ) -> None:
     async with beside(api_server, admin, namespace, tmp_path, "helm4") as here:

@@ -35,7 +35,7 @@ async def overflow(page: Page) -> int:
 
 
 @pytest.mark.parametrize(("theme", "size"), [("light", DESK), ("dark", PHONE)], ids=["light desk", "dark phone"])
-async def test_every_view_shows_what_is_so_to_everybody(
+async def test_every_console_view_shows_its_data_without_overflow_or_accessibility_faults(
     console: ObjectStore, browser: Browser, theme: Theme, size: tuple[int, int]
 ) -> None:
     async with console.running(), opened(browser, console.url, size, theme) as (page, said):
@@ -78,7 +78,9 @@ async def test_every_view_shows_what_is_so_to_everybody(
         assert said == []
 
 
-async def test_decisions_appear_as_they_are_made(console: ObjectStore, browser: Browser) -> None:
+async def test_decisions_view_updates_live_and_can_be_filtered_and_paused(
+    console: ObjectStore, browser: Browser
+) -> None:
     rows = "#decisions tbody tr:not(.more)"
     async with console.running(), opened(browser, f"{console.url}#/decisions", DESK) as (page, said):
         await expect(page.locator("#decisions")).to_contain_text("No lookups yet")
@@ -108,7 +110,7 @@ async def test_decisions_appear_as_they_are_made(console: ObjectStore, browser: 
         assert said == []
 
 
-async def test_figures_and_generations_move_by_themselves(console: ObjectStore, browser: Browser) -> None:
+async def test_overview_updates_figures_and_generation_without_reload(console: ObjectStore, browser: Browser) -> None:
     async with console.running(), opened(browser, console.url, DESK) as (page, _):
         await expect(page.locator("#tiles")).to_contain_text("no lookups yet")
         await console.everything()
@@ -122,7 +124,9 @@ async def test_figures_and_generations_move_by_themselves(console: ObjectStore, 
 
 
 class TestWhatIf:
-    async def test_a_decision_is_explained_rule_by_rule(self, console: ObjectStore, browser: Browser) -> None:
+    async def test_what_if_explains_a_decision_rule_by_rule_and_hides_authorization(
+        self, console: ObjectStore, browser: Browser
+    ) -> None:
         async with console.running(), opened(browser, f"{console.url}#/what-if", DESK) as (page, said):
             sent: list[str] = []
             page.on("request", lambda request: sent.append(request.post_data or ""))
@@ -145,7 +149,9 @@ class TestWhatIf:
             assert json.loads(next(filter(None, sent)))["headers"][1] == {"name": "Authorization", "value": "hidden"}
             assert said == []
 
-    async def test_a_question_that_cannot_be_read(self, console: ObjectStore, browser: Browser) -> None:
+    async def test_malformed_url_or_header_shows_an_error_and_no_verdict(
+        self, console: ObjectStore, browser: Browser
+    ) -> None:
         async with console.running(), opened(browser, f"{console.url}#/what-if", DESK) as (page, _):
             for url, headers, words in (
                 ("pulsar.example.com", "", "is not a URL"),
@@ -158,7 +164,7 @@ class TestWhatIf:
                 await expect(page.locator("#verdict")).to_be_empty()
             assert await faults(page) == []
 
-    async def test_a_decision_that_was_made_can_be_asked_again(self, console: ObjectStore, browser: Browser) -> None:
+    async def test_recorded_decision_can_be_opened_in_what_if(self, console: ObjectStore, browser: Browser) -> None:
         async with console.running(), opened(browser, f"{console.url}#/decisions", DESK) as (page, _):
             await console.miss("again")
             await page.locator("button.row").click()
@@ -169,7 +175,7 @@ class TestWhatIf:
             )
 
 
-async def test_by_keyboard_alone(console: ObjectStore, browser: Browser) -> None:
+async def test_console_can_be_operated_by_keyboard_alone(console: ObjectStore, browser: Browser) -> None:
     async with console.running(), opened(browser, console.url, DESK) as (page, _):
         focused = page.locator(":focus")
         await console.hit()
@@ -213,7 +219,9 @@ async def test_by_keyboard_alone(console: ObjectStore, browser: Browser) -> None
         await expect(page.locator("#verdict")).to_contain_text("Listener external")
 
 
-async def test_a_sidecar_that_knows_and_does_nothing_yet(console: ObjectStore, browser: Browser) -> None:
+async def test_console_views_show_empty_state_messages_when_there_is_no_data(
+    console: ObjectStore, browser: Browser
+) -> None:
     async with (
         console.running(ingresses=[], advertisedListeners=[]),
         opened(browser, console.url, DESK) as (page, said),
@@ -232,7 +240,9 @@ async def test_a_sidecar_that_knows_and_does_nothing_yet(console: ObjectStore, b
         assert said == []
 
 
-async def test_a_sidecar_that_dies_and_comes_again(console: ObjectStore, browser: Browser) -> None:
+async def test_console_keeps_last_data_while_the_sidecar_is_down_and_recovers(
+    console: ObjectStore, browser: Browser
+) -> None:
     rows = "#decisions tbody tr:not(.more)"
     async with console.running() as process, opened(browser, f"{console.url}#/decisions", DESK) as (page, _):
         await console.hit("known")
@@ -254,7 +264,9 @@ async def test_a_sidecar_that_dies_and_comes_again(console: ObjectStore, browser
             await expect(page.locator(rows)).to_contain_text("public/default/new")
 
 
-async def test_names_from_outside_stay_text_and_stay_in_the_window(console: ObjectStore, browser: Browser) -> None:
+async def test_client_supplied_names_are_shown_as_text_and_do_not_overflow_the_window(
+    console: ObjectStore, browser: Browser
+) -> None:
     markup = "%3Cimg%20src=x%20onerror=document.title=1%3E"
     long = "x" * 200
     async with console.running(), opened(browser, f"{console.url}#/decisions", PHONE) as (page, said):
@@ -273,7 +285,7 @@ async def test_names_from_outside_stay_text_and_stay_in_the_window(console: Obje
         assert said == []
 
 
-async def test_a_large_book_can_be_searched(console: ObjectStore, browser: Browser) -> None:
+async def test_address_book_with_300_brokers_can_be_searched(console: ObjectStore, browser: Browser) -> None:
     template: list[dict[str, Any]] = [
         {"broker": f"b-{n}.brokers.svc", "listeners": f"internal:http://127.0.0.1:1,external:https://b-{n}.example"}
         for n in range(300)

@@ -111,7 +111,7 @@ def shipping(store: Store, sidecar: Sidecar, says: str, every: float = 0.2) -> A
 
 
 @pytest.mark.timeout(300)  # Spark starts
-async def test_every_event_is_in_the_store_and_in_the_tables_once_through_kills_and_the_end_of_the_sidecar(
+async def test_each_event_reaches_store_and_tables_once_although_the_shipper_is_killed(
     store: Store, sidecar: Sidecar
 ) -> None:
     async with store.serving():
@@ -136,7 +136,7 @@ async def test_every_event_is_in_the_store_and_in_the_tables_once_through_kills_
     assert counted == (len(ids),)
 
 
-async def test_while_the_store_is_away_events_wait_and_go_when_it_is_back(store: Store, sidecar: Sidecar) -> None:
+async def test_events_wait_while_the_store_is_down_and_ship_when_it_is_back(store: Store, sidecar: Sidecar) -> None:
     ids = await sidecar.lookups(10)
     async with shipping(store, sidecar, says="what is left is tried again") as shipper:
         await shipper.until(lambda: bool(sidecar.finished))
@@ -145,7 +145,7 @@ async def test_while_the_store_is_away_events_wait_and_go_when_it_is_back(store:
             await shipper.until(lambda: store.ids == Counter(ids))
 
 
-async def test_what_is_being_written_stays(store: Store, sidecar: Sidecar) -> None:
+async def test_unfinished_event_files_are_not_shipped(store: Store, sidecar: Sidecar) -> None:
     sidecar.events.mkdir(exist_ok=True)
     unfinished = sidecar.events / ".20260101T000000.000000Z_another_1.jsonl.gz"
     unfinished.write_bytes(gzip.compress(b"{}\n"))

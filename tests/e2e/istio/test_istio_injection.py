@@ -21,7 +21,7 @@ def container(pod: Object, kind: str, name: str) -> Any:
     return found
 
 
-def test_the_sidecar_starts_before_envoy_and_is_no_reason_for_the_pod_not_to(pod: Object) -> None:
+def test_sidecar_starts_before_envoy_and_has_no_readiness_or_liveness_probe(pod: Object) -> None:
     sidecar = container(pod, "initContainers", "pulsar-ingress-proxy")
     assert sidecar["restartPolicy"] == "Always"
     assert sidecar["args"][-1] == "--hold"
@@ -31,7 +31,7 @@ def test_the_sidecar_starts_before_envoy_and_is_no_reason_for_the_pod_not_to(pod
     assert container(pod, "containers", "istio-proxy")["image"] != "auto"  # the webhook was here
 
 
-def test_its_startup_probe_does_not_wait_for_istios_agent(pod: Object) -> None:
+def test_sidecar_startup_probe_is_not_rewritten_to_the_istio_agent(pod: Object) -> None:
     """Istio leads HTTP probes to its agent, in a container that starts only after this one."""
     sidecar = container(pod, "initContainers", "pulsar-ingress-proxy")
     asked = sidecar["startupProbe"].get("httpGet", {})
@@ -56,7 +56,7 @@ def test_istios_agent_writes_certificates_where_the_sidecar_reads_them(pod: Obje
     assert volume["emptyDir"]["medium"] == "Memory"
 
 
-def test_the_gateways_token_is_not_the_sidecars(pod: Object) -> None:
+def test_service_account_token_of_the_gateway_is_not_mounted_in_the_sidecar(pod: Object) -> None:
     """Kubernetes mounts the ServiceAccount's token into every container that has nothing else in its place."""
     place = "/var/run/secrets/kubernetes.io/serviceaccount"
     sidecar = container(pod, "initContainers", "pulsar-ingress-proxy")
@@ -65,7 +65,7 @@ def test_the_gateways_token_is_not_the_sidecars(pod: Object) -> None:
     assert volume.keys() == {"name", "emptyDir"}
 
 
-def test_with_discovery_the_sidecar_has_a_token_of_its_own(mesh: Mesh) -> None:
+def test_discovery_patch_gives_the_sidecar_its_own_service_account_token(mesh: Mesh) -> None:
     """Both patches of deploy/istio, one after the other."""
     template = mesh.patched("gateway-sidecar.patch.yaml", "discovery.patch.yaml")["spec"]["template"]
     sidecar = container(template, "initContainers", "pulsar-ingress-proxy")
@@ -77,7 +77,7 @@ def test_with_discovery_the_sidecar_has_a_token_of_its_own(mesh: Mesh) -> None:
     assert {each["name"] for each in sidecar["env"]} >= {"POD_NAME", "POD_NAMESPACE", "NODE_NAME"}
 
 
-def test_every_mount_has_its_volume_and_envoy_keeps_its_own(pod: Object) -> None:
+def test_every_mount_has_a_volume_and_envoy_keeps_its_own_volumes(pod: Object) -> None:
     volumes = [each["name"] for each in pod["spec"]["volumes"]]
     assert len(volumes) == len(set(volumes))
     for each in (*pod["spec"]["initContainers"], *pod["spec"]["containers"]):

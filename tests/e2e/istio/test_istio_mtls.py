@@ -16,7 +16,7 @@ async def asked(istio: IstioWorld) -> tuple[int, str]:
         return answer.status, (await answer.json()).get("reason", "")
 
 
-async def test_who_is_not_a_broker_is_refused(istio: IstioWorld) -> None:
+async def test_broker_with_another_spiffe_identity_is_refused_with_502(istio: IstioWorld) -> None:
     await istio.open_brokers(identity="spiffe://cluster.local/ns/elsewhere/sa/pulsar-broker")
     status, reason = await asked(istio)
     assert (status, reason.partition(":")[0]) == (502, "broker-unreachable")
@@ -35,7 +35,7 @@ async def test_certificates_that_istio_replaces_are_taken_up_without_a_restart(i
     assert await asked(istio) == (200, "")
 
 
-async def test_brokers_refuse_whom_the_mesh_does_not_know(istio: IstioWorld) -> None:
+async def test_broker_denies_a_workload_that_the_authorization_policy_does_not_allow(istio: IstioWorld) -> None:
     """A certificate of the mesh, and of a workload that the AuthorizationPolicy has no rule for."""
     istio.mesh.authority.issue("spiffe://cluster.local/ns/elsewhere/sa/default").write(istio.certificates)
     await istio.sidecar.process.says("changed certificates are in force")
@@ -45,7 +45,7 @@ async def test_brokers_refuse_whom_the_mesh_does_not_know(istio: IstioWorld) -> 
     assert not any(broker.requests for broker in istio.cluster.brokers)
 
 
-async def test_where_mutual_tls_is_not_demanded_it_is_taken_too(istio: IstioWorld) -> None:
+async def test_sidecar_uses_mutual_tls_when_brokers_are_permissive(istio: IstioWorld) -> None:
     """PERMISSIVE, Istio's default: TLS of those who offer Istio's name for HTTP/1.1, and no other, is the mesh's."""
     await istio.open_brokers(*(name for name in ROUTES if name != "mtls.yaml"))
     assert await asked(istio) == (200, "")
@@ -53,7 +53,7 @@ async def test_where_mutual_tls_is_not_demanded_it_is_taken_too(istio: IstioWorl
     assert all(request.values("X-Forwarded-Client-Cert")[0].endswith(f"URI={GATEWAY}") for request in seen)
 
 
-async def test_it_starts_before_istio_has_certificates(mesh: Mesh, tmp_path: Path) -> None:
+async def test_sidecar_answers_503_until_istio_has_written_certificates(mesh: Mesh, tmp_path: Path) -> None:
     """A native sidecar does: Istio's agent, which writes them, is in a container that starts after it."""
     async with istio_world(mesh, tmp_path, early=True) as istio:
         status, reason = await asked(istio)

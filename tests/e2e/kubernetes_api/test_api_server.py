@@ -66,7 +66,7 @@ def endpoints(namespace: str, **addresses: str) -> Object:
     }
 
 
-async def test_brokers_are_made_by_hand_as_controllers_would(admin: Api, namespace: str) -> None:
+async def test_broker_pod_service_and_endpoints_can_be_created_without_controllers(admin: Api, namespace: str) -> None:
     broker = pod(namespace, "broker-0")
     await admin.apply(service(namespace), broker, endpoints(namespace, **{"broker-0": "10.1.0.7"}))
     ready = {"type": "Ready", "status": "True"}
@@ -79,7 +79,7 @@ async def test_brokers_are_made_by_hand_as_controllers_would(admin: Api, namespa
     assert (await admin.list("v1", "Pod", namespace))["items"] == []
 
 
-async def test_a_misspelt_object_is_refused(admin: Api, namespace: str) -> None:
+async def test_api_server_refuses_an_ingress_with_an_invalid_path_type(admin: Api, namespace: str) -> None:
     wrong = ingress(namespace, "public", "pulsar.example.com")
     wrong["spec"]["rules"][0]["http"]["paths"][0]["pathType"] = "Somehow"
     with pytest.raises(Refused, match="pathType") as refused:
@@ -87,7 +87,7 @@ async def test_a_misspelt_object_is_refused(admin: Api, namespace: str) -> None:
     assert refused.value.status == 422
 
 
-async def test_a_watch_tells_changes_and_bookmarks(admin: Api, namespace: str) -> None:
+async def test_api_server_watch_reports_changes_in_order_and_bookmarks(admin: Api, namespace: str) -> None:
     door = ingress(namespace, "public", "pulsar.example.com")
     await admin.apply(door)
     listed = await admin.list("networking.k8s.io/v1", "Ingress", namespace)
@@ -103,7 +103,7 @@ async def test_a_watch_tells_changes_and_bookmarks(admin: Api, namespace: str) -
     assert ("BOOKMARK", None) in seen[3:]
 
 
-def test_the_modules_define_the_kinds_that_we_know() -> None:
+def test_gateway_api_and_istio_crds_serve_the_expected_kinds_and_versions() -> None:
     def served(crds: list[Object]) -> set[str]:
         return {
             f"{crd['spec']['group']}/{version['name']} {crd['spec']['names']['kind']}"
@@ -120,7 +120,7 @@ def test_the_modules_define_the_kinds_that_we_know() -> None:
     assert {f"networking.istio.io/v1 {kind}" for kind in ("Gateway", "VirtualService")} <= served(istio())
 
 
-async def test_kinds_come_late_and_go(admin: Api, namespace: str) -> None:
+async def test_custom_kinds_can_be_defined_used_and_removed_at_run_time(admin: Api, namespace: str) -> None:
     with pytest.raises(Refused) as refused:
         await admin.list("gateway.networking.k8s.io/v1", "HTTPRoute", namespace)
     assert refused.value.status == 404
@@ -215,7 +215,7 @@ async def test_a_service_account_reads_what_its_role_names_and_no_more(
         assert refused.value.status == 403
 
 
-async def test_strangers_read_nothing_and_a_wrong_token_is_nobody(api_server: ApiServer, namespace: str) -> None:
+async def test_user_without_rights_gets_403_and_forged_token_gets_401(api_server: ApiServer, namespace: str) -> None:
     for token, status in ((api_server.token("stranger"), 403), ("forged", 401)):
         async with api_server.connected(token) as api:
             with pytest.raises(Refused) as refused:
@@ -223,7 +223,9 @@ async def test_strangers_read_nothing_and_a_wrong_token_is_nobody(api_server: Ap
         assert refused.value.status == status
 
 
-async def test_a_kubeconfig_leads_to_it(api_server: ApiServer, admin: Api, namespace: str, tmp_path: Path) -> None:
+async def test_generated_kubeconfig_connects_to_the_api_server(
+    api_server: ApiServer, admin: Api, namespace: str, tmp_path: Path
+) -> None:
     await admin.apply(service(namespace))
     file = api_server.kubeconfig(tmp_path / "kubeconfig", api_server.token("admin"), namespace)
     config = yaml.safe_load(file.read_text())
@@ -234,7 +236,7 @@ async def test_a_kubeconfig_leads_to_it(api_server: ApiServer, admin: Api, names
     assert [item["metadata"]["name"] for item in found["items"]] == ["pulsar-broker"]
 
 
-async def test_data_outlive_a_killed_server_and_old_versions_expire(
+async def test_objects_survive_a_killed_api_server_and_old_resource_versions_expire(
     api_server: ApiServer, admin: Api, namespace: str
 ) -> None:
     door = ingress(namespace, "public", "pulsar.example.com")

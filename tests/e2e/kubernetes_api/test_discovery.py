@@ -80,7 +80,7 @@ async def lookups(gate: Gate, host: str) -> AsyncIterator[Load]:
     load.failures += [error for error in ended if not isinstance(error, asyncio.CancelledError)]
 
 
-async def test_doors_come_change_and_go(
+async def test_sidecar_follows_added_changed_and_deleted_ingresses(
     admin: Api,
     namespace: str,
     kubeconfig: Path,
@@ -114,7 +114,7 @@ async def test_doors_come_change_and_go(
     say("a door is in force after", delays)
 
 
-async def test_it_reads_what_its_role_says_and_bears_what_it_may_not(
+async def test_discovery_works_without_a_forbidden_kind_and_reads_it_once_allowed(
     api_server: ApiServer, admin: Api, namespace: str, cluster: SimulatedCluster, tmp_path: Path
 ) -> None:
     role, binding = (place(each, namespace) for each in list(yaml.safe_load_all(RBAC.read_text()))[:2])
@@ -171,7 +171,7 @@ async def test_no_lookup_fails_while_the_api_server_is_killed_and_comes_back(
     assert at.sidecar.output.count("the API server is back") == 1
 
 
-async def test_it_starts_by_what_it_knew_while_the_api_server_is_away(
+async def test_sidecar_starts_from_saved_state_while_the_api_server_is_down(
     api_server: ApiServer, admin: Api, namespace: str, kubeconfig: Path, cluster: SimulatedCluster, tmp_path: Path
 ) -> None:
     await admin.apply(ingress(namespace, "public", DOOR, "external"))
@@ -194,7 +194,7 @@ async def test_it_starts_by_what_it_knew_while_the_api_server_is_away(
         assert tags(cluster) == [[]]
 
 
-async def test_kinds_come_late_and_go(
+async def test_discovery_follows_gateway_api_kinds_that_are_defined_and_removed_later(
     admin: Api, namespace: str, kubeconfig: Path, cluster: SimulatedCluster, tmp_path: Path
 ) -> None:
     section = {"name": "https", "hostname": DOOR, "port": 443, "protocol": "HTTPS"}
@@ -311,7 +311,7 @@ async def end(admin: Api, namespace: str, n: int) -> None:
         await admin.delete(each)
 
 
-async def test_commands_look_at_a_live_cluster(
+async def test_check_and_explain_read_the_cluster_and_kubeconfig_faults_exit_2(
     api_server: ApiServer, admin: Api, namespace: str, kubeconfig: Path, cluster: SimulatedCluster, tmp_path: Path
 ) -> None:
     await begin(admin, namespace, 0)

@@ -35,7 +35,9 @@ def events(tmp_path: Path) -> Folder:
     return made
 
 
-def test_all_commands_by_a_client_without_java(remote: str, events: Folder, tmp_path: Path) -> None:
+def test_all_commands_work_through_spark_connect_without_local_java(
+    remote: str, events: Folder, tmp_path: Path
+) -> None:
     tables, alone = tmp_path / "tables", tmp_path / "alone"
     there = ("--remote", remote)
     assert "2 files, 80 events, 2 lines in quarantine" in done(*arguments("run", events, tables, *there), **NO_JAVA)
@@ -62,7 +64,7 @@ def test_all_commands_by_a_client_without_java(remote: str, events: Folder, tmp_
     assert "102 hits would become misses" in lost.stdout
 
 
-def test_where_nobody_answers_it_says_so(events: Folder, tmp_path: Path) -> None:
+def test_unreachable_remote_is_reported_in_one_line_and_exits_2(events: Folder, tmp_path: Path) -> None:
     refused = pipeline(*arguments("run", events, tmp_path / "tables", "--remote", "sc://127.0.0.1:1"))
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr == "--remote sc://127.0.0.1:1: nobody answers there: Connection refused\n"

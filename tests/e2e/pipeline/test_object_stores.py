@@ -21,7 +21,9 @@ def looked_at(folder: ObjectStore) -> tuple[list[tuple[str, int]], list[str]]:
     return sorted((file.url, file.size) for file in files), sorted(folders)
 
 
-async def test_a_bucket_as_a_client_of_connect_sees_it(store: S3Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_object_store_creates_once_replaces_lists_renames_and_removes_files(
+    store: S3Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in store.environment.items():
         monkeypatch.setenv(name, value)
 

@@ -66,12 +66,12 @@ def without_places(tables: dict[str, list[str]], events: str) -> dict[str, list[
     return {name: [row.replace(events, "EVENTS") for row in rows] for name, rows in tables.items()}
 
 
-def test_the_jars_are_for_the_hadoop_of_spark() -> None:
+def test_hadoop_aws_jar_has_the_hadoop_version_of_spark() -> None:
     (aws,) = (jar.version for jar in named() if jar.name == "hadoop-aws")
     assert (Path(pyspark.__file__).parent / f"jars/hadoop-client-api-{aws}.jar").exists()
 
 
-async def test_a_bucket_gets_the_tables_of_a_folder_through_a_kill_and_for_one_command_at_a_time(
+async def test_tables_in_s3_equal_local_ones_after_a_kill_and_a_second_command_is_refused(
     store: S3Store, tmp_path: Path
 ) -> None:
     def use() -> None:
@@ -111,7 +111,9 @@ async def test_a_bucket_gets_the_tables_of_a_folder_through_a_kill_and_for_one_c
     await asyncio.to_thread(use)
 
 
-async def test_of_two_at_the_same_moment_one_is_refused(store: S3Store, tmp_path: Path) -> None:
+async def test_command_is_refused_when_another_takes_the_lock_at_the_same_moment(
+    store: S3Store, tmp_path: Path
+) -> None:
     def use() -> None:
         bucket = Bucket(store, tmp_path / "events")
         bucket.add()

@@ -21,7 +21,7 @@ def events(tmp_path: Path) -> Folder:
     return made
 
 
-def test_a_run_survives_a_worker_and_its_tables_are_those_of_one_machine(events: Folder, tmp_path: Path) -> None:
+def test_run_survives_a_killed_worker_and_its_tables_equal_a_local_run(events: Folder, tmp_path: Path) -> None:
     tables, there = tmp_path / "tables", {"PYSPARK_SUBMIT_ARGS": SMALL, "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
     with standalone(tmp_path / "spark", workers=2) as cluster:
         run = ["-m", "pulsar_ingress_pipeline", *arguments("run", events, tables, "--master", cluster.url)]

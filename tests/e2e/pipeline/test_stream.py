@@ -43,7 +43,7 @@ def killed_when(moment: str, command: list[str]) -> None:
     assert process.returncode == -signal.SIGKILL, said
 
 
-def test_killed_it_goes_on_where_it_was_refuses_others_ends_after_its_batch_and_equals_a_run(
+def test_killed_stream_resumes_refuses_others_finishes_on_sigterm_and_equals_run(
     events: Folder, tmp_path: Path
 ) -> None:
     tables = tmp_path / "tables"
@@ -81,7 +81,9 @@ def test_killed_it_goes_on_where_it_was_refuses_others_ends_after_its_batch_and_
 
 @pytest.mark.full
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_at_chosen_moments(events: Folder, tmp_path: Path, moment: str) -> None:
+def test_stream_neither_loses_nor_doubles_events_when_killed_during_a_commit(
+    events: Folder, tmp_path: Path, moment: str
+) -> None:
     """In its first commit and in a later one."""
     tables = tmp_path / "tables"
     for _ in range(2):
@@ -94,7 +96,7 @@ def test_killed_at_chosen_moments(events: Folder, tmp_path: Path, moment: str) -
 
 @pytest.mark.full
 @pytest.mark.timeout(4 * 3600)
-def test_killed_at_random_a_hundred_times(tmp_path: Path) -> None:
+def test_stream_neither_loses_nor_doubles_events_when_killed_100_times_at_random(tmp_path: Path) -> None:
     """Two at a time, as one keeps no two cores busy. What came of it is written to docs/exactly-once.md."""
     made = [(Folder(tmp_path / f"events-{number}"), tmp_path / f"tables-{number}") for number in range(2)]
     kills = Kills()

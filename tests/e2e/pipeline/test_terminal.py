@@ -35,7 +35,7 @@ def on_terminal(command: list[str]) -> tuple[int, str]:
     return code, said.decode()
 
 
-def test_progress_is_a_line_that_changes(tmp_path: Path) -> None:
+def test_run_draws_progress_in_one_changing_line_on_a_terminal(tmp_path: Path) -> None:
     events = Folder(tmp_path / "events", 2000)
     events.add()
     code, said = on_terminal(

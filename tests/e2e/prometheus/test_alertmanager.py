@@ -31,7 +31,7 @@ def hastened(text: str) -> str:
     return changed
 
 
-async def test_an_unknown_listener_and_a_leak_are_told_of_and_nothing_else(tmp_path: Path) -> None:
+async def test_only_unknown_listener_and_leak_alerts_reach_the_webhook(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(hastened(rules(PAGES)))
     async with (

@@ -13,17 +13,17 @@ RULES = HERE.parents[2] / "dashboards/rules.yaml"
 CASES = HERE / "rules_test.yaml"
 
 
-async def test_the_rules_are_sound() -> None:
+async def test_promtool_lint_finds_no_fault_in_the_rules() -> None:
     code, out, err = await run(programs().promtool, "check", "rules", "--lint-fatal", RULES)
     assert code == 0, out + err
 
 
-async def test_alerts_fire_and_do_not_fire() -> None:
+async def test_promtool_rule_tests_of_all_alerts_pass() -> None:
     code, out, err = await run(programs().promtool, "test", "rules", CASES)
     assert code == 0, out + err
 
 
-def test_of_each_alert_and_severity_there_is_a_case_that_fires_and_one_that_does_not() -> None:
+def test_every_alert_and_severity_has_a_firing_case_and_every_alert_a_quiet_one() -> None:
     fires: set[tuple[str, str]] = set()
     is_quiet: set[str] = set()
     for case in yaml.safe_load(CASES.read_text())["tests"]:

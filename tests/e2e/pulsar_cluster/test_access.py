@@ -91,7 +91,7 @@ def ask(
 
 
 @pytest.mark.parametrize("mode", ["rewrite", "follow"])
-def test_what_brokers_deny_stays_denied(cluster: Cluster, topic: str, mode: str) -> None:
+def test_lookup_denied_by_the_broker_is_denied_through_the_sidecar(cluster: Cluster, topic: str, mode: str) -> None:
     """Whether a broker has the topic or not: 401, also for one who is known but may not (no 403)."""
     broker = bystander(cluster)
     with sidecar(cluster, redirects={"lookup": mode, "admin": mode}):
@@ -108,7 +108,7 @@ def test_what_brokers_deny_stays_denied(cluster: Cluster, topic: str, mode: str)
             assert forged.status == 401
 
 
-def test_an_admin_call_that_is_denied_stays_denied(cluster: Cluster, topic: str) -> None:
+def test_admin_call_denied_by_the_broker_is_denied_through_the_sidecar(cluster: Cluster, topic: str) -> None:
     broker = bystander(cluster)
     give(cluster, topic, broker)
     path = f"/admin/v2/namespaces/{topic.partition('://')[2].rpartition('/')[0]}/permissions"
@@ -120,7 +120,9 @@ def test_an_admin_call_that_is_denied_stays_denied(cluster: Cluster, topic: str)
 
 
 @pytest.mark.parametrize("mode", ["rewrite", "follow"])
-def test_brokers_are_dialled_by_tls(cluster: Cluster, topic: str, mode: str) -> None:
+def test_external_addresses_are_answered_when_brokers_are_dialled_by_tls(
+    cluster: Cluster, topic: str, mode: str
+) -> None:
     """And by which way the client came decides about what it gets, not how brokers are dialled."""
     broker, leader = bystander(cluster), cluster.leader()
     doors = {
@@ -141,7 +143,7 @@ def test_brokers_are_dialled_by_tls(cluster: Cluster, topic: str, mode: str) -> 
             assert urlsplit(body["brokerUrlTls"]).hostname.endswith(DOOR)
 
 
-def test_a_broker_whose_certificate_does_not_fit_is_not_believed(cluster: Cluster, topic: str) -> None:
+def test_broker_with_an_untrusted_certificate_is_refused_with_502(cluster: Cluster, topic: str) -> None:
     stranger = cluster.folder / f"stranger-{secrets.token_hex(2)}"
     stranger.mkdir()
     type(cluster.authority)().write(stranger, "stranger", "stranger.example")
@@ -155,7 +157,9 @@ def test_a_broker_whose_certificate_does_not_fit_is_not_believed(cluster: Cluste
 @pytest.mark.parametrize(
     "header", [{"X-Forwarded-Proto": "https"}, {"Forwarded": "proto=https"}, {"X-Forwarded-Host": "forged.example"}]
 )
-def test_forwarded_headers_of_clients_lead_nowhere(cluster: Cluster, topic: str, header: Mapping[str, str]) -> None:
+def test_forwarded_headers_of_clients_do_not_change_redirects(
+    cluster: Cluster, topic: str, header: Mapping[str, str]
+) -> None:
     """A broker that trusts them redirects to its TLS port where they say https; the sidecar keeps them from it."""
     broker, leader = bystander(cluster), cluster.leader()
     token = {"Authorization": f"Bearer {cluster.tokens.of(SHOP)}"}
@@ -168,7 +172,7 @@ def test_forwarded_headers_of_clients_lead_nowhere(cluster: Cluster, topic: str,
     assert through.headers["Location"] == location
 
 
-def test_nobody_gains_by_another_name(cluster: Cluster, topic: str) -> None:
+def test_original_principal_header_of_clients_grants_nothing_by_default(cluster: Cluster, topic: str) -> None:
     """The sidecar's own certificate is that of a role which may speak for others, and clients send their names."""
     broker = bystander(cluster)
     give(cluster, topic, broker)
@@ -183,7 +187,7 @@ def test_nobody_gains_by_another_name(cluster: Cluster, topic: str) -> None:
         assert ask(cluster, url, SHOP, {PRINCIPAL: STRANGER}).status == 200
 
 
-def test_what_a_name_would_gain(cluster: Cluster, topic: str) -> None:
+def test_trusted_original_principal_and_sidecar_role_both_need_the_permission(cluster: Cluster, topic: str) -> None:
     """`trustOriginalPrincipal: true` is for a sidecar whose clients are gateways that have asked who is there."""
     broker = bystander(cluster)
     give(cluster, topic, broker)

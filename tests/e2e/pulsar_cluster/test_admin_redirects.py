@@ -182,7 +182,9 @@ def expect(cluster: Cluster, call: Call, parts: Parts, answer: Answer) -> None:
 @pytest.mark.parametrize("door", ["straight"], indirect=True, ids=[""])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.usefixtures("door")
-def test_without_the_sidecar_it_leads_inside(cluster: Cluster, parts: Parts, call: Call) -> None:
+def test_admin_redirect_without_the_sidecar_leads_to_an_internal_address(
+    cluster: Cluster, parts: Parts, call: Call
+) -> None:
     path = parts.filled(call.path)
     answer = ask(cluster, call, URL + path)
     assert answer.status == 307, answer
@@ -193,7 +195,7 @@ def test_without_the_sidecar_it_leads_inside(cluster: Cluster, parts: Parts, cal
 @pytest.mark.parametrize("door", ["rewrite"], indirect=True)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.usefixtures("door")
-def test_rewritten_it_leads_to_the_broker_that_answers(cluster: Cluster, parts: Parts, call: Call) -> None:
+def test_rewritten_admin_redirect_leads_to_the_broker_that_answers(cluster: Cluster, parts: Parts, call: Call) -> None:
     path = parts.filled(call.path)
     answer = ask(cluster, call, parts.bystander.external_web + path)
     for to in [parts.leader, parts.owner] if call.to == "leader" else [parts.owner]:
@@ -206,14 +208,14 @@ def test_rewritten_it_leads_to_the_broker_that_answers(cluster: Cluster, parts: 
 @pytest.mark.parametrize("door", ["follow"], indirect=True)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.usefixtures("door")
-def test_followed_the_client_sees_no_redirect(cluster: Cluster, parts: Parts, call: Call) -> None:
+def test_followed_admin_redirect_is_not_seen_by_the_client(cluster: Cluster, parts: Parts, call: Call) -> None:
     answer = ask(cluster, call, parts.bystander.external_web + parts.filled(call.path))
     expect(cluster, call, parts, answer)
 
 
 @pytest.mark.parametrize("door", ["rewrite"], indirect=True)
 @pytest.mark.usefixtures("door")
-def test_a_redirect_with_authority_reaches_the_broker_that_it_names(cluster: Cluster, namespace: str) -> None:
+def test_authoritative_redirect_reaches_the_broker_that_it_names(cluster: Cluster, namespace: str) -> None:
     """Nobody has the bundle: the leader chooses who, and a broker that is asked with authority takes it in any case."""
     topic = f"persistent://{namespace}/orders"
     call = Call("PUT", f"/admin/v2/{topic.replace('://', '/')}")
@@ -236,7 +238,7 @@ def test_each_broker_answers_for_itself_at_its_own_address(cluster: Cluster) -> 
 
 @pytest.mark.parametrize("door", ["follow without bodies"], indirect=True, ids=[""])
 @pytest.mark.usefixtures("door")
-def test_a_body_too_large_to_be_sent_again_is_for_the_client_to_send(cluster: Cluster, parts: Parts) -> None:
+def test_redirect_is_rewritten_when_the_body_is_too_large_to_replay(cluster: Cluster, parts: Parts) -> None:
     call = CALLS["produce by REST"]
     answer = ask(cluster, call, parts.bystander.external_web + parts.filled(call.path))
     assert answer.status == 307, answer

@@ -21,7 +21,9 @@ def speak(client: Client, topic: str, *messages: str) -> None:
     assert sorted(client.consume(len(messages))) == sorted(messages)
 
 
-def test_a_partitioned_topic_on_all_brokers(cluster: Cluster, wide_namespace: str) -> None:
+def test_binary_client_reaches_all_partitions_by_external_broker_addresses(
+    cluster: Cluster, wide_namespace: str
+) -> None:
     topic = f"persistent://{wide_namespace}/orders"
     create(cluster, topic, PARTITIONS)
     owners = spread(cluster, [f"{topic}-partition-{number}" for number in range(PARTITIONS)])
@@ -32,7 +34,7 @@ def test_a_partitioned_topic_on_all_brokers(cluster: Cluster, wide_namespace: st
         assert "svc.cluster.local" not in client.log
 
 
-def test_a_topic_that_nobody_has(cluster: Cluster, namespace: str) -> None:
+def test_sidecar_follows_binary_redirects_for_a_topic_without_owner(cluster: Cluster, namespace: str) -> None:
     """A broker that is not the leader redirects, which the sidecar follows."""
     leader = cluster.leader()
     others = [broker.service for broker in cluster.brokers if broker != leader]
@@ -42,7 +44,7 @@ def test_a_topic_that_nobody_has(cluster: Cluster, namespace: str) -> None:
         assert client.connected == {PLAIN, owner(cluster, topic).external_service}
 
 
-def test_a_topic_that_moves(cluster: Cluster, namespace: str) -> None:
+def test_binary_client_reconnects_to_the_new_broker_when_its_topic_moves(cluster: Cluster, namespace: str) -> None:
     topic = f"persistent://{namespace}/orders"
     before, after = cluster.brokers[0], cluster.brokers[1]
     give(cluster, topic, before)
@@ -56,7 +58,7 @@ def test_a_topic_that_moves(cluster: Cluster, namespace: str) -> None:
         assert client.connected == {PLAIN, before.external_service, after.external_service}
 
 
-def test_a_listener_that_may_not_be_named(cluster: Cluster, namespace: str) -> None:
+def test_binary_client_naming_a_forbidden_listener_is_refused_with_the_reason(cluster: Cluster, namespace: str) -> None:
     """The client hears why, at once, and keeps its connection."""
     with plain_door(cluster), talking(cluster, PLAIN, listener="internal") as client:
         with pytest.raises(ClientFailed) as failed:
@@ -65,7 +67,7 @@ def test_a_listener_that_may_not_be_named(cluster: Cluster, namespace: str) -> N
         assert "listener 'internal' may not be named through ingress 'public'" in client.log
 
 
-def test_messages_through_the_sidecar(cluster: Cluster, wide_namespace: str) -> None:
+def test_through_sidecar_client_connects_to_the_ingress_port_only(cluster: Cluster, wide_namespace: str) -> None:
     """Where no broker has an address outside: all that the client ever connects to is the door."""
     topic = f"persistent://{wide_namespace}/orders"
     create(cluster, topic, PARTITIONS)
@@ -75,7 +77,7 @@ def test_messages_through_the_sidecar(cluster: Cluster, wide_namespace: str) -> 
         assert set(re.findall(r"-> 192\.0\.2\.1:(\d+)\]", client.log)) == {str(PLAIN_PORT)}
 
 
-def test_a_topic_that_moves_through_the_sidecar(cluster: Cluster, namespace: str) -> None:
+def test_through_sidecar_client_produces_and_consumes_after_its_topic_moves(cluster: Cluster, namespace: str) -> None:
     topic = f"persistent://{namespace}/orders"
     give(cluster, topic, cluster.brokers[0])
     with through_door(cluster), talking(cluster, PLAIN) as client:
@@ -101,14 +103,14 @@ class TestOverTls:
         assert granted.status == 204, granted
         return f"persistent://{namespace}/orders"
 
-    def test_addresses_outside(self, cluster: Cluster, topic: str) -> None:
+    def test_tls_client_connects_to_the_external_tls_address_of_the_owner(self, cluster: Cluster, topic: str) -> None:
         book = [line(broker, f"external:{broker.external_service_tls}") for broker in cluster.brokers]
         token = cluster.tokens.of(ROLE)
         with tls_door(cluster, book) as ca, talking(cluster, TLS, token=token, ca=ca) as client:
             speak(client, topic, "one", "two")
             assert client.connected == {TLS, owner(cluster, topic).external_service_tls}
 
-    def test_server_names(self, cluster: Cluster, topic: str) -> None:
+    def test_tls_server_name_selects_the_broker_on_a_shared_port(self, cluster: Cluster, topic: str) -> None:
         """All brokers have the door's own port, and are told apart by the name that the client sends."""
         book = [
             line(

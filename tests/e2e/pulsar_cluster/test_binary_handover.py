@@ -44,7 +44,7 @@ def java(cluster: Cluster, topic: str, *messages: str, how: str = "plain", liste
     return said[-1], log
 
 
-def test_pulsars_own_client(cluster: Cluster, namespace: str) -> None:
+def test_java_client_produces_and_consumes_without_internal_addresses(cluster: Cluster, namespace: str) -> None:
     topic = f"persistent://{namespace}/orders"
     with plain_door(cluster):
         said, log = java(cluster, topic, "one", "two")
@@ -52,7 +52,7 @@ def test_pulsars_own_client(cluster: Cluster, namespace: str) -> None:
         assert "svc.cluster.local" not in log
 
 
-def test_a_refusal_does_not_cost_it_its_connection(cluster: Cluster, namespace: str) -> None:
+def test_java_client_keeps_its_connection_when_its_listener_is_refused(cluster: Cluster, namespace: str) -> None:
     """On ServiceNotReady, which brokers say for a listener that they lack, it would drop it and come again."""
     with plain_door(cluster):
         said, log = java(cluster, f"persistent://{namespace}/orders", "one", listener="internal")
@@ -68,14 +68,14 @@ def test_a_refusal_does_not_cost_it_its_connection(cluster: Cluster, namespace: 
         pytest.param(through_door, id="through the sidecar", marks=pytest.mark.full),
     ],
 )
-def test_transactions(cluster: Cluster, namespace: str, door: Door) -> None:
+def test_java_client_consumes_only_committed_transactions(cluster: Cluster, namespace: str, door: Door) -> None:
     """Their coordinators are looked up too."""
     with door(cluster):
         said, _ = java(cluster, f"persistent://{namespace}/orders", "one", "two", "three", how="transaction")
         assert said == "consumed one three"
 
 
-def test_a_topic_that_is_handed_over(cluster: Cluster, namespace: str) -> None:
+def test_handover_through_the_sidecar_names_the_new_owner_by_external_address(cluster: Cluster, namespace: str) -> None:
     """Through the sidecar the client is told the new owner by a name that leads there: no lookup is needed."""
     topic = f"persistent://{namespace}/orders"
     before, after = cluster.brokers[0], cluster.brokers[2]
@@ -93,7 +93,7 @@ def test_a_topic_that_is_handed_over(cluster: Cluster, namespace: str) -> None:
 
 
 @pytest.mark.timeout(900, func_only=True)
-def test_brokers_that_restart_one_after_the_other(cluster: Cluster, namespace: str) -> None:
+def test_no_acknowledged_message_is_lost_when_brokers_restart_one_by_one(cluster: Cluster, namespace: str) -> None:
     """Under load, and nothing that was acknowledged is lost."""
     topic = f"persistent://{namespace}/orders"
     create(cluster, topic, PARTITIONS)

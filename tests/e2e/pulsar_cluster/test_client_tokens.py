@@ -29,7 +29,7 @@ def bystander(cluster: Cluster) -> dict[str, object]:
     return {"webServiceUrl": [next(broker.web for broker in cluster.brokers if broker != leader)]}
 
 
-def test_a_rewritten_redirect_costs_the_token(cluster: Cluster, topic: str) -> None:
+def test_client_loses_its_token_on_a_rewritten_redirect_and_gets_401(cluster: Cluster, topic: str) -> None:
     """It leads to another host, where the client comes without it: 401."""
     with (
         sidecar(cluster, brokers=bystander(cluster), redirects={"lookup": "rewrite"}),
@@ -41,7 +41,7 @@ def test_a_rewritten_redirect_costs_the_token(cluster: Cluster, topic: str) -> N
         assert "The requested URL returned error: 401" in client.log
 
 
-def test_under_rewrite_all_is_well_while_nothing_redirects(cluster: Cluster, topic: str) -> None:
+def test_client_token_works_in_rewrite_mode_when_no_broker_redirects(cluster: Cluster, topic: str) -> None:
     """Which is what makes the other case hard to find: it takes a topic that nobody has, as after a restart."""
     give(cluster, topic, cluster.brokers[1])
     with (
@@ -64,7 +64,7 @@ def test_a_followed_redirect_keeps_the_token(cluster: Cluster, topic: str) -> No
 
 
 @pytest.mark.parametrize("redirects", ["rewrite", "follow"])
-def test_no_token_is_no_token_in_either_mode(cluster: Cluster, topic: str, redirects: str) -> None:
+def test_client_without_a_token_gets_401_in_either_redirect_mode(cluster: Cluster, topic: str, redirects: str) -> None:
     with sidecar(cluster, redirects={"lookup": redirects}), talking(cluster) as client:
         with pytest.raises(ClientFailed):
             client.subscribe(topic)

@@ -28,7 +28,7 @@ def places(name: str) -> list[Path]:
     return folders + [Path(place, world) for place in ("/run/netns", "/etc/netns") for world in namespaces]
 
 
-def test_what_a_killed_owner_leaves_dies_or_is_swept() -> None:
+def test_child_dies_and_namespaces_are_swept_after_their_owner_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", OWNER], cwd=HERE, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         name, child = owner.stdout.readline().split()
@@ -45,7 +45,7 @@ def test_what_a_killed_owner_leaves_dies_or_is_swept() -> None:
 
 
 @pytest.mark.parametrize("missing", ["java", "mvn"])
-def test_it_says_what_is_missing_and_fails(missing: str, tmp_path: Path) -> None:
+def test_harness_fails_and_names_the_missing_program(missing: str, tmp_path: Path) -> None:
     for program in {"java", "mvn"} - {missing}:
         (tmp_path / program).write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
         (tmp_path / program).chmod(0o755)

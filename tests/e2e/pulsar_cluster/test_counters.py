@@ -125,7 +125,9 @@ def visit(cluster: Cluster, topics: list[str]) -> None:
 
 
 @pytest.mark.timeout(600, func_only=True)  # Spark starts
-def test_tables_and_counters_say_the_same(cluster: Cluster, topics: list[str], tmp_path: Path) -> None:
+def test_pipeline_tables_equal_the_prometheus_counters_of_the_sidecars(
+    cluster: Cluster, topics: list[str], tmp_path: Path
+) -> None:
     counters = Counters()
     for number, config in enumerate(CONFIGS):
         book = sidecar_config(cluster)["advertisedListeners"]

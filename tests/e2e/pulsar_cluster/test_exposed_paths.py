@@ -58,7 +58,7 @@ def test_a_path_outside_of_lookup_is_refused(lookups_only: Cluster, spelling: st
 
 
 @pytest.mark.parametrize("target", ["/metrics/", "/lookup/%u002e%u002e/metrics/", "/lookup/.%u002e/metrics/"])
-def test_the_broker_itself_serves_its_metrics_by_such_spellings(lookups_only: Cluster, target: str) -> None:
+def test_broker_serves_metrics_for_spellings_that_the_sidecar_refuses(lookups_only: Cluster, target: str) -> None:
     """Without this the test above would prove nothing."""
     status, body = straight(lookups_only, target)
     assert status == 200
@@ -76,7 +76,7 @@ def test_a_lookup_cannot_be_hidden_in_path_parameters(lookups_only: Cluster) -> 
 
 
 @pytest.mark.parametrize("name", ["a%2Fb", "a%252Fb", "100%25", "a+b", "a:b", "%E4%B8%BB", "a%3Bb", "a%20b"])
-def test_names_of_topics_are_looked_up_as_without_the_sidecar(lookups_only: Cluster, name: str) -> None:
+def test_encoded_topic_names_can_be_looked_up_through_the_sidecar(lookups_only: Cluster, name: str) -> None:
     target = lookup(f"persistent://public/default/{name}")
     assert straight(lookups_only, target)[0] in (200, 307)
     assert through(lookups_only, target)[0] in (200, 307)

@@ -135,14 +135,16 @@ def keys(cluster: Cluster, workers: Workers) -> dict[str, object]:
     }
 
 
-def test_without_the_sidecar_it_leads_inside(cluster: Cluster, workers: Workers) -> None:
+def test_worker_redirect_without_the_sidecar_leads_to_an_internal_address(cluster: Cluster, workers: Workers) -> None:
     for name, (method, path, _) in CALLS.items():
         answer = cluster.request(method, workers.other.web + path)
         assert answer.status == 307, (name, answer)
         assert answer.headers["Location"] == workers.leader.web + path, name
 
 
-def test_rewritten_it_leads_to_the_leader(cluster: Cluster, workers: Workers, keys: dict[str, object]) -> None:
+def test_rewritten_worker_redirect_leads_to_the_leader(
+    cluster: Cluster, workers: Workers, keys: dict[str, object]
+) -> None:
     with sidecar(cluster, **keys):
         for name, (method, path, status) in CALLS.items():
             answer = cluster.worlds.outside.request(method, workers.other.external_web + path)
@@ -151,7 +153,9 @@ def test_rewritten_it_leads_to_the_leader(cluster: Cluster, workers: Workers, ke
             assert cluster.worlds.outside.request(method, answer.headers["Location"]).status == status, name
 
 
-def test_followed_no_worker_is_the_wrong_one(cluster: Cluster, workers: Workers, keys: dict[str, object]) -> None:
+def test_followed_worker_redirect_succeeds_whichever_worker_is_asked(
+    cluster: Cluster, workers: Workers, keys: dict[str, object]
+) -> None:
     """They are asked in turn."""
     with sidecar(cluster, **keys, redirects={"admin": "follow"}):
         for name, (method, path, status) in CALLS.items():

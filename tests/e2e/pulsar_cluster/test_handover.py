@@ -30,7 +30,9 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.mark.parametrize("before", [ONE_PORT, PORT_FOR_EACH], ids=["one port", "a port for each listener"])
-def test_whom_clients_are_sent_to(cluster: Cluster, namespace: str, before: Broker) -> None:
+def test_handover_names_the_new_owner_by_the_listener_of_the_old_broker_port(
+    cluster: Cluster, namespace: str, before: Broker
+) -> None:
     topic = f"persistent://{namespace}/orders"
     give(cluster, topic, before)
     with sidecar(cluster), talking(cluster) as client:

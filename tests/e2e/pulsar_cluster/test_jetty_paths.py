@@ -106,7 +106,7 @@ def test_jetty_serves_spellings_that_the_sidecar_refuses(
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_plain_paths_are_served_as_judged(jetties: dict[str, int], line: str) -> None:
+def test_jetty_serves_plain_paths_as_the_sidecar_classifies_them(jetties: dict[str, int], line: str) -> None:
     for path in PLAIN:
         served = ask(jetties[line], path).resource
         if served is not None or not path.startswith("/admin/") or path.startswith("/admin/v"):  # 4.2 has no v1
@@ -115,7 +115,7 @@ def test_plain_paths_are_served_as_judged(jetties: dict[str, int], line: str) ->
 
 @spellings
 @pytest.mark.parametrize("line", LINES)
-def test_jetty_serves_the_area_that_was_judged(
+def test_jetty_serves_accepted_spellings_as_the_sidecar_classifies_them(
     jetties: dict[str, int], line: str, spellings: Callable[[], list[str]]
 ) -> None:
     accepted = {target: area for target in spellings() if (area := judged(target)) is not None}
@@ -153,7 +153,9 @@ def test_an_ingress_lets_through_what_it_exposes_and_nothing_else(
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_names_that_clients_send_are_looked_up(jetties: dict[str, int], sidecar: int, line: str) -> None:
+def test_topic_names_that_clients_send_are_served_as_tagged_lookups(
+    jetties: dict[str, int], sidecar: int, line: str
+) -> None:
     for topic in TOPICS:
         target = LOOKUP.removesuffix("x") + topic
         assert judged(target) == ("lookup", "lookup"), topic

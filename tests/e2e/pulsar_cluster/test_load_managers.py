@@ -48,19 +48,19 @@ def door(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_brokers_answer_as_the_simulated_ones_do(case: Case, cluster: Cluster) -> None:
+async def test_real_brokers_answer_as_simulated_brokers_do(case: Case, cluster: Cluster) -> None:
     assert (await played_again(case, RealBrokers(cluster))).faults == []
 
 
 @pytest.mark.usefixtures("door")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_no_address_of_the_inside_gets_out(case: Case, cluster: Cluster) -> None:
+async def test_answers_through_the_sidecar_contain_no_internal_address(case: Case, cluster: Cluster) -> None:
     """Asked once: what gets out once has got out."""
     assert inner_addresses((await played(case, ThroughSidecar(cluster))).reply) == []
 
 
 @pytest.mark.usefixtures("door")
-async def test_lookups_at_once_get_the_listener_of_their_own_door(cluster: Cluster) -> None:
+async def test_concurrent_lookups_get_the_listener_of_their_own_ingress(cluster: Cluster) -> None:
     """As brokers of some versions mix them up (apache/pulsar#26244)."""
     brokers = RealBrokers(cluster)
     url = f"{URL}{lookup(f'persistent://{await brokers.namespace()}/orders')}"
@@ -82,7 +82,7 @@ async def test_lookups_at_once_get_the_listener_of_their_own_door(cluster: Clust
 
 
 @pytest.mark.usefixtures("door")
-async def test_a_listener_that_brokers_lack_is_400(cluster: Cluster) -> None:
+async def test_lookup_for_a_listener_that_brokers_lack_is_400(cluster: Cluster) -> None:
     """As PIP-95 wanted it; a broker says 500."""
     topic = f"persistent://{await RealBrokers(cluster).namespace()}/orders"
     owner(cluster, topic)
@@ -92,7 +92,7 @@ async def test_a_listener_that_brokers_lack_is_400(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("door")
-async def test_a_client_outside_produces_and_consumes(cluster: Cluster) -> None:
+async def test_external_client_produces_and_consumes_through_the_sidecar(cluster: Cluster) -> None:
     topic = f"persistent://{await RealBrokers(cluster).namespace()}/orders"
     spoken = await asyncio.to_thread(client, cluster, topic, "one", "two")
     assert spoken.consumed == ["one", "two"], spoken.log

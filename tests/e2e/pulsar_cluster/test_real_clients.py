@@ -35,7 +35,7 @@ def create(cluster: Cluster, topic: str, partitions: int) -> None:
     assert made.status == 204, made
 
 
-def test_a_partitioned_topic_on_all_brokers(cluster: Cluster, wide_namespace: str) -> None:
+def test_http_client_reaches_all_partitions_by_external_broker_addresses(cluster: Cluster, wide_namespace: str) -> None:
     topic = f"persistent://{wide_namespace}/orders"
     create(cluster, topic, PARTITIONS)
     owners = spread(cluster, [f"{topic}-partition-{number}" for number in range(PARTITIONS)])
@@ -48,7 +48,7 @@ def test_a_partitioned_topic_on_all_brokers(cluster: Cluster, wide_namespace: st
         assert client.connected == {broker.external_service for broker in owners}
 
 
-def test_a_pattern_of_topics_on_all_brokers(cluster: Cluster, wide_namespace: str) -> None:
+def test_pattern_subscription_receives_from_topics_on_all_brokers(cluster: Cluster, wide_namespace: str) -> None:
     orders = [f"persistent://{wide_namespace}/orders-{number}" for number in range(PARTITIONS)]
     owners = spread(cluster, orders)
     with sidecar(cluster), talking(cluster) as client:
@@ -62,7 +62,7 @@ def test_a_pattern_of_topics_on_all_brokers(cluster: Cluster, wide_namespace: st
 
 @pytest.mark.full
 @pytest.mark.timeout(150, func_only=True)
-def test_a_pattern_finds_a_topic_of_tomorrow(cluster: Cluster, wide_namespace: str) -> None:
+def test_pattern_subscription_finds_a_topic_that_is_created_later(cluster: Cluster, wide_namespace: str) -> None:
     """Once a minute: the client takes a shorter period and does not keep to it."""
     today, tomorrow = f"persistent://{wide_namespace}/orders-1", f"persistent://{wide_namespace}/orders-2"
     with sidecar(cluster), talking(cluster, patience=90) as client:
@@ -73,7 +73,7 @@ def test_a_pattern_finds_a_topic_of_tomorrow(cluster: Cluster, wide_namespace: s
         assert client.consume(1) == ["two"]
 
 
-def test_a_topic_with_a_cluster_in_its_name(cluster: Cluster, namespace: str) -> None:
+def test_client_can_use_a_topic_with_a_cluster_in_its_name(cluster: Cluster, namespace: str) -> None:
     """The first form of names, which brokers of 4.0 still know: the client asks by other paths."""
     name = namespace.replace("/", f"/{CLUSTER}/")
     made = cluster.request("PUT", f"{cluster.brokers[0].web}/admin/namespaces/{name}")
@@ -88,7 +88,9 @@ def test_a_topic_with_a_cluster_in_its_name(cluster: Cluster, namespace: str) ->
 
 
 @pytest.mark.parametrize("redirects", ["rewrite", "follow"])
-def test_a_topic_that_moves_in_mid_conversation(cluster: Cluster, namespace: str, redirects: str) -> None:
+def test_http_client_reconnects_to_the_new_broker_when_its_topic_moves(
+    cluster: Cluster, namespace: str, redirects: str
+) -> None:
     """The old owner hangs up, and the client looks the topic up again."""
     topic = f"persistent://{namespace}/orders"
     before, after = cluster.brokers[0], cluster.brokers[1]

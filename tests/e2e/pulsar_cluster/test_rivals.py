@@ -24,7 +24,7 @@ def product(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Produc
 
 
 @pytest.mark.timeout(600, func_only=True)
-def test_the_page_is_true(cluster: Cluster, product: Product) -> None:
+def test_comparison_page_matches_the_outcome_of_every_scenario(cluster: Cluster, product: Product) -> None:
     told = verdicts(PAGE.read_text())
     scenarios = [scenario for scenario in SCENARIOS if scenario.authorization == cluster.options.authorization]
     outcomes = {scenario.name: outcome(cluster, product, scenario) for scenario in scenarios}

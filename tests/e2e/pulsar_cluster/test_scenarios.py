@@ -22,11 +22,11 @@ def sidecar(cluster: Cluster) -> Iterator[Product]:
 
 
 @pytest.mark.parametrize("scenario", [each for each in SCENARIOS if not each.authorization], ids=str)
-def test_the_sidecar_passes(cluster: Cluster, sidecar: Product, scenario: Scenario) -> None:
+def test_sidecar_passes_comparison_scenario(cluster: Cluster, sidecar: Product, scenario: Scenario) -> None:
     scenario.run(cluster, sidecar)
 
 
-def test_the_page_tells_of_every_scenario_and_product() -> None:
+def test_comparison_page_covers_every_scenario_and_product() -> None:
     told = verdicts(PAGE.read_text())
     assert told.keys() == {(scenario.name, product.name) for scenario in SCENARIOS for product in PRODUCTS}
     assert all(told[scenario.name, SIDECAR.name] for scenario in SCENARIOS)

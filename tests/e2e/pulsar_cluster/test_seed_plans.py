@@ -87,7 +87,7 @@ def looked_up(cluster: Cluster, url: str, headers: Mapping[str, str] | None = No
     return said
 
 
-def test_pip_338_case_1_where_no_listener_is_named_the_lookup_listener_is_meant(
+def test_pip_338_case_1_lookup_listener_applies_when_no_listener_is_named(
     cluster: Cluster, topic: str, book: object
 ) -> None:
     """In the address that is answered, and in where a redirect leads."""
@@ -131,7 +131,7 @@ def test_pip_338_case_3_http_and_https_addresses_are_those_of_the_listener(
     assert (said["brokerUrl"], said["brokerUrlTls"]) == (BOTH.external_service, BOTH.external_service_tls)
 
 
-def test_pip_338_case_4_without_the_preference_and_a_listener_all_is_as_before(
+def test_pip_338_case_4_without_preference_and_listener_answers_equal_the_brokers(
     cluster: Cluster, topic: str, book: object
 ) -> None:
     """The internal listener's addresses, byte for byte as without the sidecar."""
@@ -156,7 +156,7 @@ def test_pip_338_case_4_without_the_preference_and_a_listener_all_is_as_before(
     assert said_by_us.body == said.body
 
 
-def test_pip_338_case_4_without_the_preference_a_listener_decides_no_http_address(
+def test_pip_338_case_4_without_preference_http_addresses_stay_internal(
     cluster: Cluster, topic: str, book: object
 ) -> None:
     """As brokers have always answered, for those who have come to rely on it."""
@@ -166,7 +166,9 @@ def test_pip_338_case_4_without_the_preference_a_listener_decides_no_http_addres
     assert (said["brokerUrl"], said["httpUrl"]) == (BOTH.external_service, BOTH.web)
 
 
-def test_pip_95_migration_the_brokers_old_port_is_of_no_listener(cluster: Cluster, topic: str, token: str) -> None:
+def test_pip_95_migration_old_broker_port_answers_with_internal_addresses(
+    cluster: Cluster, topic: str, token: str
+) -> None:
     """bindAddress with brokerServicePort answers as ever, with bindAddresses beside it: by internal addresses."""
     give(cluster, topic, NEW)
     with routed(cluster, 6600, BOTH, 6650), talking(cluster, f"pulsar://{DOOR}:6600", token) as client:
@@ -175,7 +177,9 @@ def test_pip_95_migration_the_brokers_old_port_is_of_no_listener(cluster: Cluste
         assert client.connected == {f"pulsar://{DOOR}:6600", NEW.service}
 
 
-def test_pip_95_migration_the_brokers_new_port_is_of_its_listener(cluster: Cluster, topic: str, token: str) -> None:
+def test_pip_95_migration_new_broker_port_answers_with_addresses_of_its_listener(
+    cluster: Cluster, topic: str, token: str
+) -> None:
     """So is that of a broker without brokerServicePort and brokerServicePortTls, which is where the topic is."""
     give(cluster, topic, NEW)
     for broker in (BOTH, NEW):
@@ -187,7 +191,7 @@ def test_pip_95_migration_the_brokers_new_port_is_of_its_listener(cluster: Clust
 
 
 @pytest.mark.parametrize("broker", [OLD, BOTH, NEW], ids=["ports", "ports and bindAddresses", "bindAddresses"])
-def test_pip_95_migration_through_the_sidecar_no_stage_makes_a_difference(
+def test_pip_95_migration_sidecar_gives_the_external_address_at_every_stage(
     cluster: Cluster, topic: str, token: str, book: object, broker: Broker
 ) -> None:
     give(cluster, topic, broker)
@@ -198,7 +202,9 @@ def test_pip_95_migration_through_the_sidecar_no_stage_makes_a_difference(
         assert client.connected == {broker.external_service}
 
 
-def test_pip_95_migration_the_sidecars_own_sockets(cluster: Cluster, topic: str, book: object) -> None:
+def test_pip_95_migration_bind_address_decides_the_listener_unless_one_is_named(
+    cluster: Cluster, topic: str, book: object
+) -> None:
     """The one of before has no listener, and answers as before; the new ones have theirs, and a name beats them."""
     give(cluster, topic, NEW)
     sockets = [f"http://{GATEWAY}:8080", f"external:http://{GATEWAY}:8081", f"partner:http://{GATEWAY}:8082"]
@@ -210,7 +216,9 @@ def test_pip_95_migration_the_sidecars_own_sockets(cluster: Cluster, topic: str,
     assert by_query["brokerUrl"] == by_header["brokerUrl"] == NEW.partner_service
 
 
-def test_pip_95_migration_a_web_port_without_tls_yet(cluster: Cluster, topic: str, book: object) -> None:
+def test_pip_95_migration_https_client_reaches_a_broker_without_tls_web_port(
+    cluster: Cluster, topic: str, book: object
+) -> None:
     """Asked by https, a broker cannot lead to one that has webServicePort alone; the sidecar asks by http, and can."""
     give(cluster, topic, OLD)
     stats = f"/admin/v2/{topic.replace('://', '/')}/stats"
@@ -229,7 +237,7 @@ def test_pip_95_migration_a_web_port_without_tls_yet(cluster: Cluster, topic: st
 
 @pytest.mark.parametrize("brokers", ["http", "https"])
 @pytest.mark.parametrize("clients", ["http", "https"])
-def test_pip_95_channels_with_and_without_tls(
+def test_pip_95_client_gets_a_tls_address_only_when_it_comes_by_https(
     cluster: Cluster, topic: str, token: str, book: object, clients: str, brokers: str
 ) -> None:
     give(cluster, topic, NEW)
@@ -246,7 +254,9 @@ def test_pip_95_channels_with_and_without_tls(
         assert client.connected == {NEW.external_service_tls if clients == "https" else NEW.external_service}
 
 
-def test_pip_95_several_listeners_from_end_to_end(cluster: Cluster, topic: str, token: str, book: object) -> None:
+def test_pip_95_clients_of_two_ingresses_share_a_topic_by_their_own_listeners(
+    cluster: Cluster, topic: str, token: str, book: object
+) -> None:
     """Two doors, two listeners, one topic: what comes in by one goes out by the other."""
     give(cluster, topic, NEW)
     doors = [
@@ -264,7 +274,7 @@ def test_pip_95_several_listeners_from_end_to_end(cluster: Cluster, topic: str, 
         assert (stranger.connected, partner.connected) == ({NEW.external_service}, {NEW.partner_service})
 
 
-def test_pip_95_a_listener_that_nobody_has_is_a_bad_request(cluster: Cluster, topic: str, book: object) -> None:
+def test_pip_95_unknown_listener_is_400_through_the_sidecar(cluster: Cluster, topic: str, book: object) -> None:
     """It was to be 400, and brokers say 500."""
     give(cluster, topic, NEW)
     named = {"X-Pulsar-ListenerName": "nosuch"}

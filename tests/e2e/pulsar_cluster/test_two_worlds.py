@@ -14,7 +14,7 @@ from ownership import lookup, owner
 RESOLVE = "import socket, sys; socket.getaddrinfo(sys.argv[1], 80)"
 
 
-def test_the_worlds_know_nothing_of_each_other(cluster: Cluster) -> None:
+def test_internal_and_external_networks_are_isolated(cluster: Cluster) -> None:
     inside, outside = cluster.worlds.inside, cluster.worlds.outside
     for broker in cluster.brokers:
         for world, name, found in (
@@ -32,7 +32,7 @@ def test_the_worlds_know_nothing_of_each_other(cluster: Cluster) -> None:
             outside.connect(broker.external_name, 8080)
 
 
-def test_without_the_sidecar_a_lookup_is_redirected_inside(cluster: Cluster, namespace: str) -> None:
+def test_lookup_without_the_sidecar_is_redirected_to_an_internal_address(cluster: Cluster, namespace: str) -> None:
     """Nobody has the bundle yet: whoever is not the leader sends the client to the leader, by its internal name."""
     topic = f"persistent://{namespace}/orders"
     leader = cluster.leader()
@@ -45,7 +45,7 @@ def test_without_the_sidecar_a_lookup_is_redirected_inside(cluster: Cluster, nam
     assert f"Could not resolve host: {leader.name}" in spoken.log
 
 
-def test_without_the_sidecar_an_answer_leads_inside(cluster: Cluster, namespace: str) -> None:
+def test_lookup_without_the_sidecar_is_answered_with_an_internal_address(cluster: Cluster, namespace: str) -> None:
     """Somebody has it: the answer is the owner's internal address, of no use to the client."""
     topic = f"persistent://{namespace}/orders"
     broker = owner(cluster, topic)
@@ -59,7 +59,9 @@ def test_without_the_sidecar_an_answer_leads_inside(cluster: Cluster, namespace:
     assert f"{broker.service}] Connection closed with ConnectError" in spoken.log
 
 
-def test_through_the_sidecar_the_same_client_produces_and_consumes(cluster: Cluster, namespace: str) -> None:
+def test_client_produces_and_consumes_through_the_sidecar_by_external_addresses(
+    cluster: Cluster, namespace: str
+) -> None:
     """Once where the bundle is to be found an owner for, by redirects, and once where it has one."""
     topics = [f"persistent://{namespace}/orders", f"persistent://{namespace}/returns"]
     with sidecar(cluster):
