@@ -67,7 +67,7 @@ def lane_of(served: Served) -> Lane:
 
 def recorded(served: Served, monkeypatch: pytest.MonkeyPatch) -> Recorded:
     events = Recorded()
-    monkeypatch.setattr(served.sidecar._context, "_events", events)
+    monkeypatch.setattr(served.sidecar._context.recorder, "_events", events)
     return events
 
 
