@@ -127,7 +127,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _read(options: argparse.Namespace) -> tuple[Config, Snapshot, ObjectStore | None]:
-    """The config, the world if there is one to look at, and the picture that both give."""
+    """The config, the cluster's objects if there are any to look at, and the snapshot that both give."""
     config = load(options.config)
     store = _store(options, config)
     return config, build(config, discovered=store.discovered() if store is not None else NOTHING), store

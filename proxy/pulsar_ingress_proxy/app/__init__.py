@@ -1,0 +1,1 @@
+"""The sidecar's life: start, serve, reload, hold, drain."""

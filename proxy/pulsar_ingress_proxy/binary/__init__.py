@@ -1,1 +1,1 @@
-"""The Pulsar wire protocol side: frames, the few commands that matter, and a session for each client."""
+"""The Pulsar wire protocol: frames, the commands that matter, and a session for each client."""

@@ -104,8 +104,8 @@ def _pinned(host: Authority, listener: str, snapshot: Snapshot) -> Broker | None
 def _through(wanted: str, selection: Selection, snapshot: Snapshot) -> ConnectionTarget:
     """Whom a client means that was told to come through here: a broker that is known, or this were an open proxy."""
     if not is_through(selection):
-        door = f"ingress '{selection.ingress.name}'" if selection.ingress is not None else "this door"
-        text = f"brokers are not reached through {door}: throughSidecar is not set"
+        where = f"ingress '{selection.ingress.name}'" if selection.ingress is not None else "this door"
+        text = f"brokers are not reached through {where}: throughSidecar is not set"
         return ConnectionTarget((), refusal=Refusal(403, "not-through-here", text, wanted))
     authority = parse_authority(wanted.rpartition("://")[2])
     if authority is not None and authority.port is not None:

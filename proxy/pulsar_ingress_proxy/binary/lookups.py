@@ -1,4 +1,4 @@
-"""What becomes of a lookup on its way to a broker: judged, tagged with its listener, given properties. Pure."""
+"""What becomes of a lookup on its way to a broker: decided, tagged with its listener, given properties. Pure."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""The lookups of one connection: each is judged, asked of the broker, waited for, and answered.
+"""The lookups of one connection: each is decided, asked of the broker, waited for, and answered.
 
 What goes to the broker and what to the client is given back; whoever carries it knows where in a stream it may stand.
 Only what comes later, as the answer of another broker, is handed to `say`.

@@ -251,7 +251,7 @@ class FunctionWorkers(Section):
 
 
 class IngressConfig(Section):
-    """A door that clients come through."""
+    """Where clients come in."""
 
     name: str = Field(min_length=1, description="its name in metrics and events")
     hosts: tuple[IngressHost, ...] = Field((), description="its hosts; *. stands for one label or more")

@@ -1,0 +1,1 @@
+"""The console: the status page and its API, for operators."""

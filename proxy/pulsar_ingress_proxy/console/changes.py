@@ -9,29 +9,29 @@ from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
-# Said of the doors and the book themselves, where discovery has its part too.
+# Said of the ingresses and the book themselves, where discovery has its part too.
 _SHOWN_ELSEWHERE = frozenset(("ingresses", "advertisedListeners"))
 
 
 def changes(old: Snapshot, new: Snapshot) -> Iterator[str]:
-    """Every change, doors and brokers first."""
-    yield from _ingresses({door.name: door for door in old.ingresses}, {door.name: door for door in new.ingresses})
+    """Every change, ingresses and brokers first."""
+    yield from _ingresses({one.name: one for one in old.ingresses}, {one.name: one for one in new.ingresses})
     yield from _book(_by_broker(old), _by_broker(new))
     yield from (f"listener {name}: new" for name in sorted(new.known_listeners - old.known_listeners))
     yield from (f"listener {name}: gone" for name in sorted(old.known_listeners - new.known_listeners))
     if old.config is not new.config:
         yield from _keys("", old.config, new.config)
-    conflicts, settled = {*new.conflicts} - {*old.conflicts}, {*old.conflicts} - {*new.conflicts}
+    conflicts, resolved = {*new.conflicts} - {*old.conflicts}, {*old.conflicts} - {*new.conflicts}
     yield from sorted(f"conflict: {one.subject} {one.text}" for one in conflicts)
-    yield from sorted(f"no longer in conflict: {one.subject} {one.text}" for one in settled)
+    yield from sorted(f"no longer in conflict: {one.subject} {one.text}" for one in resolved)
 
 
 def _ingresses(old: Mapping[str, Ingress], new: Mapping[str, Ingress]) -> Iterator[str]:
-    for name, door in new.items():
+    for name, ingress in new.items():
         if name not in old:
-            yield f"ingress {name}: new, {', '.join(door.hosts) or 'without hosts'} for '{door.listener}'"
-        elif door != old[name]:
-            yield from _ingress(name, old[name], door)
+            yield f"ingress {name}: new, {', '.join(ingress.hosts) or 'without hosts'} for '{ingress.listener}'"
+        elif ingress != old[name]:
+            yield from _ingress(name, old[name], ingress)
     yield from (f"ingress {name}: gone" for name in old if name not in new)
 
 
@@ -43,14 +43,14 @@ def _ingress(name: str, old: Ingress, new: Ingress) -> Iterator[str]:
             yield f"ingress {name}: {key} {_shown(before[key])} is now {_shown(value)}"
 
 
-def _said(door: Ingress) -> dict[str, object]:
+def _said(ingress: Ingress) -> dict[str, object]:
     return {
-        "listener": door.listener,
-        "allowedListeners": None if door.allowed_listeners is None else sorted(door.allowed_listeners),
-        "expose": None if door.expose is None else sorted(door.expose),
-        "lookupProperties": dict(door.lookup_properties),
-        "overrideLookupProperties": door.override_lookup_properties,
-        "throughSidecar": door.through_sidecar,
+        "listener": ingress.listener,
+        "allowedListeners": None if ingress.allowed_listeners is None else sorted(ingress.allowed_listeners),
+        "expose": None if ingress.expose is None else sorted(ingress.expose),
+        "lookupProperties": dict(ingress.lookup_properties),
+        "overrideLookupProperties": ingress.override_lookup_properties,
+        "throughSidecar": ingress.through_sidecar,
     }
 
 

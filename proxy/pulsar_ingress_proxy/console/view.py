@@ -89,7 +89,7 @@ class View:
         config = snapshot.config
         metrics = self._of.metrics
         metrics.before_read()
-        hits, misses = _by_door(metrics.hits.values), _by_door(metrics.misses.values)
+        hits, misses = _by_ingress(metrics.hits.values), _by_ingress(metrics.misses.values)
         names = snapshot.known_listeners | config.named_listeners
         return models.Doors(
             sockets=[
@@ -98,17 +98,17 @@ class View:
             ],
             doors=[
                 models.Door(
-                    name=door.name,
-                    listener=door.listener,
-                    hosts=list(door.hosts),
-                    expose=_sorted(door.expose),
-                    allowed_listeners=_sorted(door.allowed_listeners),
+                    name=ingress.name,
+                    listener=ingress.listener,
+                    hosts=list(ingress.hosts),
+                    expose=_sorted(ingress.expose),
+                    allowed_listeners=_sorted(ingress.allowed_listeners),
                     # The config's come first.
                     source="config" if place < len(config.ingresses) else "discovery",
-                    hits=hits.get(door.name, 0),
-                    misses=misses.get(door.name, 0),
+                    hits=hits.get(ingress.name, 0),
+                    misses=misses.get(ingress.name, 0),
                 )
-                for place, door in enumerate(snapshot.ingresses)
+                for place, ingress in enumerate(snapshot.ingresses)
             ],
             listeners=[
                 models.Listener(
@@ -262,7 +262,7 @@ def _counts(now: Totals) -> models.Counts:
     )
 
 
-def _by_door(values: Mapping[Labels, float]) -> dict[str, int]:
+def _by_ingress(values: Mapping[Labels, float]) -> dict[str, int]:
     """A counter by its first label, which is the ingress."""
     found: dict[str, int] = {}
     for labels, value in values.items():

@@ -1,0 +1,1 @@
+"""The demo, and the simulated brokers that it shares with the tests."""

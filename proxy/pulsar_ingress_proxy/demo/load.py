@@ -19,7 +19,7 @@ _LEAK_AT = 40
 _UNLOAD_EVERY = 97
 _FORGET_EVERY = 500
 
-_DOORS = ("pulsar.example.com",) * 4 + ("partners.example.net",)
+_HOSTS = ("pulsar.example.com",) * 4 + ("partners.example.net",)
 _NAMESPACES = ("public/default", "shop/orders", "shop/billing", "iot/sensors")
 _AGENTS = (
     "Pulsar-Java-v4.0.7",
@@ -76,7 +76,7 @@ class Load:
         dice = self._dice
         number = 0
         while True:
-            host = dice.choice(_DOORS)
+            host = dice.choice(_HOSTS)
             topic = f"persistent/{dice.choice(_NAMESPACES)}/topic-{dice.randrange(40)}"
             lookup = f"/lookup/v2/topic/{topic}"
             match number % 50:
@@ -101,6 +101,6 @@ class Load:
             if answer.status not in (302, 307) or location is None:
                 return
             target = URL(location, encoded=True)
-            if not (target.host or "").endswith(_DOORS):
+            if not (target.host or "").endswith(_HOSTS):
                 return  # a name of the inside, which is what a miss leaves a client with
             host, path = target.raw_authority, target.raw_path_qs

@@ -26,7 +26,7 @@ from pulsar_ingress_proxy.config import load
 from pulsar_ingress_proxy.demo.cluster import EXTERNAL, Listener, SimulatedCluster
 from pulsar_ingress_proxy.demo.load import Load
 
-DOOR = "pulsar.example.com"
+HOST = "pulsar.example.com"
 TOPICS = ("orders", "payments", "shipments", "returns")
 PARTNERS = "partners.example.net"
 _PORT, _METRICS_PORT, _CONSOLE_PORT = 18080, 19090, 19091
@@ -51,15 +51,15 @@ class Journey:
 
 
 class Client:
-    """A client outside: it knows the door's name, and follows redirects as far as it can resolve them."""
+    """A client outside: it knows the ingress's host, and follows redirects as far as it can resolve them."""
 
     def __init__(self, session: aiohttp.ClientSession, gateway: str) -> None:
         self._session = session
         self._gateway = gateway
 
     async def get(self, path: str) -> Journey:
-        """Ask the door, then whoever the answers name."""
-        url = f"https://{DOOR}{path}"
+        """Ask the ingress, then whoever the answers name."""
+        url = f"https://{HOST}{path}"
         steps: list[Step] = []
         for _ in range(6):
             status, location, body = await self._ask(url)
@@ -97,7 +97,7 @@ def _address(status: int, body: bytes) -> tuple[str | None, str]:
 
 async def _unresolvable(host: str) -> str | None:
     """Why a client outside cannot use this name; names of the listener are the gateway's."""
-    if host == DOOR or host.endswith("." + DOOR):
+    if host == HOST or host.endswith("." + HOST):
         return None
     try:
         async with asyncio.timeout(3):
@@ -112,12 +112,12 @@ def _config(cluster: SimulatedCluster, port: int, metrics_port: int, console_por
         "clusterName": "demo",
         "bindAddresses": [f"http://127.0.0.1:{port}"],
         "brokers": {"webServiceUrl": [broker.web for broker in cluster.brokers]},
-        "ingresses": [{"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": "external"}],
+        "ingresses": [{"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"}],
         "advertisedListeners": [
             {
                 "broker": broker.name,
-                "listeners": f"internal:{broker.web}, external:https://broker-{number}.{DOOR}, "
-                f"external:pulsar+ssl://broker-{number}.{DOOR}:{6651 + number}",
+                "listeners": f"internal:{broker.web}, external:https://broker-{number}.{HOST}, "
+                f"external:pulsar+ssl://broker-{number}.{HOST}:{6651 + number}",
             }
             for number, broker in enumerate(cluster.brokers)
         ],
@@ -128,7 +128,7 @@ def _config(cluster: SimulatedCluster, port: int, metrics_port: int, console_por
 
 
 def _add_partners(file: Path) -> None:
-    """Write a second door into the config, and that brokers are to be asked what they call themselves."""
+    """Write a second ingress into the config, and that brokers are to be asked what they call themselves."""
     first = yaml.safe_load(file.read_text())
     partners = {
         "name": "partners",
@@ -270,7 +270,7 @@ class _Paint:
 
 def _print_screen(paint: _Paint, journeys: list[tuple[str, Journey, Journey]], gateway: str, sidecar: Sidecar) -> None:
     _, without, with_it = journeys[0]
-    print(paint.bold(f"client -> {DOOR} (the gateway) -> sidecar on {gateway} -> three brokers\n"))
+    print(paint.bold(f"client -> {HOST} (the gateway) -> sidecar on {gateway} -> three brokers\n"))
     print(paint.bold("A lookup without the sidecar"))
     _print_journey(paint, without)
     print(paint.bold("\nThe same lookup with it"))
@@ -292,9 +292,9 @@ def _print_next(paint: _Paint, gateway: str, sidecar: Sidecar, file: Path) -> No
     print(f"  the console   {paint.bold(f'http://127.0.0.1:{sidecar.console_port}/')}")
     print(f"  the metrics   http://127.0.0.1:{sidecar.metrics_port}/metrics")
     print("  A load runs meanwhile: hits, misses, redirects and one leak.\n")
-    print(f"  curl -i -H 'Host: {DOOR}' {gateway}{lookup}")
+    print(f"  curl -i -H 'Host: {HOST}' {gateway}{lookup}")
     print(f"  curl -s http://127.0.0.1:{sidecar.metrics_port}/metrics | grep ^pulsar_ingress_listener")
-    print(f"  {sys.argv[0]} explain --config {file} https://{DOOR}{lookup}")
+    print(f"  {sys.argv[0]} explain --config {file} https://{HOST}{lookup}")
     print(paint.dim("\nRunning until Ctrl-C."), flush=True)
 
 

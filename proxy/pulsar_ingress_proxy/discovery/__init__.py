@@ -1,0 +1,1 @@
+"""What is learned from Kubernetes and from the brokers' admin API."""

@@ -1,6 +1,6 @@
-"""All kinds of a cluster, watched, and the world that is made of what they show.
+"""The informers of all kinds of a cluster, and the object store that they fill; or a store listed once.
 
-Nothing is concluded before everything that can be seen has been seen once: half a world has doors that lead nowhere.
+Nothing is published until every informer has synced: half of the objects would make ingresses that lead nowhere.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class InformerSet:
         self._watches: dict[Kind, list[Informer]] = {}
         self._open: set[Informer] = set()
         self._unseen: set[Informer] = set()
-        """Watches without which the world is not whole."""
+        """Informers without which the store is not whole."""
         self._is_complete = False
         """Whether all kinds that the cluster has are among the watches."""
         self._gathering: asyncio.TimerHandle | None = None
@@ -232,7 +232,7 @@ class CannotList(Exception):
 
 
 async def list_store(config: Config, kubeconfig: str, context: str | None) -> ObjectStore:
-    """The world of a sidecar with this config; raises CannotList, as half a world would be misleading."""
+    """The objects that a sidecar with this config sees; raises CannotList, as half of them would be misleading."""
     cluster = KubernetesApi(Credentials(kubeconfig, context))
     try:
         store = ObjectStore(config, (await own_pod(cluster, with_zone=False)).own)

@@ -1,4 +1,4 @@
-"""A folder of manifests as a world: what a cluster that has just these objects would show, with no cluster.
+"""A folder of manifests as an object store: what a cluster that has just these objects would show, with no cluster.
 
 Files are read as `kubectl apply -R -f` would read them. Pods are hardly ever written down, so those of a StatefulSet
 are made up as its controller would make them.

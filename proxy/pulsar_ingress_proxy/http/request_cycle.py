@@ -1,6 +1,6 @@
 """One request's life: read, decided, asked of a broker, answered.
 
-The rules are elsewhere (verdicts, redirects, answers); here is the order in which they are asked, and what is
+The rules are elsewhere (routing: decisions, redirects, answers); here is the order in which they are asked, and what is
 done about it. There are two ways through: `start`, without a task, as far as a kept connection gives a whole
 answer, which is how nearly all lookups go; and `run`, a coroutine, for everything else.
 """
@@ -269,7 +269,7 @@ class RequestCycle:
     # Reading and deciding.
 
     def _decide(self) -> bool:
-        """Read the head and judge it; false where the answer is given already."""
+        """Read the head and decide; false where the answer is given already."""
         try:
             self._read()
         except headers.BadHead as fault:
@@ -470,13 +470,13 @@ class RequestCycle:
         if connection.complete or self._is_redirect(connection):
             return self._answer_whole(connection, method)
         fields, data, patience = connection.fields, b"", self._config.timeouts.request
-        if self._is_judged(connection):
+        if self._needs_check(connection):
             data = await self._gather(connection)
             if not self._config.shadow:
                 self._answer_lookup(connection, fields, data)
                 return None
             with suppress(BadAnswer):
-                self._judge(connection, data)
+                self._check_answer(connection, data)
         if not self._client.charge(_room_for(connection.length)):
             connection.close()
             self._response.refuse(_OVERLOADED)
@@ -503,14 +503,14 @@ class RequestCycle:
                 if redirect.action == "rewritten" and redirect.location is not None:
                     fields = headers.without(fields, _LOCATION)
                     fields.append(b"Location: " + redirect.location.encode("latin-1"))
-        elif self._is_judged(connection):
+        elif self._needs_check(connection):
             if method != "HEAD":
                 body = connection.take()
                 if not shadow:
                     self._answer_lookup(connection, fields, body)
                     return None
                 with suppress(BadAnswer):
-                    self._judge(connection, body)
+                    self._check_answer(connection, body)
                 self._pass(connection, fields, body)
                 return None
             if not shadow:
@@ -532,7 +532,7 @@ class RequestCycle:
     def _is_redirect(self, connection: UpstreamConnection) -> bool:
         return 300 <= connection.status < 400 and connection.location is not None
 
-    def _is_judged(self, connection: UpstreamConnection) -> bool:
+    def _needs_check(self, connection: UpstreamConnection) -> bool:
         """Whether the body has to be read before the client may have it."""
         return self._is_lookup and connection.status in (200, 500) and self._listener is not None
 
@@ -571,7 +571,7 @@ class RequestCycle:
     def _answer_lookup(self, connection: UpstreamConnection, fields: headers.Fields, body: bytes) -> None:
         """Put a lookup's answer on the listener, and say clearly that a broker lacks one."""
         status, reason = connection.status, connection.reason
-        plain, refusal = self._judge(connection, body)
+        plain, refusal = self._check_answer(connection, body)
         self._dismiss(connection)
         if refusal is not None:
             self._response.refuse(refusal)
@@ -580,7 +580,7 @@ class RequestCycle:
             fields = headers.without(fields, _CODING)
         self._response.whole(status, reason, fields, plain)
 
-    def _judge(self, connection: UpstreamConnection, body: bytes) -> tuple[bytes, Refusal | None]:
+    def _check_answer(self, connection: UpstreamConnection, body: bytes) -> tuple[bytes, Refusal | None]:
         """The body to answer with, decoded, or a refusal."""
         assert self._listener is not None
         plain, record = decode(body, connection.codings, _LOOKUP_BODY_LIMIT), self.record

@@ -1,4 +1,4 @@
-"""A bound socket, whatever is spoken there: it goes by a line of the config, knows who is inside, and closes."""
+"""A bound socket of either protocol: it goes by a bind address of the config, knows its clients, and closes."""
 
 import asyncio
 import socket
@@ -25,7 +25,7 @@ Someone = TypeVar("Someone", bound=Client)
 
 
 class SocketServer(Generic[Someone]):
-    """What doors of both protocols have in common."""
+    """What servers of both protocols have in common."""
 
     protocol: str
     """As metrics call it."""

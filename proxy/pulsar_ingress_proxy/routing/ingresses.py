@@ -1,4 +1,4 @@
-"""Ingresses: the doors that clients come through, found by host."""
+"""Ingresses: where clients come in, found by host. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Ingress:
 
 
 class Ingresses:
-    """All doors of a snapshot."""
+    """All ingresses of a snapshot."""
 
     def __init__(self, ingresses: Iterable[Ingress]) -> None:
         self._all = tuple(ingresses)
@@ -36,7 +36,7 @@ class Ingresses:
         return iter(self._all)
 
     def expose(self, area: str) -> bool:
-        """Whether all doors let this area through: what comes through none of them gets no more than any."""
+        """Whether all ingresses let this area through: what comes through none of them gets no more than any."""
         return all(ingress.exposes(area) for ingress in self._all)
 
     def by_host(self, host: str) -> Ingress | None:
@@ -50,9 +50,9 @@ class Ingresses:
 
     @property
     def everywhere(self) -> Ingress | None:
-        """The door of every host that no other has: a gateway that was found may take them all."""
+        """The ingress of every host that no other has: a gateway that was found may take them all."""
         return self._by_host.get("*")
 
     def by_listener(self, listener: str) -> Ingress | None:
-        """The first door of a listener."""
+        """The first ingress of a listener."""
         return next((ingress for ingress in self._all if ingress.listener == listener), None)

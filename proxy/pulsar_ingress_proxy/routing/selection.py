@@ -111,7 +111,7 @@ def _caught(own: Selection, request: Request, snapshot: Snapshot) -> Selection:
 def _ingress(request: Request, snapshot: Snapshot) -> Ingress | None:
     """By Host; where none matches, by what a trusted proxy says the Host was; on a named socket, by its listener.
 
-    A door for every host comes last: it says less than any of these.
+    An ingress for every host comes last: it says less than any of these.
     """
     for authority in (request.host, request.forwarded_host):
         if authority is not None and (found := snapshot.ingresses.by_host(authority.host)) is not None:
@@ -122,15 +122,15 @@ def _ingress(request: Request, snapshot: Snapshot) -> Ingress | None:
 
 
 def _honoured(own: Selection, name: str, by: NamedBy, snapshot: Snapshot) -> Selection:
-    """The client's name, where it is one, may be used through this door, and some broker has it."""
+    """The client's name, where it is one, may be used through this ingress, and some broker has it."""
     allowed = own.ingress.allowed_listeners if own.ingress is not None else None
     internal = snapshot.config.internal_listener_name
     if not _SENDABLE.fullmatch(name):
         return _refused(own, 400, "bad-listener-name", "a listener name is made of visible ASCII characters")
     if name not in allowed if allowed is not None else name == internal:
-        door = f"ingress '{own.ingress.name}'" if own.ingress is not None else "this door"
+        where = f"ingress '{own.ingress.name}'" if own.ingress is not None else "this door"
         choice = f"; allowed are {_listed(allowed)}" if allowed is not None else ""
-        return _refused(own, 403, "not-allowed", f"listener '{name}' may not be named through {door}{choice}")
+        return _refused(own, 403, "not-allowed", f"listener '{name}' may not be named through {where}{choice}")
     known = snapshot.known_listeners
     if known and name not in known and snapshot.config.unknown_listener == "reject":
         choice = _listed(known - {internal} if allowed is None else known & allowed)

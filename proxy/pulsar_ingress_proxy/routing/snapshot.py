@@ -52,14 +52,14 @@ def build(config: Config, generation: int = 1, discovered: Discovered = NOTHING)
 
 
 def in_zone(snapshot: Snapshot, zone: str) -> Snapshot:
-    """The snapshot with `kubernetes.zoneProperty` at all doors that do not say it otherwise themselves."""
+    """The snapshot with `kubernetes.zoneProperty` at all ingresses that do not set it themselves."""
     name = snapshot.config.kubernetes.zone_property
     if name is None:
         return snapshot
-    doors = (
+    ingresses = (
         replace(ingress, lookup_properties={name: zone, **ingress.lookup_properties}) for ingress in snapshot.ingresses
     )
-    return replace(snapshot, ingresses=Ingresses(doors))
+    return replace(snapshot, ingresses=Ingresses(ingresses))
 
 
 def _ingresses(config: Config) -> Iterable[Ingress]:

@@ -1,0 +1,1 @@
+"""What configs, annotations and headers are written in: listeners, authorities, hosts, label selectors. Pure."""

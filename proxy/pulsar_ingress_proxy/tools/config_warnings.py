@@ -36,8 +36,8 @@ def _sockets(snapshot: Snapshot) -> Iterator[str]:
 
 def _is_passed_by(snapshot: Snapshot) -> bool:
     """Whether some binary client may be redirected to where no sidecar is."""
-    doors = list(snapshot.ingresses)
-    is_through = bool(doors) and all(door.through_sidecar for door in doors)
+    ingresses = list(snapshot.ingresses)
+    is_through = bool(ingresses) and all(ingress.through_sidecar for ingress in ingresses)
     return snapshot.config.redirects.lookup == "rewrite" and not is_through
 
 
@@ -93,11 +93,11 @@ def _uncovered_hosts(snapshot: Snapshot) -> Iterator[str]:
     """Hosts that rewritten redirects lead clients to, and that no ingress would know again."""
     config = snapshot.config
     by_socket = {bind.listener for bind in config.bind_addresses}
-    doors = {ingress.listener for ingress in snapshot.ingresses} | {config.lookup_listener_name}
+    listeners = {ingress.listener for ingress in snapshot.ingresses} | {config.lookup_listener_name}
     said: set[str] = set()
     for entry in snapshot.book.entries:
         for broker in samples(entry):
-            for listener in sorted(broker.listeners.keys() & doors - by_socket - {config.internal_listener_name}):
+            for listener in sorted(broker.listeners.keys() & listeners - by_socket - {config.internal_listener_name}):
                 url = broker.web_url(listener, "https")
                 if url is None or url.host in said or _is_direct(entry, listener, url):
                     continue
@@ -110,7 +110,7 @@ def _uncovered_hosts(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _is_direct(entry: Entry, listener: str, url: ServiceUrl) -> bool:
-    """Whether a broker's own Service says so, which leads past every door."""
+    """Whether a broker's own Service says so, which leads past every ingress."""
     _, by = entry.sources.get((listener, url.scheme), ("", ""))
     return by.startswith("service/")
 

@@ -83,7 +83,7 @@ def gaps(
                 said.add((name, url.host))
                 yield Finding(name, entry.broker, str(url), problem=f"no route at our gateways has {url.host}")
     if listener is None:
-        yield from (Finding("(none)", stray.subject, stray.subject, problem=stray.text) for stray in unmapped)
+        yield from (Finding("(none)", route.subject, route.subject, problem=route.text) for route in unmapped)
 
 
 def _is_routed(url: ServiceUrl, routed: Iterable[tuple[str, bool]]) -> bool:
@@ -113,7 +113,7 @@ async def examine(
         async with limit:
             finding = await _probe(name, broker, url, seconds, own if is_ours else None)
             if finding.answers == "CONNECTED" and not is_ours:
-                finding = replace(finding, warning=_stray(await _told(url, seconds), name, snapshot))
+                finding = replace(finding, warning=_unknown_addresses(await _told(url, seconds), name, snapshot))
         found(finding)
         return finding
 
@@ -289,7 +289,7 @@ async def _told(url: ServiceUrl, seconds: float) -> list[str]:
     return []
 
 
-def _stray(told: list[str], listener: str, snapshot: Snapshot) -> str | None:
+def _unknown_addresses(told: list[str], listener: str, snapshot: Snapshot) -> str | None:
     """What is wrong with the addresses that a listener's own port tells."""
     for text in told:
         if is_off_listener("brokerUrl", text, listener, snapshot):

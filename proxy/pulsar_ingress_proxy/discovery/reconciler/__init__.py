@@ -1,0 +1,1 @@
+"""From Kubernetes objects to ingresses and broker addresses. Pure: no I/O here."""

@@ -11,7 +11,7 @@ from pulsar_ingress_proxy.syntax.hosts import ANY, covers, meet
 
 
 class ClusterView(Protocol):
-    """The rest of the world, as far as a derivation asks for it."""
+    """The other objects, as far as a derivation asks for them."""
 
     @property
     def scope(self) -> Scope: ...

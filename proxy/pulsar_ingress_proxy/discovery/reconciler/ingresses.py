@@ -16,7 +16,7 @@ Carried = Iterable[tuple[str, str]]
 
 
 def route_ingresses(route: Route, places: Iterable[Attachment], scope: Scope) -> Iterator[Ingress | Conflict]:
-    """The doors of a route that has a listener of its own; with its gateway's, the gateway is the door."""
+    """The ingresses of a route that has a listener of its own; with its gateway's, the gateway is the ingress."""
     places = tuple(places)
     carried = [
         (at.listener, host)
@@ -31,7 +31,7 @@ def route_ingresses(route: Route, places: Iterable[Attachment], scope: Scope) ->
 
 
 def gateway_ingresses(gateway: Gateway, scope: Scope) -> Iterator[Ingress | Conflict]:
-    """The doors of a gateway: its sections, each with its listener."""
+    """The ingresses of a gateway: its sections, each with its listener."""
     if not scope.is_beside(gateway):
         return
     carried = [
@@ -46,7 +46,7 @@ def gateway_ingresses(gateway: Gateway, scope: Scope) -> Iterator[Ingress | Conf
 
 
 def service_ingresses(service: Service, scope: Scope) -> Iterator[Ingress | Conflict]:
-    """The door of a Service that leads to our gateway from outside: the names that it has there."""
+    """The ingress of a Service that leads to our gateway from outside: the names that it has there."""
     listener = service.annotations.listener("")
     if listener is None or not service.is_outside or not scope.is_ingress(service):
         return
@@ -87,7 +87,7 @@ def _strange_sections(key: Key, annotations: Annotations, known: set[str]) -> It
 def resolve_hosts(
     ingresses: Mapping[Key, Iterable[Ingress]], scope: Scope
 ) -> tuple[list[tuple[Key, Ingress]], list[Conflict]]:
-    """Doors such that no host is of two listeners.
+    """Ingresses such that no host is of two listeners.
 
     A route says more than the gateway it hangs on, and whoever may say how brokers are reached more than others.
     Among equals that disagree nobody has the host.
@@ -109,12 +109,12 @@ def resolve_hosts(
             said = " and ".join(f"{best[name].name} ({name})" for name in sorted(best))
             host_ = "every host" if host == ANY else host
             conflicts.append(Conflict(host_, f"is of {said}: it is of neither"))
-    settled = []
+    resolved = []
     for _, key, ingress in ranked:
         hosts = tuple(host for host in ingress.hosts if owners[host] == ingress.listener)
         if hosts:
-            settled.append((key, ingress if hosts == ingress.hosts else replace(ingress, hosts=hosts)))
-    return settled, conflicts
+            resolved.append((key, ingress if hosts == ingress.hosts else replace(ingress, hosts=hosts)))
+    return resolved, conflicts
 
 
 def _rank(key: Key, scope: Scope) -> tuple[bool, bool]:

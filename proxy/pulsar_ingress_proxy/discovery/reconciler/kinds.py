@@ -1,4 +1,4 @@
-"""The kinds of objects that discovery reads. Pure; how they are fetched is the rim's."""
+"""The kinds of objects that discovery reads. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What all objects show together: doors that do not contradict each other, and brokers with their addresses. Pure."""
+"""What all objects show together: ingresses without contradictions, and brokers with their addresses. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -17,7 +17,7 @@ from pulsar_ingress_proxy.routing.precedence import Claim, in_order, resolve_cla
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
 
-def assemble(
+def merge_objects(
     config: Config, derived: Mapping[Key, Derived], pods: Mapping[BrokerId, BrokerPod], around: ClusterView
 ) -> tuple[Discovered, tuple[Conflict, ...]]:
     """The findings, in an order that depends on nothing but the objects, and of the conflicts the routes to brokers
@@ -50,7 +50,7 @@ def assemble(
 
 
 class _ListenerOf:
-    """The listener of a host by the door that has it; a door of the config before one that was found."""
+    """The listener of a host by the ingress that has it; an ingress of the config before one that was found."""
 
     def __init__(self, config: Config, found: Iterable[Ingress]) -> None:
         written = (Ingress(one.name, tuple(one.hosts), one.listener) for one in config.ingresses)

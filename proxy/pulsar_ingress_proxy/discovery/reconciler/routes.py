@@ -32,7 +32,7 @@ class Address:
 
     broker: BrokerId
     listener: str | None
-    """None: that of the door which has its host."""
+    """None: that of the ingress which has its host."""
     url: ServiceUrl
     source: Source
     by: Key

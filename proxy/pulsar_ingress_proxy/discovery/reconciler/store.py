@@ -12,7 +12,7 @@ from pulsar_ingress_proxy.discovery.reconciler.annotations import NONE
 from pulsar_ingress_proxy.discovery.reconciler.brokers import BrokerPod, BrokerPods
 from pulsar_ingress_proxy.discovery.reconciler.derivation import NOTHING, Derived, derive
 from pulsar_ingress_proxy.discovery.reconciler.kinds import BY_NAME, kind_of
-from pulsar_ingress_proxy.discovery.reconciler.merge import assemble
+from pulsar_ingress_proxy.discovery.reconciler.merge import merge_objects
 from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Object, Pod, Route, Service, Slice
 from pulsar_ingress_proxy.discovery.reconciler.parsing import key_of, read
 from pulsar_ingress_proxy.discovery.reconciler.scope import PodIdentity, Scope
@@ -45,7 +45,7 @@ class ObjectStore:
         self._dependencies: dict[Key, set[Key]] = {}
         self._stale: set[Key] = set()
         self._discovered: Discovered | None = None
-        self._strays: tuple[Conflict, ...] = ()
+        self._unmapped: tuple[Conflict, ...] = ()
 
     def put(self, obj: Mapping[str, Any]) -> bool:
         """Take an object in, new or changed; whether what is found may have changed."""
@@ -71,7 +71,7 @@ class ObjectStore:
             for key in self._stale:
                 self._rederive(key)
             self._stale.clear()
-            self._discovered, self._strays = assemble(
+            self._discovered, self._unmapped = merge_objects(
                 self._config, self._derived, self._membership.brokers, _Around(self)
             )
         return self._discovered
@@ -89,7 +89,7 @@ class ObjectStore:
     def unmapped(self) -> tuple[Conflict, ...]:
         """Routes to brokers that nobody gives a listener; they are among the conflicts too."""
         self.discovered()
-        return self._strays
+        return self._unmapped
 
     # Changes.
 
@@ -174,7 +174,7 @@ class ObjectStore:
 
 
 class _Around:
-    """The rest of the world for one derivation, and what it asked for."""
+    """The other objects for one derivation, and what it asked for."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
