@@ -22,7 +22,7 @@ import uvloop
 import yaml
 
 from bench import binary_ends as ends
-from bench.job import DOOR, LISTENER, inside, outside
+from bench.job import HOST, LISTENER, inside, outside
 from bench.places import Place
 from bench.processes import CannotMeasure, Child, Cores, free_ports, program, started
 
@@ -38,7 +38,7 @@ def sidecar(place: Place) -> list[str]:
     config = {
         "bindAddresses": [f"{LISTENER}:pulsar://127.0.0.1:{place.port}"],
         "brokers": {"brokerServiceUrl": [f"pulsar://127.0.0.1:{place.broker}"]},
-        "ingresses": [{"name": "public", "hosts": [DOOR], "listener": LISTENER}],
+        "ingresses": [{"name": "public", "hosts": [HOST], "listener": LISTENER}],
         "advertisedListeners": [
             {"broker": inside("{n}"), "listeners": f"{LISTENER}:pulsar://{outside('{n}')}:6650"},
         ],

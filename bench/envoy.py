@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from bench.job import DOOR, LISTENER
+from bench.job import HOST, LISTENER
 from bench.places import Place
 from bench.processes import program
 
@@ -18,7 +18,7 @@ function envoy_on_response(handle)
   if location then
     local broker, rest = location:match("^http://pulsar%-broker%-(%d+)%.[^/:]+:?%d*/(.*)$")
     if broker then
-      handle:headers():replace("location", "https://broker-" .. broker .. ".{DOOR}/" .. rest)
+      handle:headers():replace("location", "https://broker-" .. broker .. ".{HOST}/" .. rest)
     end
   end
 end
@@ -41,10 +41,10 @@ def envoy_config(place: Place) -> dict[str, object]:
         ],
     }
     chain = {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
-    door = {"name": "door", "address": _address(place.port), "filter_chains": [chain]}
+    listener = {"name": "door", "address": _address(place.port), "filter_chains": [chain]}
     endpoints = [{"lb_endpoints": [{"endpoint": {"address": _address(place.broker)}}]}]
     brokers = {"name": "brokers", "load_assignment": {"cluster_name": "brokers", "endpoints": endpoints}}
-    return {"static_resources": {"listeners": [door], "clusters": [brokers]}}
+    return {"static_resources": {"listeners": [listener], "clusters": [brokers]}}
 
 
 def _address(port: int) -> dict[str, object]:

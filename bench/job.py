@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from bench.processes import CannotMeasure
 
-DOOR = "pulsar.example.com"
+HOST = "pulsar.example.com"
 LISTENER = "external"
 BROKERS = 10
 TOPICS = 100  # of each broker: one topic alone would measure a cache
-REQUEST_HEADERS = {"Host": DOOR, "User-Agent": "Pulsar-Java-v4.2.4", "Accept": "application/json"}
+REQUEST_HEADERS = {"Host": HOST, "User-Agent": "Pulsar-Java-v4.2.4", "Accept": "application/json"}
 
 
 def inside(broker: int | str) -> str:
@@ -24,7 +24,7 @@ def inside(broker: int | str) -> str:
 
 
 def outside(broker: int | str) -> str:
-    return f"broker-{broker}.{DOOR}"
+    return f"broker-{broker}.{HOST}"
 
 
 def redirect_query() -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import aiohttp
 
 from bench.envoy import envoy_command, envoy_program
-from bench.job import DOOR, LISTENER
+from bench.job import HOST, LISTENER
 from bench.places import Place
 from bench.processes import program
 from bench.sidecar import sidecar_command
@@ -50,7 +50,7 @@ http {{
       proxy_set_header Connection "";
       proxy_set_header Host $http_host;
       proxy_set_header X-Pulsar-ListenerName {LISTENER};
-      proxy_redirect ~^http://pulsar-broker-(\\d+)\\.[^/:]+(?::\\d+)?/(.*)$ https://broker-$1.{DOOR}/$2;
+      proxy_redirect ~^http://pulsar-broker-(\\d+)\\.[^/:]+(?::\\d+)?/(.*)$ https://broker-$1.{HOST}/$2;
     }}
   }}
 }}
@@ -75,7 +75,7 @@ frontend door
   bind 127.0.0.1:{place.port}
   http-request set-header X-Pulsar-ListenerName {LISTENER}
   http-response replace-header Location '^http://pulsar-broker-([0-9]+)\\.[^/:]+(:[0-9]+)?/(.*)$' \
-'https://broker-\\1.{DOOR}/\\3'
+'https://broker-\\1.{HOST}/\\3'
   default_backend brokers
 backend brokers
   http-reuse always

@@ -10,7 +10,7 @@ import sys
 import aiohttp
 from aiohttp import web
 
-from bench.job import DOOR, LISTENER
+from bench.job import HOST, LISTENER
 
 _LOCATION = re.compile(r"^http://pulsar-broker-(\d+)\.[^/:]+(?::\d+)?/")
 
@@ -24,7 +24,7 @@ async def serve(port: int, broker: int) -> None:
             async with session.request(request.method, url, headers=headers, allow_redirects=False) as answer:
                 headers = {name: value for name, value in answer.headers.items() if name.lower() != "content-length"}
                 if location := answer.headers.get("Location"):
-                    headers["Location"] = _LOCATION.sub(rf"https://broker-\1.{DOOR}/", location)
+                    headers["Location"] = _LOCATION.sub(rf"https://broker-\1.{HOST}/", location)
                 return web.Response(body=await answer.read(), status=answer.status, headers=headers)
 
         app = web.Application()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from bench.job import DOOR, LISTENER, inside, outside
+from bench.job import HOST, LISTENER, inside, outside
 from bench.places import Place
 from bench.processes import free_ports
 
@@ -16,7 +16,7 @@ def sidecar_config(place: Place) -> dict[str, object]:
     return {
         "bindAddresses": [f"http://127.0.0.1:{place.port}"],
         "brokers": {"webServiceUrl": [f"http://127.0.0.1:{place.broker}"]},
-        "ingresses": [{"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": LISTENER}],
+        "ingresses": [{"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": LISTENER}],
         "advertisedListeners": [
             {
                 "broker": inside("{n}"),

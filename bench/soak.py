@@ -76,7 +76,7 @@ class Row:
     holds: bool
 
 
-def verdict(totals: Totals) -> list[Row]:
+def checks(totals: Totals) -> list[Row]:
     tally, counted = totals.tally, totals.hits + totals.misses
     warm, last = totals.warm_and_last
     most = max(warm * (1 + GROWTH_PERCENT / 100), warm + GROWTH_BYTES)
@@ -313,7 +313,7 @@ def main() -> None:
         totals = asyncio.run(soak(options.minutes * 60, options.seed))
     except CannotMeasure as fault:
         sys.exit(f"soak: {fault}")
-    rows, tally = verdict(totals), totals.tally
+    rows, tally = checks(totals), totals.tally
     with suppress(BrokenPipeError):
         print(
             f"{options.minutes:g} minutes, {tally.sessions:,} connections, {tally.answered:,} lookups and "

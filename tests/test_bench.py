@@ -76,11 +76,13 @@ def test_bench_broker_refuses_untagged_requests_before_it_answers() -> None:
 
 
 @contextmanager
-def proxy_that_says(status: int, location: str, body: bytes) -> Iterator[int]:
-    """Answers every lookup of a topic that has moved like this, and others as a broker would."""
+def proxy_that_says(status: int, location: str, body: bytes) -> Iterator[tuple[int, list[str]]]:
+    """Answers every lookup of a topic that has moved like this, and others as a broker would: port, and paths asked."""
+    asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            asked.append(self.path)
             broker = self.path.rpartition("-")[2]
             moved = f"/{REDIRECTS.topic}-" in self.path
             sent = b"" if moved else body or answer(broker).encode()
@@ -98,7 +100,7 @@ def proxy_that_says(status: int, location: str, body: bytes) -> Iterator[int]:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:
-            yield server.server_port
+            yield server.server_port, asked
         finally:
             server.shutdown()
             thread.join()
@@ -108,8 +110,9 @@ REWRITTEN = "https://broker-{broker}.pulsar.example.com{path}?authoritative=true
 
 
 def test_proxy_that_answers_correctly_passes_verification() -> None:
-    with proxy_that_says(307, REWRITTEN, b"") as port:
+    with proxy_that_says(307, REWRITTEN, b"") as (port, asked):
         verify("right", port)
+    assert asked == [workload.path(1, broker) for workload in (ANSWERS, REDIRECTS) for broker in (0, BROKERS - 1)]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +125,10 @@ def test_proxy_that_answers_correctly_passes_verification() -> None:
     ],
 )
 def test_proxy_that_answers_wrongly_is_not_measured(status: int, location: str, body: bytes, fault: str) -> None:
-    with proxy_that_says(status, location, body) as port, pytest.raises(CannotMeasure, match=f"^wrong: .*{fault}"):
+    with (
+        proxy_that_says(status, location, body) as (port, _),
+        pytest.raises(CannotMeasure, match=f"^wrong: .*{fault}"),
+    ):
         verify("wrong", port)
 
 

@@ -1,4 +1,4 @@
-"""The Helm chart, as far as it can be told without Helm: generated files, values, and configs that the proxy takes.
+"""The Helm chart, as far as it can be tested without Helm: generated files, values, and configs that the proxy takes.
 
 What Helm makes of it is tested by the chart's own suites and in tests/e2e/chart.
 """
@@ -13,6 +13,7 @@ import chart_model as model
 import chart_values as chart
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.cli import main
@@ -66,6 +67,9 @@ def test_every_example_has_only_known_values(path: Path) -> None:
     values = read(path)
     values["config"] = model.with_defaults(values["config"], values.get("mode", "sidecar"))
     model.Values.model_validate(values)
+    for unknown in ({"noSuchValue": 1}, {"config": {**values["config"], "noSuchValue": 1}}):
+        with pytest.raises(ValidationError, match=r"noSuchValue\n +Extra inputs are not permitted"):
+            model.Values.model_validate({**values, **unknown})
 
 
 @pytest.mark.parametrize("mode", ["sidecar", "gateway"])

@@ -60,7 +60,7 @@ def test_every_metric_in_a_query_exists() -> None:
 
 
 def test_no_metric_name_is_written_by_hand_in_the_dashboard_code() -> None:
-    """Whoever writes one out by hand can misspell it."""
+    """One written out by hand may be misspelled."""
     for path in HERE.glob("*.py"):
         text = re.sub(r"^from pulsar_ingress_proxy.*$", "", path.read_text(), flags=re.MULTILINE)
         assert not re.search(rf"{PREFIX}|{PROCESS}\w", text), path.name

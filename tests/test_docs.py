@@ -10,9 +10,10 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import BaseModel
 
 from pulsar_ingress_proxy.cli import main
-from pulsar_ingress_proxy.config import load, load_mapping
+from pulsar_ingress_proxy.config import Config, load, load_mapping
 from pulsar_ingress_proxy.config.model import PENDING, json_schema
 from pulsar_ingress_proxy.config.reference import example, reference
 from pulsar_ingress_proxy.observability import reference as metrics_reference
@@ -129,8 +130,7 @@ def test_every_config_key_mentioned_in_a_document_exists(document: str) -> None:
             assert key in known, word
 
 
-@every_document
-def test_every_config_setting_mentioned_in_a_document_is_valid(document: str) -> None:
+def settings_in(document: str) -> Iterator[dict[str, Any]]:
     """`leaks: block` and the like; those of a section, as in `unmapped: pass`, have another with them."""
     top = json_schema()["properties"]
     for word in words(document):
@@ -139,7 +139,31 @@ def test_every_config_setting_mentioned_in_a_document_is_valid(document: str) ->
             and isinstance(settings := yaml.safe_load(word), dict)
             and set(settings) <= set(top)
         ):
-            load_mapping({"brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]}} | settings)
+            yield settings
+
+
+def configured(settings: dict[str, Any]) -> Config:
+    return load_mapping({"brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]}} | settings)
+
+
+def holds(section: BaseModel, settings: dict[str, Any]) -> bool:
+    """Whether a config has the values of these settings, section by section."""
+    values = {field.alias: getattr(section, name) for name, field in type(section).model_fields.items()}
+    return all(
+        holds(values[key], value) if isinstance(value, dict) else values[key] == value
+        for key, value in settings.items()
+    )
+
+
+@every_document
+def test_every_config_setting_mentioned_in_a_document_is_valid(document: str) -> None:
+    for settings in settings_in(document):
+        assert holds(configured(settings), settings), settings
+
+
+def test_documents_mention_config_settings_that_are_not_the_default() -> None:
+    mentioned = [settings for document in DOCUMENTS for settings in settings_in(document)]
+    assert [settings for settings in mentioned if not holds(configured({}), settings)]
 
 
 @every_document

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.soak import Totals, soak, table, verdict
+from bench.soak import Totals, checks, soak, table
 from bench.soak_ends import Tally
 
 MIB = 1 << 20
@@ -27,12 +27,12 @@ EXPECTED = Totals(
 
 
 def failing(totals: Totals) -> set[str]:
-    return {row.what for row in verdict(totals) if not row.holds}
+    return {row.what for row in checks(totals) if not row.holds}
 
 
 def test_totals_that_add_up_hold() -> None:
     assert failing(EXPECTED) == set()
-    assert "DOES NOT HOLD" not in table(verdict(EXPECTED))
+    assert "DOES NOT HOLD" not in table(checks(EXPECTED))
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_totals_that_add_up_hold() -> None:
 def test_a_count_that_is_off_fails_its_row(change: dict[str, Any], rows: set[str]) -> None:
     totals = replace(EXPECTED, **change)
     assert failing(totals) == rows
-    assert table(verdict(totals)).count("DOES NOT HOLD") == len(rows)
+    assert table(checks(totals)).count("DOES NOT HOLD") == len(rows)
 
 
 async def test_short_soak_of_a_real_sidecar_adds_up_and_one_lookup_too_many_would_show() -> None:
     totals = await soak(1.5, seed=7)
-    counts = {row.what for row in verdict(totals)} - {"resident memory at the end"}
-    assert failing(totals) & counts == set(), table(verdict(totals))
+    counts = {row.what for row in checks(totals)} - {"resident memory at the end"}
+    assert failing(totals) & counts == set(), table(checks(totals))
     assert {"lookups in requests_total", "lookup events in the log"} <= failing(replace(totals, hits=totals.hits + 1))

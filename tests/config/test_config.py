@@ -213,7 +213,8 @@ def test_environment_can_supply_the_required_keys_that_an_empty_file_lacks(tmp_p
 
 
 def test_environment_variables_without_our_prefix_are_ignored(tmp_path: Path) -> None:
-    read(tmp_path, LEAST, PATH="/bin", PULSAR_MEM="x", pulsar_ingress_shadow="x")
+    environ = {"PATH": "/bin", "PULSAR_MEM": "x", "pulsar_ingress_shadow": "x", "SHADOW": "true", "MISS": "reject"}
+    assert read(tmp_path, LEAST, **environ) == read(tmp_path, LEAST)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +226,8 @@ def test_environment_variables_without_our_prefix_are_ignored(tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_variables_that_kubernetes_makes_for_services_are_ignored(tmp_path: Path, variable: str) -> None:
-    read(tmp_path, LEAST, **{f"PULSAR_INGRESS_{variable}": "tcp://10.0.0.1:8080"})
+    environ = {f"PULSAR_INGRESS_{variable}": "tcp://10.0.0.1:8080"}
+    assert read(tmp_path, LEAST, **environ) == read(tmp_path, LEAST)
 
 
 @pytest.mark.parametrize(
@@ -578,8 +580,8 @@ def test_any_mapping_loads_or_raises_config_faults(values: dict[str, Any]) -> No
     try:
         load_mapping(values)
     except ConfigFaults as found:
-        told = found.faults
+        reported = found.faults
     else:
         return
-    assert told
-    assert all(fault.startswith("config: ") for fault in told)
+    assert reported
+    assert all(fault.startswith("config: ") for fault in reported)

@@ -1,6 +1,6 @@
 """The fixtures of all end-to-end tests."""
 
 from api_fixtures import admin, api_server, namespace
-from worlds import world
+from gateway_stack import stack
 
-__all__ = ["admin", "api_server", "namespace", "world"]
+__all__ = ["admin", "api_server", "namespace", "stack"]

@@ -25,7 +25,7 @@ SECONDS = 10.0
 
 
 def lookup(number: int = 0, **changes: Any) -> AccessRecord:
-    """A lookup that came through the public door and was answered."""
+    """A lookup that came through the public ingress and was answered."""
     values: dict[str, Any] = {
         "id": f"{number:032x}",
         "time": 1_763_294_400.123456,

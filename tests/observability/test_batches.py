@@ -123,7 +123,7 @@ def test_recent_decisions_list_batches_and_single_records_in_order() -> None:
 
 
 def test_reading_recent_decisions_flushes_pending_batches_first() -> None:
-    """By either look, so that nobody is told of a decision twice."""
+    """By either look, so that no decision is reported twice."""
     recent, waiting = Recent(), [batch_of([binary(broker="a")]), batch_of([binary(broker="b")])]
     recent.before_read = lambda: recent.add_batch(waiting.pop()) if waiting else None
     assert recent.newest == 1

@@ -42,7 +42,7 @@ async def test_blocked_event_loop_is_measured_as_lag() -> None:
 
 
 class Ticks(Histogram):
-    """One that tells of what it gets."""
+    """One that calls back for every value it gets."""
 
     def __init__(self) -> None:
         super().__init__(Sidecar.loop_lag)

@@ -4,11 +4,11 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pictures import INSIDE, LOOKUP, asks, picture
 
-from pulsar_ingress_proxy.routing.answers import URL_KEYS, lacks_listener, put_on_listener
+from pulsar_ingress_proxy.routing.answers import URL_KEYS, LookupAnswer, lacks_listener, put_on_listener
 from pulsar_ingress_proxy.routing.selection import select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
@@ -42,7 +42,7 @@ def put(body: dict[str, Any], listener: str, snapshot: Snapshot) -> dict[str, An
     return answer
 
 
-def marks(body: dict[str, Any], listener: str, snapshot: Snapshot) -> tuple[bool, bool]:
+def leaks(body: dict[str, Any], listener: str, snapshot: Snapshot) -> tuple[bool, bool]:
     """Whether an address was off the listener, and whether one still is."""
     answer = put_on_listener(json.dumps(body).encode(), listener, snapshot)
     return answer.had_leak, answer.has_leak
@@ -94,7 +94,7 @@ def marks(body: dict[str, Any], listener: str, snapshot: Snapshot) -> tuple[bool
 def test_a_lookups_urls_are_put_on_the_listener(sent: dict[str, Any], listener: str, expected: dict[str, Any]) -> None:
     snapshot = picture()
     assert put(sent, listener, snapshot) == expected
-    assert marks(sent, listener, snapshot) == (True, False)
+    assert leaks(sent, listener, snapshot) == (True, False)
 
 
 PLAIN = """
@@ -140,14 +140,14 @@ def test_url_of_a_broker_without_an_address_on_the_listener_passes_and_is_a_leak
         "httpUrl": "http://b1:8080",
         "nativeUrl": "pulsar://b1.example.com:6650",
     }
-    assert marks(sent, "external", snapshot) == (True, True)
+    assert leaks(sent, "external", snapshot) == (True, True)
 
 
 def test_url_falls_back_to_the_lookup_listener_when_listener_has_no_address() -> None:
     sent = {"brokerUrl": "pulsar://b1:6650", "httpUrl": "http://b1:8080"}
     snapshot = picture(f"{WEBLESS}\nlookupListenerName: partner")
     assert put(sent, "external", snapshot)["httpUrl"] == "http://b1.partner.example"
-    assert marks(sent, "external", snapshot) == (True, False)
+    assert leaks(sent, "external", snapshot) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_url_falls_back_to_the_lookup_listener_when_listener_has_no_address() ->
 )
 def test_url_unknown_to_the_address_book_passes_and_is_a_leak_unless_empty(url: str, leak: bool) -> None:
     assert put({"brokerUrl": url}, "external", picture()) == {"brokerUrl": url}
-    assert marks({"brokerUrl": url}, "external", picture()) == (leak, leak)
+    assert leaks({"brokerUrl": url}, "external", picture()) == (leak, leak)
 
 
 WEB_ALONE = """
@@ -182,17 +182,17 @@ advertisedListeners:
         pytest.param({"brokerUrl": "pulsar://b1.example.com:6650"}, False, id="no binary address on the listener"),
         pytest.param({"httpUrl": "http://b1.example.com"}, True, id="but web addresses"),
         pytest.param({"brokerUrl": "http://b1.example.com:6650"}, True, id="a URL of another kind than the key's"),
-        pytest.param({"brokerUrl": "pulsar://10.0.0.7:6650"}, True, id="plainly inside"),
+        pytest.param({"brokerUrl": "pulsar://10.0.0.7:6650"}, True, id="plainly internal"),
     ],
 )
 def test_public_url_is_no_leak_when_the_listener_has_no_address_of_its_kind(sent: dict[str, str], leak: bool) -> None:
-    assert marks(sent, "external", picture(WEB_ALONE)) == (leak, leak)
+    assert leaks(sent, "external", picture(WEB_ALONE)) == (leak, leak)
 
 
 def test_a_peer_clusters_address_is_a_leak_in_an_answer() -> None:
     """Brokers redirect to peer clusters. An answer names a broker of their own cluster."""
     snapshot = picture("redirects: {peers: ['*.nowhere.test']}")
-    assert marks({"brokerUrl": "pulsar://stranger.nowhere.test:6650"}, "external", snapshot) == (True, True)
+    assert leaks({"brokerUrl": "pulsar://stranger.nowhere.test:6650"}, "external", snapshot) == (True, True)
 
 
 def test_empty_address_book_changes_nothing_and_internal_addresses_are_still_leaks() -> None:
@@ -201,7 +201,7 @@ def test_empty_address_book_changes_nothing_and_internal_addresses_are_still_lea
     answer = put_on_listener(body, "external", snapshot)
     assert answer.body == body
     assert answer.has_leak
-    assert marks({"brokerUrl": "pulsar://broker-1.pulsar.example.com:6650"}, "external", snapshot) == (False, False)
+    assert leaks({"brokerUrl": "pulsar://broker-1.pulsar.example.com:6650"}, "external", snapshot) == (False, False)
 
 
 def test_an_address_that_brokers_share_is_on_the_listener() -> None:
@@ -212,7 +212,7 @@ def test_an_address_that_brokers_share_is_on_the_listener() -> None:
           - {broker: b1, listeners: "internal:http://b1:8080,external:http://10.0.0.1:30080"}
         """
     )
-    assert marks({"httpUrl": "http://10.0.0.1:30080"}, "external", snapshot) == (False, False)
+    assert leaks({"httpUrl": "http://10.0.0.1:30080"}, "external", snapshot) == (False, False)
     assert put({"httpUrl": "http://b1:8080"}, "external", snapshot)["httpUrl"] == "http://10.0.0.1:30080"
 
 
@@ -228,8 +228,8 @@ def test_shared_lookup_listener_address_leaks_only_if_brokers_have_listener_addr
     strange = "{broker: c.svc, listeners: 'external:http://c.pulsar.example.com'}"
     lines = f"[{{broker: 'b{{n}}.svc', listeners: '{line}'}}, {strange}]"
     snapshot = picture(f"{{advertisedListeners: {lines}, lookupListenerName: partner}}")
-    assert marks({"httpUrl": "http://pulsar.partner.example"}, "external", snapshot) == (leak, leak)
-    assert marks({"httpUrl": "http://b1.svc:8080"}, "external", snapshot) == (True, False)
+    assert leaks({"httpUrl": "http://pulsar.partner.example"}, "external", snapshot) == (leak, leak)
+    assert leaks({"httpUrl": "http://b1.svc:8080"}, "external", snapshot) == (True, False)
 
 
 def test_an_address_that_brokers_of_two_templates_share_is_on_the_listener() -> None:
@@ -237,14 +237,14 @@ def test_an_address_that_brokers_of_two_templates_share_is_on_the_listener() -> 
         f"{{broker: '{name}{{n}}.svc', listeners: 'external:http://gw.example.com:{{n+8080}}'}}" for name in ("a", "b")
     ]
     snapshot = picture(f"advertisedListeners: [{', '.join(lines)}]")
-    assert marks({"httpUrl": "http://gw.example.com:8081"}, "external", snapshot) == (False, False)
+    assert leaks({"httpUrl": "http://gw.example.com:8081"}, "external", snapshot) == (False, False)
 
 
 def test_web_and_binary_addresses_on_one_host_are_not_confused() -> None:
     listeners = "internal:pulsar://b{n}.svc:6650,external:http://gw.example.com:{n+8080},external:pulsar://gw.example.com:{n+6650}"
     snapshot = picture(f"advertisedListeners: [{{broker: 'b{{n}}.svc', listeners: '{listeners}'}}]")
     sent = {"brokerUrl": "pulsar://gw.example.com:6651", "httpUrl": "http://gw.example.com:8081"}
-    assert marks(sent, "external", snapshot) == (False, False)
+    assert leaks(sent, "external", snapshot) == (False, False)
     assert put({"brokerUrl": "pulsar://b1.svc:6650"}, "external", snapshot)["httpUrl"] == "http://gw.example.com:8081"
 
 
@@ -312,7 +312,7 @@ def test_pip_338_case_4_without_preference_for_the_clients_listener_web_urls_sta
     snapshot = picture("preferHttpClientListenerOverInternalListener: false")
     sent = {**INTERNAL, "brokerUrl": EXTERNAL_TLS, "nativeUrl": EXTERNAL_TLS, "brokerUrlTls": EXTERNAL_TLS}
     assert put(sent, "external", snapshot) == sent
-    assert marks(sent, "external", snapshot) == (False, False)
+    assert leaks(sent, "external", snapshot) == (False, False)
     assert put(INTERNAL, "external", snapshot)["brokerUrl"] == EXTERNAL_TLS
 
 
@@ -375,7 +375,32 @@ def test_putting_an_answer_on_a_listener_is_idempotent_and_keeps_other_keys(
             assert answer.get(key, "https:").startswith(("pulsar+ssl:", "https:"))
 
 
-@given(st.binary(max_size=40))
-def test_reading_an_answer_does_not_raise_on_any_body(body: bytes) -> None:
-    put_on_listener(body, "external", CLUSTER)
-    lacks_listener(500, body, None)
+def is_json_object(body: bytes) -> bool:
+    try:
+        return isinstance(json.loads(body), dict)
+    except ValueError:
+        return False
+
+
+not_objects = st.binary(max_size=40) | (values | st.lists(bodies, max_size=2)).map(
+    lambda value: json.dumps(value).encode()
+)
+
+
+@given(not_objects.filter(lambda body: not is_json_object(body)))
+@example(b' ["pulsar://10.0.0.7:6650"]\n')
+@example(b'{"brokerUrl": "pulsar://10.0.0.7:6650"')
+def test_body_that_is_not_a_json_object_comes_back_unchanged_without_broker_or_leak(body: bytes) -> None:
+    assert put_on_listener(body, "external", CLUSTER) == LookupAnswer(body, broker=None, had_leak=False, has_leak=False)
+
+
+WORDS = ["the broker", "The broker 'b1:8080'", "do not have", "does not have", "'external'", "external", " ", "\n", "{"]
+
+
+@given(st.binary(max_size=40) | st.lists(st.sampled_from(WORDS)).map(lambda words: " ".join(words).encode()))
+@example(b"the broker do not have  listener")
+@example(b"The broker 'b1:8080' does not have external listener configured.")
+@example(b"The broker 'b1:8080' does not have 'external' listener")
+def test_500_without_the_message_for_a_lacking_listener_is_not_turned_into_a_refusal(body: bytes) -> None:
+    assert lacks_listener(500, body, None) is None
+    assert lacks_listener(500, body, "external") is None

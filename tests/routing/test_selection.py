@@ -122,14 +122,14 @@ def test_ingress_is_found_by_host_or_by_forwarded_host_if_host_matches_none(
     assert (found.name if found is not None else None) == ingress
 
 
-DOORS = Ingresses(
+INGRESSES = Ingresses(
     Ingress(host, (host,), "external")
     for host in ("a.example", "*.example", "*.a.example", "x.b.a.example", "*.b.a.example", "C.Example.")
 )
 
 
 @pytest.mark.parametrize(
-    ("host", "door"),
+    ("host", "ingress"),
     [
         ("a.example", "a.example"),  # exact over *.example
         ("b.example", "*.example"),
@@ -142,9 +142,9 @@ DOORS = Ingresses(
         ("other", None),
     ],
 )
-def test_an_exact_host_beats_a_wildcard_and_a_longer_wildcard_a_shorter_one(host: str, door: str | None) -> None:
-    found = DOORS.by_host(host)
-    assert (found.name if found is not None else None) == door
+def test_an_exact_host_beats_a_wildcard_and_a_longer_wildcard_a_shorter_one(host: str, ingress: str | None) -> None:
+    found = INGRESSES.by_host(host)
+    assert (found.name if found is not None else None) == ingress
 
 
 labels = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4).map(".".join)
@@ -265,7 +265,7 @@ def test_unknown_listener_name_is_refused_unless_forwarded_or_address_book_is_em
     assert (refused(selection) if selection.refusal else outcome(selection)) == expected
 
 
-TOLD = frozenset(["internal", "partner"])
+REPORTED = frozenset(["internal", "partner"])
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_lookup_is_refused_when_no_broker_reports_having_the_selected_listener(
     asked: Request, changes: str, expected: tuple[object, str]
 ) -> None:
     """The address book may lack a listener that brokers have; what they say themselves is all that there is."""
-    selection = select(asked, replace(picture(changes), reported_listeners=TOLD))
+    selection = select(asked, replace(picture(changes), reported_listeners=REPORTED))
     assert (refused(selection) if selection.refusal else outcome(selection)) == expected
     if selection.refusal is not None:
         assert selection.refusal.text == "no broker has a listener 'external'; they have partner"

@@ -1,5 +1,6 @@
 """Hosts, authorities and Locations as they stand in headers."""
 
+import re
 import socket
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
@@ -58,11 +59,31 @@ def test_parsed_authority_reads_the_same_when_written_again(text: str) -> None:
     assert authority is None or parse_authority(str(authority)) == authority
 
 
-@given(st.text())
-def test_header_parsers_do_not_raise_on_any_text(text: str) -> None:
-    parse_authority(text)
-    parse_location(text)
-    is_relative(text)
+def is_valid(authority: Authority) -> bool:
+    """Whether its host has no other characters than a host may have, and its port is one."""
+    host_characters = r"\[[0-9a-f:.]+\]|[a-z0-9_-]+(\.[a-z0-9_-]+)*"
+    has_port = authority.port is None or 0 <= authority.port <= 65535
+    return re.fullmatch(host_characters, authority.host, re.ASCII) is not None and has_port
+
+
+@given(st.builds("{}{}".format, st.sampled_from(["", "http://", "HTTPS://b0", "/", "b0:"]), TEXT | st.text()))
+@example("b0:65535")
+@example("b0:65536")
+@example("http://[::1]:8080/x")
+@example("http://b0:99999/x")
+@example("/x")
+def test_header_parsers_give_only_valid_hosts_and_ports_for_any_text(text: str) -> None:
+    authority, location = parse_authority(text), parse_location(text)
+    assert authority is None or is_valid(authority)
+    if location is not None:
+        assert location.scheme in ("http", "https")
+        assert is_valid(location.authority)
+        assert 0 <= location.port <= 65535
+        assert location.target.startswith("/")
+        assert not re.search(r"[\x00-\x20\x7f]", location.target + location.fragment)
+        assert authority is None
+        assert not is_relative(text)
+    assert not is_relative(text) or (text[0] == "/" and authority is None)
 
 
 @pytest.mark.parametrize(

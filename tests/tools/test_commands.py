@@ -38,7 +38,7 @@ def config(tmp_path: Path) -> str:
 
 @pytest.fixture
 def binary(tmp_path: Path) -> str:
-    """Doors for the binary protocol: one for many hosts, and one behind a gateway that ends TLS."""
+    """Sockets for the binary protocol: one for many hosts, and one behind a gateway that ends TLS."""
     path = tmp_path / "binary.yaml"
     path.write_text("""
 bindAddresses: [pulsar+ssl://127.0.0.1:6651, partner:pulsar://127.0.0.1:6650]

@@ -178,7 +178,7 @@ async def test_binary_port_that_answers_connect_is_reachable_whatever_the_answer
 
 
 @pytest.mark.parametrize(
-    ("told", "is_warned"),
+    ("reported", "is_warned"),
     [
         ("pulsar://b.svc:6650", True),
         ("pulsar://10.9.9.9:6650", True),
@@ -188,16 +188,16 @@ async def test_binary_port_that_answers_connect_is_reachable_whatever_the_answer
     ],
 )
 async def test_binary_port_that_reports_an_off_listener_address_gets_a_warning(
-    told: str | None, is_warned: bool
+    reported: str | None, is_warned: bool
 ) -> None:
-    """Whoever is there is told addresses of the inside when topics move: reachable, but not right."""
+    """Its clients would get internal addresses when topics move: reachable, but not right."""
     connected = write(Command(type=3, connected=Connected(server_version=b"b")))
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if await reader.read(1000):
             writer.write(connected)
-            if await reader.read(1000) and told is not None:
-                answer = LookupResponse(url=told.format(port=port).encode(), response=1, request_id=1)
+            if await reader.read(1000) and reported is not None:
+                answer = LookupResponse(url=reported.format(port=port).encode(), response=1, request_id=1)
                 writer.write(write(Command(type=24, lookup_response=answer)))
         writer.close()
 
@@ -210,7 +210,7 @@ async def test_binary_port_that_reports_an_off_listener_address_gets_a_warning(
     assert bool(finding.warning) == is_warned
     if is_warned:
         assert finding.warning is not None
-        assert f"told {told}, which is not on 'external'" in finding.warning
+        assert f"told {reported}, which is not on 'external'" in finding.warning
 
 
 async def test_binary_pools_are_tried_too() -> None:
@@ -282,8 +282,10 @@ async def test_a_template_is_counted_from_0_where_nobody_lists_brokers() -> None
     assert findings[0].reachable
 
 
-@pytest.mark.parametrize(("scheme", "door"), [("https", "http"), ("pulsar+ssl", "pulsar")])
-async def test_pool_and_internal_addresses_are_dialled_with_brokers_tls(scheme: str, door: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("scheme", "bind_scheme"), [("https", "http"), ("pulsar+ssl", "pulsar")])
+async def test_pool_and_internal_addresses_are_dialled_with_brokers_tls(
+    scheme: str, bind_scheme: str, tmp_path: Path
+) -> None:
     """With `brokers.tls`, which clients outside do not have."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -297,7 +299,7 @@ async def test_pool_and_internal_addresses_are_dialled_with_brokers_tls(scheme: 
         url = f"{scheme}://localhost:{port}"
         pool = {"https": {"webServiceUrl": [url]}, "pulsar+ssl": {"brokerServiceUrl": [url]}}[scheme]
         keys = {
-            "bindAddresses": [f"{door}://127.0.0.1:0"],
+            "bindAddresses": [f"{bind_scheme}://127.0.0.1:0"],
             "advertisedListeners": [{"broker": "b", "listeners": f"internal:{url}"}],
         }
 

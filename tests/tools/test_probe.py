@@ -4,7 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import trustme
 from aiohttp import web
+from pytest_aiohttp import AiohttpRawServer
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
@@ -45,21 +46,13 @@ async def sidecar(cluster: SimulatedCluster, scheme: str = "http", **keys: Any) 
         await one.stop()
 
 
-@asynccontextmanager
-async def answering(status: int, body: str = "", **headers: str) -> AsyncIterator[str]:
-    """A server that gives every request the same answer, and its URL."""
+def answering(status: int, body: str = "", **headers: str) -> Callable[[web.BaseRequest], Awaitable[web.Response]]:
+    """Gives every request the same answer."""
 
-    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+    async def answer(_: web.BaseRequest) -> web.Response:
         return web.Response(status=status, text=body, headers=headers)
 
-    runner = web.ServerRunner(web.Server(answer))
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    return answer
 
 
 class Probe:
@@ -132,17 +125,17 @@ async def test_refusal_is_reported_in_one_line_with_the_sidecars_own_code(ask: P
     ],
 )
 async def test_unusable_lookup_answer_exits_1_with_one_line_that_says_why(
-    ask: Probe, status: int, body: str, headers: dict[str, str], said: str
+    ask: Probe, aiohttp_raw_server: AiohttpRawServer, status: int, body: str, headers: dict[str, str], said: str
 ) -> None:
-    async with answering(status, body, **headers) as url:
-        assert await ask("--lookup", url + LOOKUP) == 1
+    server = await aiohttp_raw_server(answering(status, body, **headers))
+    assert await ask("--lookup", str(server.make_url(LOOKUP))) == 1
     assert said in ask.err
     assert len(ask.err.splitlines()) == 1
 
 
-async def test_a_location_that_stays_with_its_host_is_usable(ask: Probe) -> None:
-    async with answering(307, Location=f"{LOOKUP}?authoritative=true") as url:
-        assert await ask("--lookup", url + LOOKUP) == 0
+async def test_a_location_that_stays_with_its_host_is_usable(ask: Probe, aiohttp_raw_server: AiohttpRawServer) -> None:
+    server = await aiohttp_raw_server(answering(307, Location=f"{LOOKUP}?authoritative=true"))
+    assert await ask("--lookup", str(server.make_url(LOOKUP))) == 0
 
 
 async def test_lookup_exits_1_unless_the_certificate_is_of_a_trusted_ca(ask: Probe, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def picture(**keys: Any) -> Snapshot:
     return build(load_mapping({**KEYS, **keys}))
 
 
-def told(request: Request, **keys: Any) -> dict[str, tuple[str, str]]:
+def explained(request: Request, **keys: Any) -> dict[str, tuple[str, str]]:
     snapshot = picture(**keys)
     return {step.rule: (step.outcome, step.text) for step in steps(request, select(request, snapshot), snapshot)}
 
@@ -77,7 +77,7 @@ IGNORE, REJECT = {"clientListenerName": "ignore"}, {"clientListenerName": "rejec
 def test_each_rule_explains_its_outcome(
     request_: Request, keys: dict[str, Any], rule: str, outcome: str, words: str
 ) -> None:
-    found, text = told(request_, **keys)[rule]
+    found, text = explained(request_, **keys)[rule]
     assert found == outcome
     assert words in text
 

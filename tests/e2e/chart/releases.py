@@ -11,17 +11,17 @@ import aiohttp
 from apiclient import Object
 from node import Pod
 
-DOOR = "pulsar.example.com"
+HOST = "pulsar.example.com"
 TOPIC = "persistent://public/default/orders"
 LOOKUP = f"/lookup/v2/topic/{TOPIC.replace('://', '/')}"
 BROKER = "pulsar-broker-{n}.pulsar-broker.pulsar.svc.cluster.local"
 
 
-def config(domain: str = DOOR, **keys: Any) -> dict[str, Any]:
+def config(domain: str = HOST, **keys: Any) -> dict[str, Any]:
     """As an operator would write it. Brokers are reached from outside under a domain."""
     return {
         "brokers": {"webServiceUrl": ["http://pulsar-broker.pulsar.svc.cluster.local:8080"]},
-        "ingresses": [{"name": "public", "hosts": [DOOR], "listener": "external", "expose": ["lookup", "client"]}],
+        "ingresses": [{"name": "public", "hosts": [HOST], "listener": "external", "expose": ["lookup", "client"]}],
         "advertisedListeners": [
             {"broker": BROKER, "listeners": f"internal:http://{BROKER}:8080,external:https://broker-{{n}}.{domain}"}
         ],
@@ -45,7 +45,7 @@ class Client:
 
     async def lookup(self) -> tuple[int, Any]:
         """Status and body; redirects are not followed."""
-        options: dict[str, Any] = {"headers": {"Host": DOOR}, "allow_redirects": False, "timeout": SECONDS}
+        options: dict[str, Any] = {"headers": {"Host": HOST}, "allow_redirects": False, "timeout": SECONDS}
         async with self._session.get(self._url + LOOKUP, **options) as answer:
             return answer.status, json.loads(await answer.read() or b"null")
 
@@ -96,7 +96,7 @@ async def in_force(generation: int, pods: list[Pod]) -> None:
         await pod.containers["pulsar-ingress-proxy"].process.says(f"generation {generation} is in force")
 
 
-def broker_address(n: int, domain: str = DOOR) -> str:
+def broker_address(n: int, domain: str = HOST) -> str:
     return f"https://broker-{n}.{domain}"
 
 

@@ -12,7 +12,7 @@ from apiserver import ApiServer
 from custom_resources import all_kinds
 from helm_programs import CHART, EXAMPLES, Helm, documents
 from node import node
-from releases import DOOR, TOPIC, Client, broker_address, config, config_map, in_force
+from releases import HOST, TOPIC, Client, broker_address, config, config_map, in_force
 
 from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS
@@ -51,14 +51,14 @@ def service_account(namespace: str, name: str) -> Object:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"namespace": namespace, "name": name}}
 
 
-@pytest.mark.parametrize(("mode", "account"), [("sidecar", "gateway"), ("gateway", "door-pulsar-ingress-proxy")])
+@pytest.mark.parametrize(("mode", "account"), [("sidecar", "gateway"), ("gateway", "ingress-pulsar-ingress-proxy")])
 async def test_service_account_may_only_list_and_watch_the_kinds_that_discovery_reads(
     api_server: ApiServer, admin: Api, namespace: str, brokers_namespace: str, helm: Helm, mode: str, account: str
 ) -> None:
     nobody = service_account(namespace, "nobody")
     await admin.apply(nobody, service_account(namespace, "gateway"))
     watched = [namespace, brokers_namespace]
-    await helm("install", "door", CHART, "-f", helm.values("values", values(mode, watched)))
+    await helm("install", "ingress", CHART, "-f", helm.values("values", values(mode, watched)))
     async with (
         api_server.connected(await admin.service_account_token(namespace, "nobody")) as anybody,
         api_server.connected(await admin.service_account_token(namespace, account)) as sidecar,
@@ -83,14 +83,14 @@ async def test_service_account_may_only_list_and_watch_the_kinds_that_discovery_
             await sidecar.list("v1", "Secret", namespace)
 
         zone = helm.values("zone", values(mode, watched, zoneProperty="rack"))
-        await helm("upgrade", "door", CHART, "-f", zone, "--no-hooks")
+        await helm("upgrade", "ingress", CHART, "-f", zone, "--no-hooks")
         assert await sidecar.rights("default") - everybodys == {("get", "", "nodes")}
 
         off = values(mode, watched)
         off["config"]["kubernetes"]["enabled"] = False
-        await helm("upgrade", "door", CHART, "-f", helm.values("off", off), "--no-hooks")
+        await helm("upgrade", "ingress", CHART, "-f", helm.values("off", off), "--no-hooks")
         assert await sidecar.rights(brokers_namespace) == everybodys
-    await helm("uninstall", "door")
+    await helm("uninstall", "ingress")
 
 
 @pytest.mark.parametrize("mode", ["sidecar", "gateway"])
@@ -106,14 +106,14 @@ async def test_sidecar_discovers_an_ingress_with_the_token_mounted_in_its_pod(
         cluster.own(TOPIC, 0)
         file = helm.values("values", values(mode, [namespace, brokers_namespace]))
         if mode == "gateway":
-            await helm("install", "door", CHART, "-f", file, "--set", "replicas=1")
-            (pod,) = await at.ready("door-")
-            client = Client(session, "http://door-pulsar-ingress-proxy:8080")
+            await helm("install", "ingress", CHART, "-f", file, "--set", "replicas=1")
+            (pod,) = await at.ready("ingress-")
+            client = Client(session, "http://ingress-pulsar-ingress-proxy:8080")
         else:
             await admin.apply(*envoy_gateway.objects(namespace, "gateway", LABELS))
-            await helm("install", "door", CHART, "-f", file)
+            await helm("install", "ingress", CHART, "-f", file)
             (before,) = await at.ready("gateway-")
-            found = await admin.get(config_map(namespace, "door-pulsar-ingress-proxy-sidecar"))
+            found = await admin.get(config_map(namespace, "ingress-pulsar-ingress-proxy-sidecar"))
             (*_, deployment) = envoy_gateway.objects(namespace, "gateway", LABELS)
             change = {"spec": {"template": fragments.change(found)}}
             await admin.patch(deployment, change, how="strategic-merge-patch")
@@ -121,19 +121,18 @@ async def test_sidecar_discovers_an_ingress_with_the_token_mounted_in_its_pod(
             (pod,) = await at.ready("gateway-")
             client = Client(session, "http://gateway")
         await in_force(2, [pod])  # the cluster has been seen
-        assert await client.address() != broker_address(
-            0
-        )  # nobody knows the door, so brokers answer by their own names
-        await admin.apply(door(namespace))
+        # Nobody knows the ingress, so brokers answer by their own names.
+        assert await client.address() != broker_address(0)
+        await admin.apply(public_ingress(namespace))
         await in_force(3, [pod])
         assert await client.address() == broker_address(0)
         assert "forbidden" not in pod.output
-        await helm("uninstall", "door")
+        await helm("uninstall", "ingress")
 
 
-def door(namespace: str) -> Object:
+def public_ingress(namespace: str) -> Object:
     backend = {"service": {"name": "gateway", "port": {"number": 80}}}
-    rule = {"host": DOOR, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}
+    rule = {"host": HOST, "http": {"paths": [{"path": "/", "pathType": "Prefix", "backend": backend}]}}
     annotations = {"pulsar-ingress-proxy/listener": "external"}
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -150,10 +149,12 @@ async def test_api_server_accepts_every_chart_object_in_a_strict_dry_run(
     definitions = [
         each for each in all_kinds() if each["spec"]["names"]["kind"] in ("PodMonitor", "PrometheusRule", "EnvoyProxy")
     ]
+    assert EXAMPLES
     await admin.define(definitions)
     try:
         for example in EXAMPLES:
-            objects = documents(await helm("template", "door", CHART, "-f", example, "--validate"))
+            objects = documents(await helm("template", "ingress", CHART, "-f", example, "--validate"))
+            assert objects, example
             found = [
                 custom for each in objects if fragments.is_fragment(each) for custom in fragments.custom_objects(each)
             ]
@@ -162,6 +163,7 @@ async def test_api_server_accepts_every_chart_object_in_a_strict_dry_run(
                 if each["kind"] not in ("ClusterRole", "ClusterRoleBinding"):
                     place = metadata.setdefault("namespace", namespace)
                     await admin.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": place}})
-                await admin.create(each, dry_run=True)
+                accepted = await admin.create(each, dry_run=True)
+                assert (accepted["kind"], accepted["metadata"]["name"]) == (each["kind"], metadata["name"])
     finally:
         await admin.undefine(definitions)

@@ -14,7 +14,7 @@ from apiclient import Api, Object
 from apiserver import ApiServer
 from helm_programs import CHART, Helm
 from node import Node, Pod, node
-from releases import BROKEN, DOOR, TOPIC, Client, broker_address, config, config_map, in_force
+from releases import BROKEN, HOST, TOPIC, Client, broker_address, config, config_map, in_force
 
 from pulsar_ingress_proxy.demo.cluster import Hold, SimulatedCluster
 
@@ -36,7 +36,7 @@ class Beside:
 
     def values(self, kind: str, keys: dict[str, Any]) -> Path:
         gateway = {"type": kind, "serviceAccount": "gateway", "podLabels": LABELS}
-        test = {"url": f"http://gateway.{self.namespace}.svc", "headers": [f"Host: {DOOR}"], "topic": TOPIC}
+        test = {"url": f"http://gateway.{self.namespace}.svc", "headers": [f"Host: {HOST}"], "topic": TOPIC}
         return self.helm.values("values", {"gateway": gateway, "preStopSeconds": 1, "config": keys, "test": test})
 
     async def merge(self) -> Pod:
@@ -95,7 +95,7 @@ async def test_sidecar_in_the_gateway_pod_serves_lookups_from_install_to_uninsta
 
         tested = await here.helm.run("test", "beside")
         assert tested.code == 0, tested.said
-        assert f"broker-0.{DOOR}" in here.at.output("beside-pulsar-ingress-proxy-test-lookup")
+        assert f"broker-0.{HOST}" in here.at.output("beside-pulsar-ingress-proxy-test-lookup")
 
         await here.helm("upgrade", "beside", CHART, "-f", here.values(kind, config("pulsar.example.org")))
         await in_force(2, [pod])

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 from browsers import launched
-from console_world import ObjectStore, made
+from console_stack import ConsoleStack, made
 from playwright.async_api import Browser
 
 
 @pytest.fixture
-async def console(tmp_path: Path) -> AsyncIterator[ObjectStore]:
-    async with made(tmp_path) as world:
-        yield world
+async def console(tmp_path: Path) -> AsyncIterator[ConsoleStack]:
+    async with made(tmp_path) as stack:
+        yield stack
 
 
 @pytest.fixture

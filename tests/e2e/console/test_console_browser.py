@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.async_playwright import Axe
 from browsers import DESK, PHONE, Theme, opened
-from console_world import HOST, LOOKUP, ObjectStore
+from console_stack import HOST, LOOKUP, ConsoleStack
 from playwright.async_api import Browser, Page, expect
 
 VIEWS = ("Overview", "Doors", "Address book", "Decisions", "What-if", "Changes")
@@ -36,7 +36,7 @@ async def overflow(page: Page) -> int:
 
 @pytest.mark.parametrize(("theme", "size"), [("light", DESK), ("dark", PHONE)], ids=["light desk", "dark phone"])
 async def test_every_console_view_shows_its_data_without_overflow_or_accessibility_faults(
-    console: ObjectStore, browser: Browser, theme: Theme, size: tuple[int, int]
+    console: ConsoleStack, browser: Browser, theme: Theme, size: tuple[int, int]
 ) -> None:
     async with console.running(), opened(browser, console.url, size, theme) as (page, said):
         await console.everything()
@@ -79,7 +79,7 @@ async def test_every_console_view_shows_its_data_without_overflow_or_accessibili
 
 
 async def test_decisions_view_updates_live_and_can_be_filtered_and_paused(
-    console: ObjectStore, browser: Browser
+    console: ConsoleStack, browser: Browser
 ) -> None:
     rows = "#decisions tbody tr:not(.more)"
     async with console.running(), opened(browser, f"{console.url}#/decisions", DESK) as (page, said):
@@ -110,7 +110,7 @@ async def test_decisions_view_updates_live_and_can_be_filtered_and_paused(
         assert said == []
 
 
-async def test_overview_updates_figures_and_generation_without_reload(console: ObjectStore, browser: Browser) -> None:
+async def test_overview_updates_figures_and_generation_without_reload(console: ConsoleStack, browser: Browser) -> None:
     async with console.running(), opened(browser, console.url, DESK) as (page, _):
         await expect(page.locator("#tiles")).to_contain_text("no lookups yet")
         await console.everything()
@@ -125,7 +125,7 @@ async def test_overview_updates_figures_and_generation_without_reload(console: O
 
 class TestWhatIf:
     async def test_what_if_explains_a_decision_rule_by_rule_and_hides_authorization(
-        self, console: ObjectStore, browser: Browser
+        self, console: ConsoleStack, browser: Browser
     ) -> None:
         async with console.running(), opened(browser, f"{console.url}#/what-if", DESK) as (page, said):
             sent: list[str] = []
@@ -150,7 +150,7 @@ class TestWhatIf:
             assert said == []
 
     async def test_malformed_url_or_header_shows_an_error_and_no_verdict(
-        self, console: ObjectStore, browser: Browser
+        self, console: ConsoleStack, browser: Browser
     ) -> None:
         async with console.running(), opened(browser, f"{console.url}#/what-if", DESK) as (page, _):
             for url, headers, words in (
@@ -164,7 +164,7 @@ class TestWhatIf:
                 await expect(page.locator("#verdict")).to_be_empty()
             assert await faults(page) == []
 
-    async def test_recorded_decision_can_be_opened_in_what_if(self, console: ObjectStore, browser: Browser) -> None:
+    async def test_recorded_decision_can_be_opened_in_what_if(self, console: ConsoleStack, browser: Browser) -> None:
         async with console.running(), opened(browser, f"{console.url}#/decisions", DESK) as (page, _):
             await console.miss("again")
             await page.locator("button.row").click()
@@ -175,7 +175,7 @@ class TestWhatIf:
             )
 
 
-async def test_console_can_be_operated_by_keyboard_alone(console: ObjectStore, browser: Browser) -> None:
+async def test_console_can_be_operated_by_keyboard_alone(console: ConsoleStack, browser: Browser) -> None:
     async with console.running(), opened(browser, console.url, DESK) as (page, _):
         focused = page.locator(":focus")
         await console.hit()
@@ -220,7 +220,7 @@ async def test_console_can_be_operated_by_keyboard_alone(console: ObjectStore, b
 
 
 async def test_console_views_show_empty_state_messages_when_there_is_no_data(
-    console: ObjectStore, browser: Browser
+    console: ConsoleStack, browser: Browser
 ) -> None:
     async with (
         console.running(ingresses=[], advertisedListeners=[]),
@@ -241,7 +241,7 @@ async def test_console_views_show_empty_state_messages_when_there_is_no_data(
 
 
 async def test_console_keeps_last_data_while_the_sidecar_is_down_and_recovers(
-    console: ObjectStore, browser: Browser
+    console: ConsoleStack, browser: Browser
 ) -> None:
     rows = "#decisions tbody tr:not(.more)"
     async with console.running() as process, opened(browser, f"{console.url}#/decisions", DESK) as (page, _):
@@ -265,7 +265,7 @@ async def test_console_keeps_last_data_while_the_sidecar_is_down_and_recovers(
 
 
 async def test_client_supplied_names_are_shown_as_text_and_do_not_overflow_the_window(
-    console: ObjectStore, browser: Browser
+    console: ConsoleStack, browser: Browser
 ) -> None:
     markup = "%3Cimg%20src=x%20onerror=document.title=1%3E"
     long = "x" * 200
@@ -285,7 +285,7 @@ async def test_client_supplied_names_are_shown_as_text_and_do_not_overflow_the_w
         assert said == []
 
 
-async def test_address_book_with_300_brokers_can_be_searched(console: ObjectStore, browser: Browser) -> None:
+async def test_address_book_with_300_brokers_can_be_searched(console: ConsoleStack, browser: Browser) -> None:
     template: list[dict[str, Any]] = [
         {"broker": f"b-{n}.brokers.svc", "listeners": f"internal:http://127.0.0.1:1,external:https://b-{n}.example"}
         for n in range(300)

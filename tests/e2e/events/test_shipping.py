@@ -13,9 +13,9 @@ import aiohttp
 import duckdb
 import pytest
 import yaml
+from gateway_stack import HOST, sidecar_config
 from go_modules import RCLONE, built
 from processes import BIN, Process, free_port, run, started
-from worlds import DOOR, sidecar_config
 
 from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
@@ -67,7 +67,7 @@ class Sidecar:
     async def lookups(self, number: int) -> set[str]:
         """As many, one after the other; their ids."""
         ids = set()
-        headers = {"Host": DOOR}
+        headers = {"Host": HOST}
         async with aiohttp.ClientSession(headers=headers) as client:
             for _ in range(number):
                 async with client.get(self.url, allow_redirects=False) as answer:

@@ -82,10 +82,11 @@ def test_image_files_are_owned_by_root_and_neither_setuid_nor_world_writable(fil
 
 def test_every_proxy_module_in_the_image_is_compiled(files: dict[str, Path]) -> None:
     """On a read-only root what is not compiled would be at every start."""
-    for path in files:
-        if path.endswith(".py") and "/site-packages/pulsar_ingress_proxy/" in path:
-            folder, name = os.path.split(path)
-            assert any(other.startswith(f"{folder}/__pycache__/{name[:-3]}.cpython-") for other in files), path
+    modules = [path for path in files if path.endswith(".py") and "/site-packages/pulsar_ingress_proxy/" in path]
+    assert modules
+    for path in modules:
+        folder, name = os.path.split(path)
+        assert any(other.startswith(f"{folder}/__pycache__/{name[:-3]}.cpython-") for other in files), path
 
 
 def test_sbom_lists_the_locked_python_packages_and_every_debian_package(image: Image, files: dict[str, Path]) -> None:

@@ -1,6 +1,6 @@
 """The fixtures of the tests beside Istio."""
 
 from istio_meshes import mesh
-from istio_worlds import istio
+from istio_stack import istio
 
 __all__ = ["istio", "mesh"]

@@ -11,7 +11,7 @@ from istio_program import documents, inject, named, rendered
 PROJECT = Path(__file__).parents[3]
 MANIFESTS = PROJECT / "deploy" / "istio"
 CHART = PROJECT / "helm" / "pulsar-ingress-proxy"
-DOOR = "pulsar.example.com"
+HOST = "pulsar.example.com"
 SERVICE = "pulsar-broker.pulsar.svc.cluster.local"
 GATEWAY_POD = "istio-ingress-0"
 WEB, BINARY = 8080, 6650
@@ -60,7 +60,7 @@ def brokers(addresses: Mapping[int, str]) -> list[Object]:
 
 def secret(authority: trustme.CA) -> Object:
     """The door's certificate, as gateway.yaml says that it is put there."""
-    issued = authority.issue_cert(DOOR, f"*.{DOOR}")
+    issued = authority.issue_cert(HOST, f"*.{HOST}")
     pair = {
         "tls.crt": b"".join(each.bytes() for each in issued.cert_chain_pems),
         "tls.key": issued.private_key_pem.bytes(),

@@ -37,9 +37,9 @@ class Mesh:
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority()
-        self.door = trustme.CA()
+        self.ingress_ca = trustme.CA()
         self._charts = charts(folder)
-        self._secret = secret(self.door)
+        self._secret = secret(self.ingress_ca)
         self.pushed: Callable[..., dict[str, Pushed]] = cache(self._pushed)
         self.gateway: Callable[[str], list[Object]] = cache(self._gateway)
 

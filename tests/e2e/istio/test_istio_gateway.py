@@ -7,14 +7,14 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from istio_certificates import BROKER, GATEWAY
-from istio_cluster import DOOR, GATEWAY_POD
+from istio_cluster import GATEWAY_POD, HOST
 from istio_meshes import ROUTES, WAYS, Mesh
-from istio_worlds import IstioWorld, istio_world
+from istio_stack import IstioStack, istio_stack
 from yarl import URL
 
 TOPIC = "persistent://public/default/orders"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
-URL_OF_DOOR = f"https://{DOOR}"
+GATEWAY_URL = f"https://{HOST}"
 CLIENT_CALLS = (  # the GETs that client libraries make beside lookups: `client` in the config's `expose`
     "/admin/v2/persistent/public/default/orders/partitions?checkAllowAutoCreation=true",
     "/admin/v2/non-persistent/public/default/orders/partitions",
@@ -33,13 +33,13 @@ ALIKE = pytest.mark.asyncio(loop_scope="module")  # those that leave the world a
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def calm(mesh: Mesh, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[IstioWorld]:
-    async with istio_world(mesh, tmp_path_factory.mktemp("calm")) as world:
-        yield world
+async def calm(mesh: Mesh, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[IstioStack]:
+    async with istio_stack(mesh, tmp_path_factory.mktemp("calm")) as found:
+        yield found
 
 
 @pytest.fixture
-def unchanged(calm: IstioWorld) -> IstioWorld:
+def unchanged(calm: IstioStack) -> IstioStack:
     """As it was at the beginning, but for what topics there are."""
     for broker in calm.cluster.brokers:
         broker.requests.clear()
@@ -48,19 +48,19 @@ def unchanged(calm: IstioWorld) -> IstioWorld:
 
 def as_it_is(path: str) -> URL:
     """The door's, not put into shape by the client."""
-    return URL(URL_OF_DOOR + path, encoded=True)
+    return URL(GATEWAY_URL + path, encoded=True)
 
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_lookup_through_the_istio_gateway_is_answered_with_external_addresses(
     mesh: Mesh, tmp_path: Path, way: str
 ) -> None:
-    async with istio_world(mesh, tmp_path, way) as istio:
-        async with istio.client.get(URL_OF_DOOR + LOOKUP) as answer:
+    async with istio_stack(mesh, tmp_path, way) as istio:
+        async with istio.client.get(GATEWAY_URL + LOOKUP) as answer:
             found = await answer.json()
         owner = istio.cluster.owner(TOPIC)
-        assert (answer.status, found["brokerUrlTls"]) == (200, f"pulsar+ssl://broker-{owner}.{DOOR}:6651")
-        assert found["httpUrl"] == f"https://broker-{owner}.{DOOR}"
+        assert (answer.status, found["brokerUrlTls"]) == (200, f"pulsar+ssl://broker-{owner}.{HOST}:6651")
+        assert found["httpUrl"] == f"https://broker-{owner}.{HOST}"
         asked = [request for broker in istio.cluster.brokers for request in broker.requests]
         assert {tuple(request.values("X-Pulsar-ListenerName")) for request in asked} == {("external",)}
         # The Envoy in the broker's pod says whom it let in: the gateway's own workload.
@@ -73,15 +73,15 @@ async def test_lookup_through_the_istio_gateway_is_answered_with_external_addres
 
 
 @ALIKE
-async def test_redirect_leads_through_the_gateway_to_the_broker_that_it_names(unchanged: IstioWorld) -> None:
+async def test_redirect_leads_through_the_gateway_to_the_broker_that_it_names(unchanged: IstioStack) -> None:
     """A topic that nobody has: its broker is found by way of the leader."""
-    url, asked = URL(f"https://broker-1.{DOOR}/lookup/v2/topic/persistent/public/nobodys/orders"), []
+    url, asked = URL(f"https://broker-1.{HOST}/lookup/v2/topic/persistent/public/nobodys/orders"), []
     while True:
         async with unchanged.client.get(url, allow_redirects=False) as answer:
             (number,) = (n for n, broker in enumerate(unchanged.cluster.brokers) if broker.requests)
             unchanged.cluster.brokers[number].requests.clear()
             asked.append(number)
-            assert url.host == f"broker-{number}.{DOOR}"
+            assert url.host == f"broker-{number}.{HOST}"
         if answer.status == 200:
             break
         assert answer.status == 307
@@ -91,48 +91,48 @@ async def test_redirect_leads_through_the_gateway_to_the_broker_that_it_names(un
 
 
 @ALIKE
-async def test_client_calls_pass_the_gateway_and_other_admin_calls_are_refused(unchanged: IstioWorld) -> None:
+async def test_client_calls_pass_the_gateway_and_other_admin_calls_are_refused(unchanged: IstioStack) -> None:
     unchanged.cluster.own(TOPIC, 1)
     for path in CLIENT_CALLS:
-        async with unchanged.client.get(URL_OF_DOOR + path) as answer:
+        async with unchanged.client.get(GATEWAY_URL + path) as answer:
             assert answer.status != 403
     before = sum(len(broker.requests) for broker in unchanged.cluster.brokers)
     assert before >= len(CLIENT_CALLS)
     for method, path in OTHER_CALLS:
         async with unchanged.client.request(method, as_it_is(path)) as answer:
             assert (answer.status, (await answer.json())["reason"].partition(":")[0]) == (403, "not-exposed")
-    async with unchanged.client.get(f"{URL_OF_DOOR}/metrics") as answer:
+    async with unchanged.client.get(f"{GATEWAY_URL}/metrics") as answer:
         assert (answer.status, await answer.text()) == (404, "")  # Envoy's: no route leads there
     assert sum(len(broker.requests) for broker in unchanged.cluster.brokers) == before
 
 
 @ALIKE
-async def test_unknown_hosts_are_not_routed_to_any_broker(unchanged: IstioWorld) -> None:
+async def test_unknown_hosts_are_not_routed_to_any_broker(unchanged: IstioStack) -> None:
     with pytest.raises(aiohttp.ClientConnectionError):
         await unchanged.client.get(f"https://elsewhere.example.org{LOOKUP}")
-    async with unchanged.client.get(URL_OF_DOOR + LOOKUP, headers={"Host": "elsewhere.example.org"}) as answer:
+    async with unchanged.client.get(GATEWAY_URL + LOOKUP, headers={"Host": "elsewhere.example.org"}) as answer:
         assert answer.status == 404
     assert not any(broker.requests for broker in unchanged.cluster.brokers)
 
 
-async def test_lookups_fail_with_503_when_the_sidecar_is_dead_until_it_is_bypassed(istio: IstioWorld) -> None:
+async def test_lookups_fail_with_503_when_the_sidecar_is_dead_until_it_is_bypassed(istio: IstioStack) -> None:
     await istio.sidecar.end(0)
-    async with istio.client.get(URL_OF_DOOR + LOOKUP) as answer:
+    async with istio.client.get(GATEWAY_URL + LOOKUP) as answer:
         assert answer.status == 503
     assert not any(broker.requests for broker in istio.cluster.brokers)
 
     await istio.open_gateway(*ROUTES, "bypass.yaml")
     for number in range(3):
         istio.cluster.own(TOPIC, number)
-        async with istio.client.get(URL_OF_DOOR + LOOKUP, allow_redirects=False) as answer:
+        async with istio.client.get(GATEWAY_URL + LOOKUP, allow_redirects=False) as answer:
             found = await answer.json()
-        assert (answer.status, found["brokerUrlTls"]) == (200, f"pulsar+ssl://broker-{number}.{DOOR}:6651")
+        assert (answer.status, found["brokerUrlTls"]) == (200, f"pulsar+ssl://broker-{number}.{HOST}:6651")
     asked = [request for broker in istio.cluster.brokers for request in broker.requests]
     assert len(asked) == 3
     assert {tuple(request.values("X-Pulsar-ListenerName")) for request in asked} == {("external",)}
 
 
-async def test_the_bypass_lets_no_more_through_than_the_sidecar(istio: IstioWorld) -> None:
+async def test_the_bypass_lets_no_more_through_than_the_sidecar(istio: IstioStack) -> None:
     await istio.open_gateway(*ROUTES, "bypass.yaml")
     asked = [broker.requests for broker in istio.cluster.brokers]
 
@@ -150,7 +150,7 @@ async def test_the_bypass_lets_no_more_through_than_the_sidecar(istio: IstioWorl
 
 
 @ALIKE
-async def test_encoded_slash_in_a_topic_name_reaches_the_broker_unchanged(unchanged: IstioWorld) -> None:
+async def test_encoded_slash_in_a_topic_name_reaches_the_broker_unchanged(unchanged: IstioStack) -> None:
     """Istio's path normalization leaves what is encoded as it is."""
     async with unchanged.client.get(as_it_is(f"{LOOKUP}%2Feu"), allow_redirects=False):
         pass
@@ -166,5 +166,5 @@ def test_envoy_routes_the_binary_protocol_by_server_name_to_the_named_broker(mes
         (host,), route = chain["filterChainMatch"]["serverNames"], chain["filters"][-1]["typedConfig"]
         found[host] = route["cluster"]
     assert found == {
-        f"broker-{number}.{DOOR}": f"outbound|6650||broker-{number}.pulsar.svc.cluster.local" for number in range(3)
+        f"broker-{number}.{HOST}": f"outbound|6650||broker-{number}.pulsar.svc.cluster.local" for number in range(3)
     }

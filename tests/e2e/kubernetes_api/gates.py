@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pulsar_ingress_proxy.demo.cluster import SimulatedBroker, SimulatedCluster
 
-DOOR = "pulsar.example.com"
+HOST = "pulsar.example.com"
 LISTENER = "pulsar-ingress-proxy/listener"
 BROKER_PORTS = [{"name": "http", "port": 8080}, {"name": "pulsar", "port": 6650}]
 
@@ -85,7 +85,7 @@ def broker_objects(namespace: str, n: int, ip: str) -> list[Object]:
             ],
             "ports": BROKER_PORTS,
         },
-        ingress(namespace, f"broker-{n}", f"broker-{n}.{DOOR}", "external", f"broker-{n}"),
+        ingress(namespace, f"broker-{n}", f"broker-{n}.{HOST}", "external", f"broker-{n}"),
     ]
 
 
@@ -104,7 +104,7 @@ class Gate:
         self._port = port
         self._metrics_port = metrics_port
 
-    async def lookup(self, host: str = DOOR, name: str = "orders") -> tuple[int, Any]:
+    async def lookup(self, host: str = HOST, name: str = "orders") -> tuple[int, Any]:
         """Status and body of the answer; redirects are not followed."""
         url = f"http://127.0.0.1:{self._port}/lookup/v2/topic/{topic(name).replace('://', '/')}"
         async with self._client.get(url, headers={"Host": host}, allow_redirects=False) as answer:

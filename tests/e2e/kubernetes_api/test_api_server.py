@@ -88,15 +88,15 @@ async def test_api_server_refuses_an_ingress_with_an_invalid_path_type(admin: Ap
 
 
 async def test_api_server_watch_reports_changes_in_order_and_bookmarks(admin: Api, namespace: str) -> None:
-    door = ingress(namespace, "public", "pulsar.example.com")
-    await admin.apply(door)
+    public = ingress(namespace, "public", "pulsar.example.com")
+    await admin.apply(public)
     listed = await admin.list("networking.k8s.io/v1", "Ingress", namespace)
     assert [item["metadata"]["name"] for item in listed["items"]] == ["public"]
     since = listed["metadata"]["resourceVersion"]
     async with admin.watch("networking.k8s.io/v1", "Ingress", namespace, since=since, seconds=5) as events:
-        await admin.patch(door, {"metadata": {"annotations": {"pulsar-ingress-proxy/listener": "partner"}}})
+        await admin.patch(public, {"metadata": {"annotations": {"pulsar-ingress-proxy/listener": "partner"}}})
         await admin.apply(ingress(namespace, "second", "pulsar.example.org"))
-        await admin.delete(door)
+        await admin.delete(public)
         # Until the server ends it; a bookmark comes before that.
         seen = [(event["type"], event["object"]["metadata"].get("name")) async for event in events]
     assert seen[:3] == [("MODIFIED", "public"), ("ADDED", "second"), ("DELETED", "public")]
@@ -239,16 +239,16 @@ async def test_generated_kubeconfig_connects_to_the_api_server(
 async def test_objects_survive_a_killed_api_server_and_old_resource_versions_expire(
     api_server: ApiServer, admin: Api, namespace: str
 ) -> None:
-    door = ingress(namespace, "public", "pulsar.example.com")
-    await admin.apply(door)
+    public = ingress(namespace, "public", "pulsar.example.com")
+    await admin.apply(public)
     listed = await admin.list("networking.k8s.io/v1", "Ingress", namespace)
-    await admin.patch(door, {"metadata": {"labels": {"changed": "yes"}}})
+    await admin.patch(public, {"metadata": {"labels": {"changed": "yes"}}})
     url = api_server.url
 
     await api_server.restart()
 
     assert api_server.url == url
-    assert (await admin.get(door))["metadata"]["labels"] == {"changed": "yes"}
+    assert (await admin.get(public))["metadata"]["labels"] == {"changed": "yes"}
     since = listed["metadata"]["resourceVersion"]
     async with admin.watch("networking.k8s.io/v1", "Ingress", namespace, since=since, seconds=5) as events:
         event = await anext(events)

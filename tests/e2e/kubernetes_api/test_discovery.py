@@ -17,7 +17,7 @@ import yaml
 from apiclient import Api, Object
 from apiserver import ApiServer
 from custom_resources import gateway_api
-from gates import DOOR, Gate, broker_name, broker_objects, gate, ingress, running_pod, tags, topic
+from gates import HOST, Gate, broker_name, broker_objects, gate, ingress, running_pod, tags, topic
 from processes import BIN, run
 
 from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
@@ -93,8 +93,8 @@ async def test_sidecar_follows_added_changed_and_deleted_ingresses(
         assert (await at.lookup())[0] == 200
         assert tags(cluster) == [[]]
 
-        door = ingress(namespace, "public", DOOR, "external")
-        delays = [await at.after(admin.apply(door))]
+        public = ingress(namespace, "public", HOST, "external")
+        delays = [await at.after(admin.apply(public))]
         assert (await at.lookup())[0] == 200
         assert tags(cluster) == [["external"]]
 
@@ -104,8 +104,8 @@ async def test_sidecar_follows_added_changed_and_deleted_ingresses(
         assert tags(cluster) == [[], ["internal"]]
 
         generation = at.generation
-        await admin.patch(door, {"metadata": {"labels": {"team": "messaging"}}})
-        delays.append(await at.after(admin.delete(door)))
+        await admin.patch(public, {"metadata": {"labels": {"team": "messaging"}}})
+        delays.append(await at.after(admin.delete(public)))
         assert (await at.lookup("second.example.com"))[0] == 200
         assert tags(cluster) == [[]]
         assert at.generation == generation + 1  # a label makes none
@@ -122,7 +122,7 @@ async def test_discovery_works_without_a_forbidden_kind_and_reads_it_once_allowe
     (subject,) = binding["subjects"]
     metadata = {"name": subject["name"], "namespace": namespace}
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
-    await admin.apply(account, less, binding, ingress(namespace, "public", DOOR, "external"))
+    await admin.apply(account, less, binding, ingress(namespace, "public", HOST, "external"))
     token = await admin.service_account_token(namespace, subject["name"])
     kubeconfig = api_server.kubeconfig(tmp_path / "kubeconfig", token, namespace)
     async with gate(tmp_path, kubeconfig, cluster.brokers) as at:
@@ -147,10 +147,10 @@ def place(each: Object, namespace: str) -> Object:
 async def test_no_lookup_fails_while_the_api_server_is_killed_and_comes_back(
     api_server: ApiServer, admin: Api, namespace: str, kubeconfig: Path, cluster: SimulatedCluster, tmp_path: Path
 ) -> None:
-    await admin.apply(ingress(namespace, "public", DOOR, "external"))
+    await admin.apply(ingress(namespace, "public", HOST, "external"))
     async with gate(tmp_path, kubeconfig, cluster.brokers) as at:
         await in_sync(at)
-        async with lookups(at, DOOR) as load:
+        async with lookups(at, HOST) as load:
             await admin.apply(ingress(namespace, "second", "second.example.com", "external"))
             await api_server.kill()
             for kind in BUILT_IN:
@@ -161,7 +161,7 @@ async def test_no_lookup_fails_while_the_api_server_is_killed_and_comes_back(
             await at.after(admin.apply(ingress(namespace, "third", "third.example.com", "external")))
             await in_sync(at)
         assert load.failures == []
-        assert load.answers[DOOR, 200] > 100
+        assert load.answers[HOST, 200] > 100
         assert await at.restarts("unreachable") > 0
         assert await at.restarts("expired") > 0
         assert set(map(tuple, tags(cluster))) == {("external",)}
@@ -174,7 +174,7 @@ async def test_no_lookup_fails_while_the_api_server_is_killed_and_comes_back(
 async def test_sidecar_starts_from_saved_state_while_the_api_server_is_down(
     api_server: ApiServer, admin: Api, namespace: str, kubeconfig: Path, cluster: SimulatedCluster, tmp_path: Path
 ) -> None:
-    await admin.apply(ingress(namespace, "public", DOOR, "external"))
+    await admin.apply(ingress(namespace, "public", HOST, "external"))
     keys = {"statePath": str(tmp_path / "state")}
     async with gate(tmp_path, kubeconfig, cluster.brokers, kubernetes=keys) as at:
         await in_sync(at)
@@ -189,7 +189,7 @@ async def test_sidecar_starts_from_saved_state_while_the_api_server_is_down(
         await at.sidecar.says("what is known stays in force")
         await api_server.start()
         await in_sync(at)
-        await at.after(admin.delete(ingress(namespace, "public", DOOR)))
+        await at.after(admin.delete(ingress(namespace, "public", HOST)))
         assert (await at.lookup())[0] == 200
         assert tags(cluster) == [[]]
 
@@ -197,10 +197,10 @@ async def test_sidecar_starts_from_saved_state_while_the_api_server_is_down(
 async def test_discovery_follows_gateway_api_kinds_that_are_defined_and_removed_later(
     admin: Api, namespace: str, kubeconfig: Path, cluster: SimulatedCluster, tmp_path: Path
 ) -> None:
-    section = {"name": "https", "hostname": DOOR, "port": 443, "protocol": "HTTPS"}
+    section = {"name": "https", "hostname": HOST, "port": 443, "protocol": "HTTPS"}
     tls = {"mode": "Terminate", "certificateRefs": [{"name": "certificate"}]}
     listener = {"pulsar-ingress-proxy/listener": "external"}
-    door = {
+    public = {
         "apiVersion": "gateway.networking.k8s.io/v1",
         "kind": "Gateway",
         "metadata": {"namespace": namespace, "name": "public", "annotations": listener},
@@ -212,7 +212,7 @@ async def test_discovery_follows_gateway_api_kinds_that_are_defined_and_removed_
         definitions = gateway_api()
         await admin.define(definitions)
         try:
-            await admin.apply(door)
+            await admin.apply(public)
             await in_sync(at, "Gateway", "HTTPRoute", "TLSRoute", "TCPRoute")
             await at.sidecar.says("generation 3 is in force")
             assert (await at.lookup())[0] == 200
@@ -241,7 +241,7 @@ async def test_no_lookup_gets_the_address_of_a_broker_that_was_replaced(
         for n in old:
             await begin(admin, namespace, n)
             cluster.own(topic(f"live-{n}"), n)
-        await admin.apply(ingress(namespace, "public", DOOR, "external"))
+        await admin.apply(ingress(namespace, "public", HOST, "external"))
         async with gate(tmp_path, kubeconfig, cluster.brokers, leaks="block") as at:
             await in_sync(at)
             assert await answered(at, "live-0") == "https://broker-0.pulsar.example.com"
@@ -287,7 +287,7 @@ async def test_no_lookup_gets_the_address_of_a_broker_that_was_replaced(
 
 
 def external(n: int) -> str:
-    return f"https://broker-{n}.{DOOR}"
+    return f"https://broker-{n}.{HOST}"
 
 
 async def answered(at: Gate, name: str, cluster: SimulatedCluster | None = None, owner: int = 0) -> str:
@@ -315,7 +315,7 @@ async def test_check_and_explain_read_the_cluster_and_kubeconfig_faults_exit_2(
     api_server: ApiServer, admin: Api, namespace: str, kubeconfig: Path, cluster: SimulatedCluster, tmp_path: Path
 ) -> None:
     await begin(admin, namespace, 0)
-    await admin.apply(ingress(namespace, "public", DOOR, "external"))
+    await admin.apply(ingress(namespace, "public", HOST, "external"))
     config = tmp_path / "check.yaml"
     keys: dict[str, Any] = {
         "brokers": {"webServiceUrl": [cluster.brokers[0].web]},
@@ -327,11 +327,11 @@ async def test_check_and_explain_read_the_cluster_and_kubeconfig_faults_exit_2(
 
     code, out, err = await run(command, "check", *options)
     assert (code, err) == (0, "")
-    assert f"ingress   ingress/{namespace}/public: {DOOR} -> external\n" in out
+    assert f"ingress   ingress/{namespace}/public: {HOST} -> external\n" in out
     assert f"broker    pulsar-broker-0.pulsar-broker.{namespace}.svc.cluster.local\n" in out
     assert f"external: {external(0)} (derived, ingress/{namespace}/broker-0)\n" in out
 
-    code, out, err = await run(command, "explain", *options, "--context", "tests", f"https://{DOOR}/lookup/v2/topic/a")
+    code, out, err = await run(command, "explain", *options, "--context", "tests", f"https://{HOST}/lookup/v2/topic/a")
     assert (code, err) == (0, "")
     assert f"ingress   ingress/{namespace}/public\n" in out
 

@@ -4,19 +4,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from brokers import DOOR, Broker
+from brokers import HOST, Broker
 from children import Child
 from cluster import Cluster
-from doors import sidecar
+from gateways import sidecar
 from networks import GATEWAY
 
 PLAIN_PORT, TLS_PORT = 6640, 6641
-PLAIN, TLS = f"pulsar://{DOOR}:{PLAIN_PORT}", f"pulsar+ssl://{DOOR}:{TLS_PORT}"
-PUBLIC: Mapping[str, object] = {"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": "external"}
+PLAIN, TLS = f"pulsar://{HOST}:{PLAIN_PORT}", f"pulsar+ssl://{HOST}:{TLS_PORT}"
+PUBLIC: Mapping[str, object] = {"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"}
 
 
 @contextmanager
-def plain_door(cluster: Cluster, **keys: object) -> Iterator[Child]:
+def plain_socket(cluster: Cluster, **keys: object) -> Iterator[Child]:
     """A socket for `external`; redirects are followed, as the routes to brokers lead past the sidecar."""
     settings = {
         "bindAddresses": [f"external:pulsar://{GATEWAY}:{PLAIN_PORT}"],
@@ -28,26 +28,26 @@ def plain_door(cluster: Cluster, **keys: object) -> Iterator[Child]:
 
 
 @contextmanager
-def through_door(cluster: Cluster, **keys: object) -> Iterator[Child]:
+def through_socket(cluster: Cluster, **keys: object) -> Iterator[Child]:
     """A socket that messages go through too: no broker needs an address outside."""
     book = [
         {"broker": broker.name, "listeners": f"internal:{broker.web}, internal:{broker.service}"}
         for broker in cluster.brokers
     ]
-    door = {**PUBLIC, "listener": "internal", "throughSidecar": True}
+    ingress = {**PUBLIC, "listener": "internal", "throughSidecar": True}
     bind = f"pulsar://{GATEWAY}:{PLAIN_PORT}"
-    settings = {"bindAddresses": [f"internal:{bind}"], "ingresses": [door], "advertisedListeners": book}
-    with plain_door(cluster, **settings | keys) as child:
+    settings = {"bindAddresses": [f"internal:{bind}"], "ingresses": [ingress], "advertisedListeners": book}
+    with plain_socket(cluster, **settings | keys) as child:
         yield child
 
 
 @contextmanager
-def tls_door(cluster: Cluster, book: list[dict[str, str]]) -> Iterator[Path]:
+def tls_socket(cluster: Cluster, book: list[dict[str, str]]) -> Iterator[Path]:
     """A socket for many hosts, with TLS on both sides; the file of the CA that clients trust."""
     names = [broker.external_name for broker in cluster.brokers]
-    cluster.authority.write(cluster.folder, "door", DOOR, *names)
+    cluster.authority.write(cluster.folder, "door", HOST, *names)
     folder = cluster.folder
-    with plain_door(
+    with plain_socket(
         cluster,
         bindAddresses=[f"pulsar+ssl://{GATEWAY}:{TLS_PORT}"],
         tls={"certificate": str(folder / "door.crt"), "key": str(folder / "door.key")},

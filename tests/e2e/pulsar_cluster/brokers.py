@@ -10,9 +10,9 @@ from credentials import Tokens
 from networks import GATEWAY
 
 CLUSTER = "c1"
-DOOR = "pulsar.example.com"
+HOST = "pulsar.example.com"
 PARTNER_DOOR = "partner.example.net"
-DOOR_PORT, DOOR_TLS_PORT = 8080, 8443
+HOST_PORT, DOOR_TLS_PORT = 8080, 8443
 METADATA = "zk:127.0.0.1:2181"
 LoadManager = Literal["modular", "extensible"]
 _BALANCE = "org.apache.pulsar.broker.loadbalance"
@@ -78,11 +78,11 @@ class Broker:
 
     @property
     def external_name(self) -> str:
-        return f"broker-{self.number}.{DOOR}"
+        return f"broker-{self.number}.{HOST}"
 
     @property
     def external_web(self) -> str:
-        return f"http://{self.external_name}:{DOOR_PORT}"
+        return f"http://{self.external_name}:{HOST_PORT}"
 
     @property
     def external_web_tls(self) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from cluster import Cluster
-from doors import URL
+from gateways import URL
 
 PROGRAM = Path(__file__).with_name("told_client.py")
 
@@ -96,7 +96,7 @@ def talking(
     log = cluster.folder / f"client-{next(_numbers)}.log"
     arguments = (url, log, str(patience), token, ca or "", listener)
     with subprocess.Popen(
-        cluster.worlds.outside.command("setpriv", "--pdeathsig", "KILL", sys.executable, PROGRAM, *arguments),
+        cluster.networks.outside.command("setpriv", "--pdeathsig", "KILL", sys.executable, PROGRAM, *arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -20,10 +20,10 @@ from urllib.parse import urlsplit
 
 import artifacts
 import jvm
-from brokers import CLUSTER, DOOR, LOAD_MANAGERS, METADATA, PARTNER_DOOR, Broker, Options
+from brokers import CLUSTER, HOST, LOAD_MANAGERS, METADATA, PARTNER_DOOR, Broker, Options
 from children import Child, Failed, tail
 from credentials import Authority, Tokens
-from networks import GATEWAY, Answer, TwoWorlds, two_worlds
+from networks import GATEWAY, Answer, TwoNetworks, two_networks
 
 HEAP = 300  # MiB
 READY_SECONDS = 180
@@ -36,7 +36,7 @@ class Cluster:
     """A cluster that runs."""
 
     options: Options
-    worlds: TwoWorlds
+    networks: TwoNetworks
     brokers: list[Broker]
     tokens: Tokens
     authority: Authority
@@ -46,7 +46,7 @@ class Cluster:
     @property
     def folder(self) -> Path:
         """For files of the tests too; it goes with the cluster."""
-        return self.worlds.folder
+        return self.networks.folder
 
     @contextmanager
     def started(self, name: str, *command: str | Path) -> Iterator[Child]:
@@ -71,7 +71,7 @@ class Cluster:
         if self.options.authorization and role is not None:
             headers["Authorization"] = f"Bearer {self.tokens.of(role)}"
         content = None if body is None else json.dumps(body).encode()
-        return self.worlds.inside.request(method, url, content, headers, tls, seconds)
+        return self.networks.inside.request(method, url, content, headers, tls, seconds)
 
     def broker(self, name: str | None) -> Broker:
         """The broker that is called so, inside or outside."""
@@ -99,7 +99,7 @@ class Cluster:
 
     def _start(self, name: str, *command: str | Path, environment: dict[str, str] | None = None) -> Child:
         log = self.folder / f"{name}.log"
-        child = Child(name, self.worlds.inside.command(*command), log, environment)
+        child = Child(name, self.networks.inside.command(*command), log, environment)
         self._children.callback(child.kill)
         self._processes[name] = child, command
         return child
@@ -112,11 +112,11 @@ def running(options: Options, say: Callable[[str], None] = lambda _: None) -> It
     classpath = artifacts.classpath(options.release)
     brokers = [Broker(number) for number in range(options.brokers)]
     inside = {broker.name: broker.address for broker in brokers}
-    outside = dict.fromkeys((DOOR, *(broker.external_name for broker in brokers)), GATEWAY)
+    outside = dict.fromkeys((HOST, *(broker.external_name for broker in brokers)), GATEWAY)
     if options.partner:
         outside |= dict.fromkeys((PARTNER_DOOR, *(broker.partner_name for broker in brokers)), GATEWAY)
-    with two_worlds(inside, outside) as worlds, ExitStack() as children:
-        cluster = Cluster(options, worlds, brokers, Tokens(), Authority(), children)
+    with two_networks(inside, outside) as networks, ExitStack() as children:
+        cluster = Cluster(options, networks, brokers, Tokens(), Authority(), children)
         began = time.monotonic()
 
         def tell(what: str) -> None:
@@ -215,7 +215,7 @@ def _knows_all(cluster: Cluster, broker: Broker) -> bool:
 def _has_bookie(cluster: Cluster) -> bool:
     """ZooKeeper's `dump` lists the nodes that live as long as who made them: a bookie makes one when it serves."""
     try:
-        with cluster.worlds.inside.connect("localhost", 2181) as connection, connection.makefile("rb") as answer:
+        with cluster.networks.inside.connect("localhost", 2181) as connection, connection.makefile("rb") as answer:
             connection.sendall(b"dump")
             return b"\t/ledgers/available/" in answer.read()
     except OSError:
@@ -266,12 +266,12 @@ def _described(cluster: Cluster) -> str:
     lines = [f"Pulsar {cluster.options.release.version}, {cluster.options.load_manager} load manager"]
     lines += [f"inside   {broker.web}  {broker.service}" for broker in cluster.brokers]
     lines += [f"outside  {broker.external_service}" for broker in cluster.brokers]
-    lines += [f"door     http://{DOOR}:8080, once something listens there inside, at {GATEWAY}:8080"]
+    lines += [f"door     http://{HOST}:8080, once something listens there inside, at {GATEWAY}:8080"]
     if cluster.options.authorization:
         lines.append(f"token    {cluster.tokens.of('admin')}")
     lines += [f"logs     {cluster.folder}"]
-    worlds = (cluster.worlds.inside, cluster.worlds.outside)
-    lines += [f"run      {' '.join(world.command('curl', '…'))}" for world in worlds]
+    networks = (cluster.networks.inside, cluster.networks.outside)
+    lines += [f"run      {' '.join(network.command('curl', '…'))}" for network in networks]
     return "\n".join([*lines, "Ctrl-C ends it"])
 
 

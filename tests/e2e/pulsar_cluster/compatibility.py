@@ -19,7 +19,7 @@ from broker_cases import ADMIN, FREE, LOOKUPS, Case, Played, Reply, parsed, play
 from brokers import LOAD_MANAGERS, Broker, LoadManager, Options
 from children import Failed
 from cluster import running
-from doors import sidecar
+from gateways import sidecar
 from jvm import Missing
 from real_brokers import (
     LISTENER_PORT,

@@ -104,43 +104,43 @@ class Namespace:
 
 
 @dataclass(frozen=True, slots=True)
-class TwoWorlds:
+class TwoNetworks:
     inside: Namespace
     outside: Namespace
     folder: Path  # for what their processes write; goes with them
 
 
 @contextmanager
-def two_worlds(inside: Mapping[str, str], outside: Mapping[str, str]) -> Iterator[TwoWorlds]:
+def two_networks(inside: Mapping[str, str], outside: Mapping[str, str]) -> Iterator[TwoNetworks]:
     """Both worlds with their names; addresses among those of the inside become its own. All goes at the end."""
     if shutil.which("ip") is None:
         raise Missing("ip is missing: `make e2e` needs iproute2")
     sweep()
     name = f"{PREFIX}-{os.getpid()}-{_started(os.getpid())}-{next(_numbers)}"
-    worlds = TwoWorlds(
+    networks = TwoNetworks(
         Namespace(f"{name}-inside", {**inside, "localhost": "127.0.0.1"}),
         Namespace(f"{name}-outside", {**outside, "localhost": "127.0.0.1"}),
         Path(tempfile.gettempdir()) / name,
     )
     try:
-        worlds.folder.mkdir()
-        for world in (worlds.inside, worlds.outside):
-            _write_names(world)
+        networks.folder.mkdir()
+        for network in (networks.inside, networks.outside):
+            _write_names(network)
         _ip(
-            f"netns add {worlds.inside.name}",
-            f"netns add {worlds.outside.name}",
-            f"link add gateway netns {worlds.inside.name} type veth peer name client netns {worlds.outside.name}",
+            f"netns add {networks.inside.name}",
+            f"netns add {networks.outside.name}",
+            f"link add gateway netns {networks.inside.name} type veth peer name client netns {networks.outside.name}",
         )
-        _ip("link set lo up", "link set client up", f"addr add {CLIENT}/30 dev client", world=worlds.outside)
+        _ip("link set lo up", "link set client up", f"addr add {CLIENT}/30 dev client", network=networks.outside)
         own = sorted(set(inside.values()))
         _ip(
             "link set lo up",
             "link set gateway up",
             f"addr add {GATEWAY}/30 dev gateway",
             *(f"addr add {address}/32 dev lo" for address in own if not address.startswith("127.")),
-            world=worlds.inside,
+            network=networks.inside,
         )
-        yield worlds
+        yield networks
     finally:
         _remove(name)
 
@@ -156,31 +156,31 @@ def sweep() -> None:
 
 
 def _remove(name: str) -> None:
-    for world in (f"{name}-inside", f"{name}-outside"):
-        if Path("/run/netns", world).exists():
-            left = subprocess.run(["ip", "netns", "pids", world], capture_output=True, text=True)
+    for network in (f"{name}-inside", f"{name}-outside"):
+        if Path("/run/netns", network).exists():
+            left = subprocess.run(["ip", "netns", "pids", network], capture_output=True, text=True)
             for process in left.stdout.split():
                 with suppress(ProcessLookupError):
                     os.kill(int(process), signal.SIGKILL)
-            subprocess.run(["ip", "netns", "del", world], capture_output=True)
-        shutil.rmtree(Path("/etc/netns", world), ignore_errors=True)
+            subprocess.run(["ip", "netns", "del", network], capture_output=True)
+        shutil.rmtree(Path("/etc/netns", network), ignore_errors=True)
     shutil.rmtree(Path(tempfile.gettempdir(), name), ignore_errors=True)
 
 
-def _write_names(world: Namespace) -> None:
+def _write_names(network: Namespace) -> None:
     """`ip netns exec` puts these files over those in /etc."""
-    folder = Path("/etc/netns", world.name)
+    folder = Path("/etc/netns", network.name)
     try:
         folder.mkdir(parents=True)
     except PermissionError:
         raise Missing("network namespaces cannot be made: `make e2e` needs root") from None
-    names = {**world.hosts, socket.gethostname(): "127.0.0.1"}  # a JVM asks for its own
+    names = {**network.hosts, socket.gethostname(): "127.0.0.1"}  # a JVM asks for its own
     (folder / "hosts").write_text("".join(f"{address} {name}\n" for name, address in names.items()))
     (folder / "nsswitch.conf").write_text("hosts: files\n")
 
 
-def _ip(*commands: str, world: Namespace | None = None) -> None:
-    where = ["-netns", world.name] if world else []
+def _ip(*commands: str, network: Namespace | None = None) -> None:
+    where = ["-netns", network.name] if network else []
     done = subprocess.run(["ip", *where, "-batch", "-"], input="\n".join(commands), capture_output=True, text=True)
     if done.returncode != 0:
         raise Missing(f"network namespaces cannot be made: `make e2e` needs root\n{done.stderr.strip()}")

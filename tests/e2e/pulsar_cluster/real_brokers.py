@@ -64,7 +64,7 @@ class RealBrokers:
     async def send(
         self, broker: int, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> Reply:
-        asked = partial(self.cluster.worlds.inside.request, method, self.names[broker].web + target, body, headers)
+        asked = partial(self.cluster.networks.inside.request, method, self.names[broker].web + target, body, headers)
         return reply(await asyncio.to_thread(asked))
 
     async def _owner(self, asked: int, target: str) -> int:
@@ -83,7 +83,7 @@ class ThroughSidecar(RealBrokers):
         self, broker: int, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> Reply:
         url = self.cluster.brokers[broker].external_web + target
-        return reply(await asyncio.to_thread(self.cluster.worlds.outside.request, method, url, body, headers))
+        return reply(await asyncio.to_thread(self.cluster.networks.outside.request, method, url, body, headers))
 
 
 class OnListenerPort(RealBrokers):
@@ -93,7 +93,7 @@ class OnListenerPort(RealBrokers):
         self, broker: int, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> Reply:
         url = f"http://{self.cluster.brokers[broker].name}:{LISTENER_PORT}{target}"
-        return reply(await asyncio.to_thread(self.cluster.worlds.inside.request, method, url, body, headers))
+        return reply(await asyncio.to_thread(self.cluster.networks.inside.request, method, url, body, headers))
 
 
 async def played_again(case: Case, brokers: RealBrokers) -> Played:

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import artifacts
 import jvm
-from brokers import DOOR, DOOR_PORT, PARTNER_DOOR
+from brokers import HOST, HOST_PORT, PARTNER_DOOR
 from cluster import HEAP, Cluster
 
 HERE = Path(__file__).parent
-PUBLIC = f"http://{DOOR}:{DOOR_PORT}"
-PARTNER = f"http://{PARTNER_DOOR}:{DOOR_PORT}"
+PUBLIC = f"http://{HOST}:{HOST_PORT}"
+PARTNER = f"http://{PARTNER_DOOR}:{HOST_PORT}"
 BINARY_PORT = 6600
 METRICS = "http://localhost:9090"
 
@@ -40,7 +40,7 @@ class Product:
 
     def url(self, host: str) -> str:
         """How a client best comes to it."""
-        return f"pulsar://{host}:{BINARY_PORT}" if self.binary else f"http://{host}:{DOOR_PORT}"
+        return f"pulsar://{host}:{BINARY_PORT}" if self.binary else f"http://{host}:{HOST_PORT}"
 
     def lines(self) -> int:
         """Of configuration, without comments and blanks."""
@@ -60,7 +60,7 @@ def standing(product: Product, cluster: Cluster) -> Iterator[Product]:
             text = text.replace(placeholder, secret)
         (folder / file).write_text(text)
     assert not _accepts(cluster), "somebody stands at the door already"
-    hosts = Path("/etc/netns", cluster.worlds.inside.name, "hosts")
+    hosts = Path("/etc/netns", cluster.networks.inside.name, "hosts")
     with (
         cluster.started("names", sys.executable, HERE / "names_server.py", "127.0.0.1", hosts) as names,
         cluster.started(folder.name, *product.command(cluster, folder)) as child,
@@ -72,7 +72,7 @@ def standing(product: Product, cluster: Cluster) -> Iterator[Product]:
 
 def _accepts(cluster: Cluster) -> bool:
     try:
-        cluster.worlds.outside.connect(DOOR, DOOR_PORT).close()
+        cluster.networks.outside.connect(HOST, HOST_PORT).close()
     except OSError:
         return False
     return True
@@ -130,7 +130,7 @@ def _envoy(cluster: Cluster, folder: Path) -> list[str | Path]:
 
 
 def _counted_by_sidecar(cluster: Cluster) -> dict[str, int]:
-    text = cluster.worlds.inside.request("GET", f"{METRICS}/metrics").body.decode()
+    text = cluster.networks.inside.request("GET", f"{METRICS}/metrics").body.decode()
     hits = re.findall(r'^pulsar_ingress_listener_hits_total\{.*listener="(\w+)".*\} (\S+)$', text, re.M)
     misses = re.findall(r'^pulsar_ingress_listener_misses_total\{.*reason="no-rule".*\} (\S+)$', text, re.M)
     counted = {"": sum(int(float(count)) for count in misses)}
@@ -140,7 +140,7 @@ def _counted_by_sidecar(cluster: Cluster) -> dict[str, int]:
 
 
 def _counted_by_haproxy(cluster: Cluster) -> dict[str, int]:
-    with cluster.worlds.inside.connect("localhost", 9090) as connection:
+    with cluster.networks.inside.connect("localhost", 9090) as connection:
         connection.sendall(b"show table lookups\n")
         connection.shutdown(socket.SHUT_WR)
         with connection.makefile() as answer:
@@ -150,7 +150,7 @@ def _counted_by_haproxy(cluster: Cluster) -> dict[str, int]:
 
 def _counted_by_envoy(cluster: Cluster) -> dict[str, int]:
     url = f"{METRICS}/stats?format=json&filter=vcluster.lookups.upstream_rq_total"
-    stats = json.loads(cluster.worlds.inside.request("GET", url).body)["stats"]
+    stats = json.loads(cluster.networks.inside.request("GET", url).body)["stats"]
     doors = {"public": "external", "partner": "partner", "nobody": ""}
     return {doors[stat["name"].split(".")[1]]: stat["value"] for stat in stats}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.parse import urljoin, urlsplit
 
-from brokers import DOOR, PARTNER_DOOR, Broker
+from brokers import HOST, PARTNER_DOOR, Broker
 from clients import Client, ClientFailed, talking
 from cluster import Cluster
 from networks import GATEWAY, Answer
@@ -64,13 +64,13 @@ def partitioned_topic(cluster: Cluster, product: Product) -> None:
     topic = new_topic(cluster, bundles=8)
     made = cluster.request("PUT", f"{cluster.brokers[0].web}{admin(topic)}/partitions", 8)
     assert made.status == 204, made
-    talk(cluster, product.url(DOOR), topic, "one", "two", "three", "four", "five", "six", "seven", "eight")
+    talk(cluster, product.url(HOST), topic, "one", "two", "three", "four", "five", "six", "seven", "eight")
 
 
 def topic_that_moves(cluster: Cluster, product: Product) -> None:
     topic = new_topic(cluster)
     give(cluster, topic, cluster.brokers[0])
-    with client(cluster, product.url(DOOR)) as visitor:
+    with client(cluster, product.url(HOST)) as visitor:
         visitor.subscribe(topic)
         visitor.produce(topic, "before")
         move(cluster, namespace_of(topic), cluster.brokers[2])
@@ -83,7 +83,7 @@ def broker_added_later(cluster: Cluster, product: Product) -> None:
     """The last broker stands in no configuration."""
     topic = new_topic(cluster)
     give(cluster, topic, cluster.brokers[-1])
-    talk(cluster, product.url(DOOR), topic)
+    talk(cluster, product.url(HOST), topic)
     for _ in range(TURNS):
         answer = ask(cluster, "GET", f"{PUBLIC}{admin(topic)}/stats")
         assert answer.status == 200, said(answer)
@@ -91,7 +91,7 @@ def broker_added_later(cluster: Cluster, product: Product) -> None:
 
 def clients_at_two_doors(cluster: Cluster, product: Product) -> None:
     topic = new_topic(cluster)
-    for host in (DOOR, PARTNER_DOOR):
+    for host in (HOST, PARTNER_DOOR):
         talk(cluster, product.url(host), topic)
 
 
@@ -202,12 +202,12 @@ def message_by_http(cluster: Cluster, product: Product) -> None:
 def client_by_pulsar_url(cluster: Cluster, product: Product) -> None:
     """All of its bytes through one address."""
     try:
-        cluster.worlds.outside.connect(DOOR, BINARY_PORT).close()
+        cluster.networks.outside.connect(HOST, BINARY_PORT).close()
     except ConnectionRefusedError:
         raise AssertionError("nothing listens for it") from None
     for _ in range(TURNS):
         topic = new_topic(cluster)
-        with client(cluster, f"pulsar://{DOOR}:{BINARY_PORT}") as visitor:
+        with client(cluster, f"pulsar://{HOST}:{BINARY_PORT}") as visitor:
             visitor.subscribe(topic)
             visitor.produce(topic, "one")
             visitor.consume_until("one")
@@ -230,7 +230,7 @@ def counts(cluster: Cluster, product: Product) -> None:
 
 def client_with_a_token(cluster: Cluster, product: Product) -> None:
     for _ in range(TURNS):
-        talk(cluster, product.url(DOOR), new_topic(cluster), token=cluster.tokens.of("admin"))
+        talk(cluster, product.url(HOST), new_topic(cluster), token=cluster.tokens.of("admin"))
 
 
 def admin_call_with_a_token(cluster: Cluster, product: Product) -> None:
@@ -307,7 +307,7 @@ def ask(
             sent["Authorization"] = f"Bearer {token}"
         content = None if body is None else json.dumps(body).encode()
         try:
-            answer = cluster.worlds.outside.request(method, url, content, sent)
+            answer = cluster.networks.outside.request(method, url, content, sent)
         except socket.gaierror:
             raise AssertionError(f"redirected to {urlsplit(url).hostname}, which is inside") from None
         except (OSError, HTTPException) as broken:

@@ -8,10 +8,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from brokers import DOOR, DOOR_PORT, DOOR_TLS_PORT, Broker, Options
+from brokers import DOOR_TLS_PORT, HOST, HOST_PORT, Broker, Options
 from children import Child
 from cluster import Cluster, running
-from doors import sidecar
+from gateways import sidecar
 from networks import GATEWAY, Answer
 from ownership import give, lookup
 
@@ -32,7 +32,7 @@ def cluster() -> Iterator[Cluster]:
         conf={"authenticationProviders": ",".join(providers)},
     )
     with running(options) as started:
-        started.authority.write(started.folder, "door", DOOR, f"*.{DOOR}")
+        started.authority.write(started.folder, "door", HOST, f"*.{HOST}")
         started.authority.write(started.folder, "sidecar", "sidecar.example", role=SIDECAR)
         yield started
 
@@ -69,7 +69,7 @@ def tls_sidecar(cluster: Cluster, *, certificate: bool = False, **keys: object) 
     ]
     return sidecar(
         cluster,
-        bindAddresses=[f"http://{GATEWAY}:{DOOR_PORT}", f"https://{GATEWAY}:{DOOR_TLS_PORT}"],
+        bindAddresses=[f"http://{GATEWAY}:{HOST_PORT}", f"https://{GATEWAY}:{DOOR_TLS_PORT}"],
         tls={"certificate": path("door.crt"), "key": path("door.key")},
         brokers={
             "webServiceUrl": [broker.web_tls for broker in cluster.brokers],
@@ -87,7 +87,7 @@ def ask(
     """From outside, with a role's token."""
     token = {"Authorization": f"Bearer {cluster.tokens.of(role)}"} if role else {}
     tls = cluster.authority.trust() if url.startswith("https:") else None
-    return cluster.worlds.outside.request(method, url, None, {**token, **(headers or {})}, tls)
+    return cluster.networks.outside.request(method, url, None, {**token, **(headers or {})}, tls)
 
 
 @pytest.mark.parametrize("mode", ["rewrite", "follow"])
@@ -140,7 +140,7 @@ def test_external_addresses_are_answered_when_brokers_are_dialled_by_tls(
             assert answer.status == 200, answer
             outside = {broker.external_web for broker in cluster.brokers}
             assert body["httpUrl"] in outside, (scheme, body)
-            assert urlsplit(body["brokerUrlTls"]).hostname.endswith(DOOR)
+            assert urlsplit(body["brokerUrlTls"]).hostname.endswith(HOST)
 
 
 def test_broker_with_an_untrusted_certificate_is_refused_with_502(cluster: Cluster, topic: str) -> None:
@@ -149,7 +149,7 @@ def test_broker_with_an_untrusted_certificate_is_refused_with_502(cluster: Clust
     type(cluster.authority)().write(stranger, "stranger", "stranger.example")
     brokers = {"webServiceUrl": [bystander(cluster).web_tls], "tls": {"ca": str(stranger / "ca.crt")}}
     with sidecar(cluster, brokers=brokers):
-        answer = ask(cluster, f"http://{DOOR}:{DOOR_PORT}{lookup(topic)}", SHOP)
+        answer = ask(cluster, f"http://{HOST}:{HOST_PORT}{lookup(topic)}", SHOP)
     assert answer.status == 502, answer
     assert json.loads(answer.body)["reason"].startswith("broker-unreachable: ")
 
@@ -163,7 +163,7 @@ def test_forwarded_headers_of_clients_do_not_change_redirects(
     """A broker that trusts them redirects to its TLS port where they say https; the sidecar keeps them from it."""
     broker, leader = bystander(cluster), cluster.leader()
     token = {"Authorization": f"Bearer {cluster.tokens.of(SHOP)}"}
-    straight = cluster.worlds.inside.request("GET", broker.web + lookup(topic), None, {**token, **header})
+    straight = cluster.networks.inside.request("GET", broker.web + lookup(topic), None, {**token, **header})
     base = leader.web_tls if "https" in "".join(header.values()) else leader.web
     assert straight.headers["Location"] == f"{base}{lookup(topic)}?authoritative=false"
     with sidecar(cluster):

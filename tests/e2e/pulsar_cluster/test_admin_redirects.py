@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from brokers import Broker
 from cluster import Cluster
-from doors import URL, sidecar, straight
+from gateways import URL, sidecar, straight
 from networks import Answer
 from ownership import WHOLE, give, owner
 
@@ -166,7 +166,7 @@ def ask(cluster: Cluster, call: Call, url: str) -> Answer:
     """From outside."""
     body = None if call.body is None else json.dumps(call.body).encode()
     headers = {} if body is None else {"Content-Type": "application/json"}
-    return cluster.worlds.outside.request(call.method, url, body, headers)
+    return cluster.networks.outside.request(call.method, url, body, headers)
 
 
 def expect(cluster: Cluster, call: Call, parts: Parts, answer: Answer) -> None:

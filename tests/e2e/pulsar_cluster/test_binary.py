@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from binary_servers import PLAIN, PLAIN_PORT, TLS, TLS_PORT, line, plain_door, through_door, tls_door
-from brokers import DOOR
+from binary_servers import PLAIN, PLAIN_PORT, TLS, TLS_PORT, line, plain_socket, through_socket, tls_socket
+from brokers import HOST
 from clients import Client, ClientFailed, talking
 from cluster import Cluster
 from ownership import give, move, owner
@@ -21,13 +21,18 @@ def speak(client: Client, topic: str, *messages: str) -> None:
     assert sorted(client.consume(len(messages))) == sorted(messages)
 
 
+def gateway_ports(client: Client) -> set[int]:
+    """The ports of the gateway's address that it has connected to."""
+    return {int(port) for port in re.findall(r"-> 192\.0\.2\.1:(\d+)\]", client.log)}
+
+
 def test_binary_client_reaches_all_partitions_by_external_broker_addresses(
     cluster: Cluster, wide_namespace: str
 ) -> None:
     topic = f"persistent://{wide_namespace}/orders"
     create(cluster, topic, PARTITIONS)
     owners = spread(cluster, [f"{topic}-partition-{number}" for number in range(PARTITIONS)])
-    with plain_door(cluster), talking(cluster, PLAIN) as client:
+    with plain_socket(cluster), talking(cluster, PLAIN) as client:
         assert len(client.partitions(topic)) == PARTITIONS
         speak(client, topic, *(f"message {number}" for number in range(2 * PARTITIONS)))
         assert client.connected == {PLAIN, *(broker.external_service for broker in owners)}
@@ -39,7 +44,7 @@ def test_sidecar_follows_binary_redirects_for_a_topic_without_owner(cluster: Clu
     leader = cluster.leader()
     others = [broker.service for broker in cluster.brokers if broker != leader]
     topic = f"persistent://{namespace}/orders"
-    with plain_door(cluster, brokers={"brokerServiceUrl": others}), talking(cluster, PLAIN) as client:
+    with plain_socket(cluster, brokers={"brokerServiceUrl": others}), talking(cluster, PLAIN) as client:
         speak(client, topic, "one", "two")
         assert client.connected == {PLAIN, owner(cluster, topic).external_service}
 
@@ -48,7 +53,7 @@ def test_binary_client_reconnects_to_the_new_broker_when_its_topic_moves(cluster
     topic = f"persistent://{namespace}/orders"
     before, after = cluster.brokers[0], cluster.brokers[1]
     give(cluster, topic, before)
-    with plain_door(cluster), talking(cluster, PLAIN) as client:
+    with plain_socket(cluster), talking(cluster, PLAIN) as client:
         client.subscribe(topic)
         client.produce(topic, "one")
         client.consume_until("one")
@@ -60,7 +65,7 @@ def test_binary_client_reconnects_to_the_new_broker_when_its_topic_moves(cluster
 
 def test_binary_client_naming_a_forbidden_listener_is_refused_with_the_reason(cluster: Cluster, namespace: str) -> None:
     """The client hears why, at once, and keeps its connection."""
-    with plain_door(cluster), talking(cluster, PLAIN, listener="internal") as client:
+    with plain_socket(cluster), talking(cluster, PLAIN, listener="internal") as client:
         with pytest.raises(ClientFailed) as failed:
             client.subscribe(f"persistent://{namespace}/orders")
         assert failed.value.failure == "NotAllowedError"
@@ -68,25 +73,28 @@ def test_binary_client_naming_a_forbidden_listener_is_refused_with_the_reason(cl
 
 
 def test_through_sidecar_client_connects_to_the_ingress_port_only(cluster: Cluster, wide_namespace: str) -> None:
-    """Where no broker has an address outside: all that the client ever connects to is the door."""
+    """Where no broker has an address outside: all that the client ever connects to is the ingress."""
     topic = f"persistent://{wide_namespace}/orders"
     create(cluster, topic, PARTITIONS)
     assert len(spread(cluster, [f"{topic}-partition-{number}" for number in range(PARTITIONS)])) > 1
-    with through_door(cluster), talking(cluster, PLAIN) as client:
+    with through_socket(cluster), talking(cluster, PLAIN) as client:
         speak(client, topic, *("x" * 100_000 for _ in range(2 * PARTITIONS)))
-        assert set(re.findall(r"-> 192\.0\.2\.1:(\d+)\]", client.log)) == {str(PLAIN_PORT)}
+        assert gateway_ports(client) == {PLAIN_PORT}
 
 
 def test_through_sidecar_client_produces_and_consumes_after_its_topic_moves(cluster: Cluster, namespace: str) -> None:
     topic = f"persistent://{namespace}/orders"
-    give(cluster, topic, cluster.brokers[0])
-    with through_door(cluster), talking(cluster, PLAIN) as client:
+    before, after = cluster.brokers[0], cluster.brokers[1]
+    give(cluster, topic, before)
+    with through_socket(cluster), talking(cluster, PLAIN) as client:
         client.subscribe(topic)
         client.produce(topic, "one")
         client.consume_until("one")
-        move(cluster, namespace, cluster.brokers[1])
+        move(cluster, namespace, after)
         client.produce(topic, "two")
         client.consume_until("two")
+        assert owner(cluster, topic, after) == after
+        assert gateway_ports(client) == {PLAIN_PORT}
 
 
 class TestOverTls:
@@ -106,12 +114,12 @@ class TestOverTls:
     def test_tls_client_connects_to_the_external_tls_address_of_the_owner(self, cluster: Cluster, topic: str) -> None:
         book = [line(broker, f"external:{broker.external_service_tls}") for broker in cluster.brokers]
         token = cluster.tokens.of(ROLE)
-        with tls_door(cluster, book) as ca, talking(cluster, TLS, token=token, ca=ca) as client:
+        with tls_socket(cluster, book) as ca, talking(cluster, TLS, token=token, ca=ca) as client:
             speak(client, topic, "one", "two")
             assert client.connected == {TLS, owner(cluster, topic).external_service_tls}
 
     def test_tls_server_name_selects_the_broker_on_a_shared_port(self, cluster: Cluster, topic: str) -> None:
-        """All brokers have the door's own port, and are told apart by the name that the client sends."""
+        """All brokers have the ingress's own port, and are distinguished by the name that the client sends."""
         book = [
             line(
                 broker,
@@ -122,6 +130,6 @@ class TestOverTls:
         ]
         give(cluster, topic, cluster.brokers[1])
         token = cluster.tokens.of(ROLE)
-        with tls_door(cluster, book) as ca, talking(cluster, TLS, token=token, ca=ca) as client:
+        with tls_socket(cluster, book) as ca, talking(cluster, TLS, token=token, ca=ca) as client:
             speak(client, topic, "one", "two")
-            assert client.connected == {TLS, f"pulsar+ssl://broker-1.{DOOR}:{TLS_PORT}"}
+            assert client.connected == {TLS, f"pulsar+ssl://broker-1.{HOST}:{TLS_PORT}"}

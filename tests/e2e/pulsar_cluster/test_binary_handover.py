@@ -13,7 +13,7 @@ from pathlib import Path
 import artifacts
 import jvm
 import pytest
-from binary_servers import PLAIN, plain_door, through_door
+from binary_servers import PLAIN, plain_socket, through_socket
 from brokers import Options
 from children import Child
 from clients import talking
@@ -37,7 +37,7 @@ def java(cluster: Cluster, topic: str, *messages: str, how: str = "plain", liste
     classpath = artifacts.classpath(cluster.options.release)
     arguments = (PLAIN, topic, how, listener, *messages)
     command = jvm.command(classpath, str(HERE / "JavaClient.java"), *arguments, heap=200)
-    done = subprocess.run(cluster.worlds.outside.command(*command), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(cluster.networks.outside.command(*command), capture_output=True, text=True, timeout=120)
     log = done.stdout + done.stderr
     said = [line for line in done.stdout.splitlines() if line.startswith(("consumed ", "failed "))]
     assert said, log
@@ -46,7 +46,7 @@ def java(cluster: Cluster, topic: str, *messages: str, how: str = "plain", liste
 
 def test_java_client_produces_and_consumes_without_internal_addresses(cluster: Cluster, namespace: str) -> None:
     topic = f"persistent://{namespace}/orders"
-    with plain_door(cluster):
+    with plain_socket(cluster):
         said, log = java(cluster, topic, "one", "two")
         assert said == "consumed one two"
         assert "svc.cluster.local" not in log
@@ -54,7 +54,7 @@ def test_java_client_produces_and_consumes_without_internal_addresses(cluster: C
 
 def test_java_client_keeps_its_connection_when_its_listener_is_refused(cluster: Cluster, namespace: str) -> None:
     """On ServiceNotReady, which brokers say for a listener that they lack, it would drop it and come again."""
-    with plain_door(cluster):
+    with plain_socket(cluster):
         said, log = java(cluster, f"persistent://{namespace}/orders", "one", listener="internal")
         assert said == "failed NotAllowedException"
         assert "listener 'internal' may not be named" in log
@@ -64,8 +64,8 @@ def test_java_client_keeps_its_connection_when_its_listener_is_refused(cluster: 
 @pytest.mark.parametrize(
     "door",
     [
-        pytest.param(plain_door, id="addresses outside"),
-        pytest.param(through_door, id="through the sidecar", marks=pytest.mark.full),
+        pytest.param(plain_socket, id="addresses outside"),
+        pytest.param(through_socket, id="through the sidecar", marks=pytest.mark.full),
     ],
 )
 def test_java_client_consumes_only_committed_transactions(cluster: Cluster, namespace: str, door: Door) -> None:
@@ -81,7 +81,7 @@ def test_handover_through_the_sidecar_names_the_new_owner_by_external_address(cl
     before, after = cluster.brokers[0], cluster.brokers[2]
     give(cluster, topic, before)
     door = {"name": "public", "listener": "external", "throughSidecar": True}
-    with plain_door(cluster, ingresses=[door]), talking(cluster, PLAIN) as client:
+    with plain_socket(cluster, ingresses=[door]), talking(cluster, PLAIN) as client:
         client.subscribe(topic)
         client.produce(topic, "one")
         client.consume_until("one")
@@ -97,12 +97,12 @@ def test_no_acknowledged_message_is_lost_when_brokers_restart_one_by_one(cluster
     """Under load, and nothing that was acknowledged is lost."""
     topic = f"persistent://{namespace}/orders"
     create(cluster, topic, PARTITIONS)
-    command = cluster.worlds.outside.command(
+    command = cluster.networks.outside.command(
         "setpriv", "--pdeathsig", "KILL", sys.executable, HERE / "steady_client.py", PLAIN, topic
     )
     log = cluster.folder / "steady.log"
     with (
-        through_door(cluster),
+        through_socket(cluster),
         log.open("wb") as errors,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as client,
     ):

@@ -3,7 +3,7 @@
 import pytest
 from clients import ClientFailed, talking
 from cluster import Cluster
-from doors import sidecar
+from gateways import sidecar
 from ownership import give
 
 ROLE = "shop"

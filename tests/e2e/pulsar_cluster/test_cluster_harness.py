@@ -25,7 +25,7 @@ with two_worlds({"broker.inside": "10.96.0.10"}, {}) as worlds:
 def places(name: str) -> list[Path]:
     namespaces = (f"{name}-inside", f"{name}-outside")
     folders = [Path(tempfile.gettempdir(), name)]
-    return folders + [Path(place, world) for place in ("/run/netns", "/etc/netns") for world in namespaces]
+    return folders + [Path(place, network) for place in ("/run/netns", "/etc/netns") for network in namespaces]
 
 
 def test_child_dies_and_namespaces_are_swept_after_their_owner_is_killed() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from brokers import DOOR, DOOR_PORT
+from brokers import HOST, HOST_PORT
 from clients import talking
 from cluster import Cluster
-from doors import URL, sidecar, sidecar_config
+from gateways import URL, sidecar, sidecar_config
 from ownership import give, lookup
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -49,7 +49,7 @@ class Counters:
 
 
 def scraped(cluster: Cluster) -> dict[str, list[tuple[dict[str, str], int]]]:
-    text = cluster.worlds.inside.request("GET", "http://localhost:9090/metrics").body.decode()
+    text = cluster.networks.inside.request("GET", "http://localhost:9090/metrics").body.decode()
     found: dict[str, list[tuple[dict[str, str], int]]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -100,7 +100,7 @@ def visit(cluster: Cluster, topics: list[str]) -> None:
             client.consume_until("one")
     statuses: Counter[int] = Counter()
     for _ in range(2 * len(cluster.brokers)):  # whom nobody has, brokers send to their leader
-        answer = cluster.worlds.outside.request("GET", URL + lookup(new_topic(cluster)))
+        answer = cluster.networks.outside.request("GET", URL + lookup(new_topic(cluster)))
         statuses[answer.status] += 1
     for number, topic in enumerate(topics):
         path = lookup(topic)
@@ -116,10 +116,10 @@ def visit(cluster: Cluster, topics: list[str]) -> None:
             ("/nothing/here", {}),
         ):
             for _ in cluster.brokers:  # in turn each is asked, and all but one redirect
-                answer = cluster.worlds.outside.request("GET", URL + target, headers=headers)
+                answer = cluster.networks.outside.request("GET", URL + target, headers=headers)
                 statuses[answer.status] += 1
     assert {200, 307, 400, 403, 404} <= statuses.keys()
-    with cluster.worlds.outside.connect(DOOR, DOOR_PORT) as connection:
+    with cluster.networks.outside.connect(HOST, HOST_PORT) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
 

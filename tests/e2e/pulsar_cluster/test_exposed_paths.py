@@ -5,9 +5,9 @@ import secrets
 from collections.abc import Iterator
 
 import pytest
-from brokers import DOOR, DOOR_PORT
+from brokers import HOST, HOST_PORT
 from cluster import Cluster
-from doors import sidecar
+from gateways import sidecar
 from ownership import lookup
 from web_contexts import get
 
@@ -24,14 +24,14 @@ SPELLINGS = (
     "/lookup/..%2F{}",
     "/lookup/%c0%ae%c0%ae{}",
     "/lookup;x/..{}",
-    f"http://{DOOR}{{}}",
-    f"http://{DOOR}/lookup/%u002e%u002e{{}}",
+    f"http://{HOST}{{}}",
+    f"http://{HOST}/lookup/%u002e%u002e{{}}",
 )
 
 
 @pytest.fixture(scope="module")
 def lookups_only(cluster: Cluster) -> Iterator[Cluster]:
-    ingress = {"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": "external", "expose": ["lookup"]}
+    ingress = {"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external", "expose": ["lookup"]}
     with sidecar(cluster, ingresses=[ingress]):
         yield cluster
 
@@ -39,14 +39,14 @@ def lookups_only(cluster: Cluster) -> Iterator[Cluster]:
 def straight(cluster: Cluster, target: str) -> tuple[int, bytes]:
     """What the broker itself says to that."""
     broker = cluster.brokers[0]
-    with cluster.worlds.inside.connect(broker.name, 8080) as connection:
+    with cluster.networks.inside.connect(broker.name, 8080) as connection:
         status, _, body = get(connection, target, broker.name)
     return status, body
 
 
 def through(cluster: Cluster, target: str) -> tuple[int, bytes]:
-    with cluster.worlds.outside.connect(DOOR, DOOR_PORT) as connection:
-        status, _, body = get(connection, target, DOOR)
+    with cluster.networks.outside.connect(HOST, HOST_PORT) as connection:
+        status, _, body = get(connection, target, HOST)
     return status, body
 
 

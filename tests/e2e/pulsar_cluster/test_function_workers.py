@@ -11,10 +11,10 @@ import artifacts
 import jvm
 import pytest
 import yaml
-from brokers import CLUSTER, DOOR_PORT, METADATA, Broker
+from brokers import CLUSTER, HOST_PORT, METADATA, Broker
 from children import Child
 from cluster import HEAP, Cluster
-from doors import URL, sidecar
+from gateways import URL, sidecar
 from networks import GATEWAY
 
 pytestmark = pytest.mark.full
@@ -131,7 +131,7 @@ def keys(cluster: Cluster, workers: Workers) -> dict[str, object]:
     return {
         "functionWorkers": {"webServiceUrl": [worker.web for worker in both]},
         "advertisedListeners": brokers + beside,
-        "bindAddresses": [f"http://{GATEWAY}:{DOOR_PORT}", f"http://{GATEWAY}:{PORT}"],
+        "bindAddresses": [f"http://{GATEWAY}:{HOST_PORT}", f"http://{GATEWAY}:{PORT}"],
     }
 
 
@@ -147,10 +147,10 @@ def test_rewritten_worker_redirect_leads_to_the_leader(
 ) -> None:
     with sidecar(cluster, **keys):
         for name, (method, path, status) in CALLS.items():
-            answer = cluster.worlds.outside.request(method, workers.other.external_web + path)
+            answer = cluster.networks.outside.request(method, workers.other.external_web + path)
             assert answer.status == 307, (name, answer)
             assert answer.headers["Location"] == workers.leader.external_web + path, name
-            assert cluster.worlds.outside.request(method, answer.headers["Location"]).status == status, name
+            assert cluster.networks.outside.request(method, answer.headers["Location"]).status == status, name
 
 
 def test_followed_worker_redirect_succeeds_whichever_worker_is_asked(
@@ -160,4 +160,4 @@ def test_followed_worker_redirect_succeeds_whichever_worker_is_asked(
     with sidecar(cluster, **keys, redirects={"admin": "follow"}):
         for name, (method, path, status) in CALLS.items():
             for _ in range(2):
-                assert cluster.worlds.outside.request(method, URL + path).status == status, name
+                assert cluster.networks.outside.request(method, URL + path).status == status, name

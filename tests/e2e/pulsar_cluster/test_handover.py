@@ -9,7 +9,7 @@ import pytest
 from brokers import Broker, Options
 from clients import talking
 from cluster import Cluster, running
-from doors import sidecar
+from gateways import sidecar
 from ownership import give, move, owner
 
 pytestmark = pytest.mark.full

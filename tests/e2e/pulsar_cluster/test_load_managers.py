@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from broker_cases import CASES, Case, played
-from brokers import DOOR, Options
+from brokers import HOST, Options
 from cluster import Cluster, running
-from doors import URL, client, sidecar
+from gateways import URL, client, sidecar
 from ownership import lookup, owner
 from real_brokers import RealBrokers, ThroughSidecar, inner_addresses, played_again
 
@@ -31,7 +31,7 @@ def cluster(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Cluste
 def door(cluster: Cluster) -> Iterator[None]:
     """The sidecar, also for clients that are inside, and for partners whose listener the brokers have not got yet."""
     ingresses = [
-        {"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": "external"},
+        {"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"},
         {"name": "staff", "hosts": [STAFF], "listener": "internal"},
         {"name": "partners", "hosts": [PARTNERS], "listener": "partner"},
     ]
@@ -68,17 +68,17 @@ async def test_concurrent_lookups_get_the_listener_of_their_own_ingress(cluster:
     def ask(host: str) -> tuple[str, str | None]:
         """Whom a client is led to that follows redirects, as far as they lead through the sidecar."""
         at, headers = url, {"Host": host}
-        while (answer := cluster.worlds.outside.request("GET", at, headers=headers)).status == 307:
+        while (answer := cluster.networks.outside.request("GET", at, headers=headers)).status == 307:
             at, headers = answer.headers["Location"], {}
             if host == STAFF:  # whose redirects lead inside
                 return host, urlsplit(at).hostname
         assert answer.status == 200, answer
         return host, urlsplit(json.loads(answer.body)["brokerUrl"]).hostname
 
-    hosts = [DOOR, STAFF] * (AT_ONCE // 2)
+    hosts = [HOST, STAFF] * (AT_ONCE // 2)
     for host, found in await asyncio.gather(*(asyncio.to_thread(ask, host) for host in hosts)):
         assert found is not None
-        assert found.endswith(DOOR) == (host == DOOR), (host, found)
+        assert found.endswith(HOST) == (host == HOST), (host, found)
 
 
 @pytest.mark.usefixtures("door")
@@ -86,7 +86,7 @@ async def test_lookup_for_a_listener_that_brokers_lack_is_400(cluster: Cluster) 
     """As PIP-95 wanted it; a broker says 500."""
     topic = f"persistent://{await RealBrokers(cluster).namespace()}/orders"
     owner(cluster, topic)
-    answer = cluster.worlds.outside.request("GET", URL + lookup(topic), headers={"Host": PARTNERS})
+    answer = cluster.networks.outside.request("GET", URL + lookup(topic), headers={"Host": PARTNERS})
     assert answer.status == 400, answer
     assert json.loads(answer.body)["reason"].startswith("broker-lacks-listener: ")
 

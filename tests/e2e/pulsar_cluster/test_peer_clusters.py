@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 from brokers import CLUSTER
 from cluster import Cluster
-from doors import URL, sidecar, straight
+from gateways import URL, sidecar, straight
 from networks import Answer
 from ownership import lookup
 
@@ -67,7 +67,7 @@ def away(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[Away]:
 def ask(cluster: Cluster, away: Away, call: str) -> Answer:
     method, path = away.calls[call]
     headers = {"Authorization": f"Bearer {cluster.tokens.of('admin')}"}
-    return cluster.worlds.outside.request(method, URL + path, headers=headers)
+    return cluster.networks.outside.request(method, URL + path, headers=headers)
 
 
 @pytest.mark.parametrize("away", [PEER_URL], indirect=True, ids=[""])

@@ -4,7 +4,7 @@ import pytest
 from brokers import CLUSTER, Broker
 from clients import talking
 from cluster import Cluster
-from doors import sidecar
+from gateways import sidecar
 from ownership import give, lookup, move, owner
 
 PARTITIONS = 8

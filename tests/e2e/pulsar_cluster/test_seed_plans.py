@@ -11,16 +11,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from brokers import DOOR, DOOR_PORT, DOOR_TLS_PORT, PARTNER_DOOR, Broker
+from brokers import DOOR_TLS_PORT, HOST, HOST_PORT, PARTNER_DOOR, Broker
 from clients import ClientFailed, talking
 from cluster import Cluster
-from doors import HERE, URL, sidecar, straight
+from gateways import HERE, URL, sidecar, straight
 from guarded_cluster import BOTH, EXTERNAL_PORT, NEW, OLD
 from networks import GATEWAY, Answer
 from ownership import give, lookup
 
-TLS_URL = f"https://{DOOR}:{DOOR_TLS_PORT}"
-PARTNER_URL = f"http://{PARTNER_DOOR}:{DOOR_PORT}"
+TLS_URL = f"https://{HOST}:{DOOR_TLS_PORT}"
+PARTNER_URL = f"http://{PARTNER_DOOR}:{HOST_PORT}"
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def book(cluster: Cluster) -> list[dict[str, str]]:
         yield f"external:{broker.external_web_tls}"
         yield f"external:{broker.external_service}"
         yield f"external:{broker.external_service_tls}"
-        yield f"partner:http://{broker.partner_name}:{DOOR_PORT}"
+        yield f"partner:http://{broker.partner_name}:{HOST_PORT}"
         yield f"partner:{broker.partner_service}"
 
     return [{"broker": broker.name, "listeners": ",".join(urls(broker))} for broker in cluster.brokers]
@@ -77,7 +77,7 @@ def ask(cluster: Cluster, url: str, headers: Mapping[str, str] | None = None) ->
     """From outside, as the superuser."""
     tls = cluster.authority.trust() if url.startswith("https:") else None
     token = {"Authorization": f"Bearer {cluster.tokens.of('admin')}"}
-    return cluster.worlds.outside.request("GET", url, headers={**token, **(headers or {})}, tls=tls)
+    return cluster.networks.outside.request("GET", url, headers={**token, **(headers or {})}, tls=tls)
 
 
 def looked_up(cluster: Cluster, url: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -171,10 +171,10 @@ def test_pip_95_migration_old_broker_port_answers_with_internal_addresses(
 ) -> None:
     """bindAddress with brokerServicePort answers as ever, with bindAddresses beside it: by internal addresses."""
     give(cluster, topic, NEW)
-    with routed(cluster, 6600, BOTH, 6650), talking(cluster, f"pulsar://{DOOR}:6600", token) as client:
+    with routed(cluster, 6600, BOTH, 6650), talking(cluster, f"pulsar://{HOST}:6600", token) as client:
         with pytest.raises(ClientFailed):
             client.subscribe(topic)
-        assert client.connected == {f"pulsar://{DOOR}:6600", NEW.service}
+        assert client.connected == {f"pulsar://{HOST}:6600", NEW.service}
 
 
 def test_pip_95_migration_new_broker_port_answers_with_addresses_of_its_listener(
@@ -183,11 +183,11 @@ def test_pip_95_migration_new_broker_port_answers_with_addresses_of_its_listener
     """So is that of a broker without brokerServicePort and brokerServicePortTls, which is where the topic is."""
     give(cluster, topic, NEW)
     for broker in (BOTH, NEW):
-        with routed(cluster, 6600, broker, EXTERNAL_PORT), talking(cluster, f"pulsar://{DOOR}:6600", token) as client:
+        with routed(cluster, 6600, broker, EXTERNAL_PORT), talking(cluster, f"pulsar://{HOST}:6600", token) as client:
             client.subscribe(topic)
             client.produce(topic, broker.name)
             client.consume_until(broker.name)
-            assert client.connected == {f"pulsar://{DOOR}:6600", NEW.external_service}
+            assert client.connected == {f"pulsar://{HOST}:6600", NEW.external_service}
 
 
 @pytest.mark.parametrize("broker", [OLD, BOTH, NEW], ids=["ports", "ports and bindAddresses", "bindAddresses"])
@@ -209,9 +209,9 @@ def test_pip_95_migration_bind_address_decides_the_listener_unless_one_is_named(
     give(cluster, topic, NEW)
     sockets = [f"http://{GATEWAY}:8080", f"external:http://{GATEWAY}:8081", f"partner:http://{GATEWAY}:8082"]
     with sidecar(cluster, advertisedListeners=book, ingresses=[], bindAddresses=sockets):
-        said = [looked_up(cluster, f"http://{DOOR}:{port}{lookup(topic)}")["brokerUrl"] for port in (8080, 8081, 8082)]
-        by_query = looked_up(cluster, f"http://{DOOR}:8081{lookup(topic)}?listenerName=partner")
-        by_header = looked_up(cluster, f"http://{DOOR}:8081{lookup(topic)}", {"X-Pulsar-ListenerName": "partner"})
+        said = [looked_up(cluster, f"http://{HOST}:{port}{lookup(topic)}")["brokerUrl"] for port in (8080, 8081, 8082)]
+        by_query = looked_up(cluster, f"http://{HOST}:8081{lookup(topic)}?listenerName=partner")
+        by_header = looked_up(cluster, f"http://{HOST}:8081{lookup(topic)}", {"X-Pulsar-ListenerName": "partner"})
     assert said == [NEW.service, NEW.external_service, NEW.partner_service]
     assert by_query["brokerUrl"] == by_header["brokerUrl"] == NEW.partner_service
 
@@ -260,7 +260,7 @@ def test_pip_95_clients_of_two_ingresses_share_a_topic_by_their_own_listeners(
     """Two doors, two listeners, one topic: what comes in by one goes out by the other."""
     give(cluster, topic, NEW)
     doors = [
-        {"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": "external"},
+        {"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"},
         {"name": "partners", "hosts": [PARTNER_DOOR, f"*.{PARTNER_DOOR}"], "listener": "partner"},
     ]
     with (
@@ -292,8 +292,8 @@ def test_pip_95_unknown_listener_is_400_through_the_sidecar(cluster: Cluster, to
 
 def _tls_door(cluster: Cluster) -> dict[str, object]:
     """The sidecar's sockets with and without TLS."""
-    cluster.authority.write(cluster.folder, "door", DOOR, *(broker.external_name for broker in cluster.brokers))
+    cluster.authority.write(cluster.folder, "door", HOST, *(broker.external_name for broker in cluster.brokers))
     return {
-        "bindAddresses": [f"http://{GATEWAY}:{DOOR_PORT}", f"https://{GATEWAY}:{DOOR_TLS_PORT}"],
+        "bindAddresses": [f"http://{GATEWAY}:{HOST_PORT}", f"https://{GATEWAY}:{DOOR_TLS_PORT}"],
         "tls": {"certificate": str(cluster.folder / "door.crt"), "key": str(cluster.folder / "door.key")},
     }

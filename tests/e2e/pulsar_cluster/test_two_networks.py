@@ -8,23 +8,23 @@ import sys
 
 import pytest
 from cluster import Cluster
-from doors import URL, client, sidecar, straight
+from gateways import URL, client, sidecar, straight
 from ownership import lookup, owner
 
 RESOLVE = "import socket, sys; socket.getaddrinfo(sys.argv[1], 80)"
 
 
 def test_internal_and_external_networks_are_isolated(cluster: Cluster) -> None:
-    inside, outside = cluster.worlds.inside, cluster.worlds.outside
+    inside, outside = cluster.networks.inside, cluster.networks.outside
     for broker in cluster.brokers:
-        for world, name, found in (
+        for network, name, found in (
             (inside, broker.name, True),
             (inside, broker.external_name, False),
             (outside, broker.name, False),
             (outside, broker.external_name, True),
         ):
-            resolved = subprocess.run(world.command(sys.executable, "-c", RESOLVE, name), capture_output=True)
-            assert (resolved.returncode == 0) == found, (world.name, name, resolved.stderr)
+            resolved = subprocess.run(network.command(sys.executable, "-c", RESOLVE, name), capture_output=True)
+            assert (resolved.returncode == 0) == found, (network.name, name, resolved.stderr)
         with outside.entered(), socket.socket() as attempt:
             assert attempt.connect_ex((broker.address, 6650)) == errno.ENETUNREACH
         outside.connect(broker.external_name, 6650 + broker.number).close()
@@ -37,7 +37,7 @@ def test_lookup_without_the_sidecar_is_redirected_to_an_internal_address(cluster
     topic = f"persistent://{namespace}/orders"
     leader = cluster.leader()
     with straight(cluster, next(broker for broker in cluster.brokers if broker != leader)):
-        answer = cluster.worlds.outside.request("GET", URL + lookup(topic))
+        answer = cluster.networks.outside.request("GET", URL + lookup(topic))
         spoken = client(cluster, topic, "lost")
     assert answer.status == 307
     assert answer.headers["Location"] == f"{leader.web}{lookup(topic)}?authoritative=false"
@@ -50,7 +50,7 @@ def test_lookup_without_the_sidecar_is_answered_with_an_internal_address(cluster
     topic = f"persistent://{namespace}/orders"
     broker = owner(cluster, topic)
     with straight(cluster, cluster.leader()):
-        answer = cluster.worlds.outside.request("GET", URL + lookup(topic))
+        answer = cluster.networks.outside.request("GET", URL + lookup(topic))
         spoken = client(cluster, topic, "lost")
     assert answer.status == 200
     assert json.loads(answer.body)["brokerUrl"] == broker.service

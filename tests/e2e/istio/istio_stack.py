@@ -21,7 +21,7 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 from apiclient import Object
 from istio_certificates import BROKER, GATEWAY, Authority
-from istio_cluster import DOOR, GATEWAY_POD, SERVICE, WEB
+from istio_cluster import GATEWAY_POD, HOST, SERVICE, WEB
 from istio_envoys import bootstrap, taking_the_port
 from istio_meshes import BROKER_ADDRESSES, GATEWAY_ADDRESS, ROUTES, Mesh
 from istio_program import named
@@ -34,7 +34,7 @@ from pulsar_ingress_proxy.demo.cluster import Listener, SimulatedCluster
 
 
 class Outside(AbstractResolver):
-    """The DNS of the world outside: every name leads to the gateway, which knows those that are the door's."""
+    """The DNS outside: every name leads to the gateway, which knows those that are the door's."""
 
     async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
         return [ResolveResult(hostname=host, host=GATEWAY_ADDRESS, port=port, family=2, proto=0, flags=0)]
@@ -44,7 +44,7 @@ class Outside(AbstractResolver):
 
 
 @dataclass
-class IstioWorld:
+class IstioStack:
     """All that runs, and how to change it."""
 
     mesh: Mesh
@@ -100,13 +100,13 @@ class IstioWorld:
 
 
 @asynccontextmanager
-async def istio_world(
+async def istio_stack(
     mesh: Mesh, folder: Path, way: str = "gateway values", early: bool = False
-) -> AsyncIterator[IstioWorld]:
+) -> AsyncIterator[IstioStack]:
     """The gateway, with the sidecar in its pod by that way. `early`: before Istio's agent has written certificates."""
     trust = ssl.create_default_context()
-    mesh.door.configure_trust(trust)
-    external = Listener(broker_service_url_tls=f"pulsar+ssl://broker-{{n}}.{DOOR}:6651")
+    mesh.ingress_ca.configure_trust(trust)
+    external = Listener(broker_service_url_tls=f"pulsar+ssl://broker-{{n}}.{HOST}:6651")
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(SimulatedCluster(brokers=3, listeners={"external": external}))
         node = NodeNetwork(folder / "network")
@@ -133,19 +133,19 @@ async def istio_world(
             resolver=Outside(), ssl=trust, socket_factory=lambda _: networks["client"].socket(), limit=0
         )
         client = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
-        world = IstioWorld(mesh, folder, cluster, networks, client, sidecar, volumes)
-        stack.push_async_callback(world.close)
+        found = IstioStack(mesh, folder, cluster, networks, client, sidecar, volumes)
+        stack.push_async_callback(found.close)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(sidecar.process.says("holding" if early else "serving"))
-            tasks.create_task(world.open_gateway())
-            tasks.create_task(world.open_brokers())
-        yield world
+            tasks.create_task(found.open_gateway())
+            tasks.create_task(found.open_brokers())
+        yield found
 
 
 @pytest.fixture
-async def istio(mesh: Mesh, tmp_path: Path) -> AsyncIterator[IstioWorld]:
-    async with istio_world(mesh, tmp_path) as world:
-        yield world
+async def istio(mesh: Mesh, tmp_path: Path) -> AsyncIterator[IstioStack]:
+    async with istio_stack(mesh, tmp_path) as found:
+        yield found
 
 
 def _broker_pods() -> dict[str, str]:

@@ -14,14 +14,14 @@ from processes import BIN, Process, free_port, started
 
 from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
-DOOR = "pulsar.example.com"
+HOST = "pulsar.example.com"
 
 
 class GatewayNames(AbstractResolver):
-    """The DNS of the world outside: the door's names lead to the gateway, and no others exist."""
+    """The DNS outside: the names of the ingress lead to the gateway, and no others exist."""
 
     async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
-        if host != DOOR and not host.endswith("." + DOOR):
+        if host != HOST and not host.endswith("." + HOST):
             raise OSError(f"{host} does not resolve outside")
         return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=2, proto=0, flags=0)]
 
@@ -30,7 +30,7 @@ class GatewayNames(AbstractResolver):
 
 
 @dataclass
-class ObjectStore:
+class GatewayStack:
     """All that stands behind one gateway, and a client in front of it."""
 
     cluster: SimulatedCluster
@@ -46,9 +46,9 @@ class ObjectStore:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[ObjectStore]:
+async def stack(tmp_path: Path) -> AsyncIterator[GatewayStack]:
     authority = trustme.CA()
-    pair = authority.issue_cert(DOOR, f"*.{DOOR}", "localhost")
+    pair = authority.issue_cert(HOST, f"*.{HOST}", "localhost")
     pair.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "gateway.pem"))
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     trust = ssl.create_default_context()
@@ -67,14 +67,14 @@ async def world(tmp_path: Path) -> AsyncIterator[ObjectStore]:
             ) as envoy,
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(resolver=GatewayNames(), ssl=trust)) as client,
         ):  # fmt: skip
-            yield ObjectStore(
+            yield GatewayStack(
                 cluster,
                 sidecar,
                 envoy,
                 client,
-                f"https://{DOOR}:{port}",
+                f"https://{HOST}:{port}",
                 port,
-                f"https://h2.{DOOR}:{port}",
+                f"https://h2.{HOST}:{port}",
                 config,
                 tmp_path / "ca.pem",
                 f"http://127.0.0.1:{metrics_port}/metrics",
@@ -86,12 +86,12 @@ def sidecar_config(cluster: SimulatedCluster, port: int, sidecar_port: int, metr
     return {
         "bindAddresses": [f"http://127.0.0.1:{sidecar_port}"],
         "brokers": {"webServiceUrl": [broker.web for broker in cluster.brokers]},
-        "ingresses": [{"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": "external"}],
+        "ingresses": [{"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"}],
         "advertisedListeners": [
             {
                 "broker": broker.name,
-                "listeners": f"internal:{broker.web}, external:https://broker-{number}.{DOOR}:{port}, "
-                f"external:pulsar+ssl://broker-{number}.{DOOR}:{6651 + number}",
+                "listeners": f"internal:{broker.web}, external:https://broker-{number}.{HOST}:{port}, "
+                f"external:pulsar+ssl://broker-{number}.{HOST}:{6651 + number}",
             }
             for number, broker in enumerate(cluster.brokers)
         ],
@@ -126,7 +126,7 @@ def gateway_config(pem: Path, port: int, sidecar_port: int) -> dict[str, object]
             "virtual_hosts": [
                 {
                     "name": "h2",
-                    "domains": [f"h2.{DOOR}:{port}"],
+                    "domains": [f"h2.{HOST}:{port}"],
                     "routes": [{"match": {"prefix": "/"}, "route": {"cluster": "by-http2"}}],
                 },
                 {

@@ -10,12 +10,12 @@ from itertools import count
 from pathlib import Path
 
 import yaml
-from brokers import CLUSTER, DOOR, DOOR_PORT, Broker
+from brokers import CLUSTER, HOST, HOST_PORT, Broker
 from children import Child
 from cluster import Cluster
 from networks import GATEWAY
 
-URL = f"http://{DOOR}:{DOOR_PORT}"
+URL = f"http://{HOST}:{HOST_PORT}"
 HERE = Path(__file__).parent
 
 _numbers = count()
@@ -24,10 +24,10 @@ _numbers = count()
 @contextmanager
 def straight(cluster: Cluster, broker: Broker) -> Iterator[Child]:
     """The door leads to that broker, with nothing in between that knows HTTP."""
-    route = f"{GATEWAY}:{DOOR_PORT}={broker.address}:8080"
-    with cluster.started(f"door-{next(_numbers)}", sys.executable, HERE / "tcp_routes.py", route) as door:
-        door.says("forwarding")
-        yield door
+    route = f"{GATEWAY}:{HOST_PORT}={broker.address}:8080"
+    with cluster.started(f"door-{next(_numbers)}", sys.executable, HERE / "tcp_routes.py", route) as gateway:
+        gateway.says("forwarding")
+        yield gateway
 
 
 @contextmanager
@@ -46,9 +46,9 @@ def sidecar_config(cluster: Cluster) -> dict[str, object]:
     """Twenty lines, as an operator would write them."""
     return {
         "clusterName": CLUSTER,
-        "bindAddresses": [f"http://{GATEWAY}:{DOOR_PORT}"],
+        "bindAddresses": [f"http://{GATEWAY}:{HOST_PORT}"],
         "brokers": {"webServiceUrl": [broker.web for broker in cluster.brokers]},
-        "ingresses": [{"name": "public", "hosts": [DOOR, f"*.{DOOR}"], "listener": "external"}],
+        "ingresses": [{"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"}],
         "advertisedListeners": [
             {
                 "broker": broker.name,
@@ -72,7 +72,7 @@ class Spoken:
 
 def client(cluster: Cluster, topic: str, *messages: str, url: str = URL) -> Spoken:
     """A real client outside, that produces and consumes; it knows the door's address, and nothing of listeners."""
-    command = cluster.worlds.outside.command(sys.executable, HERE / "produce_consume.py", url, topic, *messages)
+    command = cluster.networks.outside.command(sys.executable, HERE / "produce_consume.py", url, topic, *messages)
     done = subprocess.run(command, capture_output=True, text=True, timeout=50)
     lines = done.stdout.splitlines()
     assert done.returncode == 0, f"the client ended with {done.returncode}:\n{done.stdout}{done.stderr}"

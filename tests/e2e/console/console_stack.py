@@ -21,7 +21,7 @@ LOOKUP = "/lookup/v2/topic/persistent/public/default/"
 STRANGER = {"brokerUrl": "pulsar://pulsar-broker-9.pulsar-broker.pulsar.svc.cluster.local:6650"}
 
 
-class ObjectStore:
+class ConsoleStack:
     def __init__(self, cluster: SimulatedCluster, session: ClientSession, folder: Path) -> None:
         self.cluster = cluster
         self._session = session
@@ -90,6 +90,6 @@ class ObjectStore:
 
 
 @asynccontextmanager
-async def made(folder: Path) -> AsyncIterator[ObjectStore]:
+async def made(folder: Path) -> AsyncIterator[ConsoleStack]:
     async with SimulatedCluster(brokers=3) as cluster, ClientSession() as session:
-        yield ObjectStore(cluster, session, folder)
+        yield ConsoleStack(cluster, session, folder)
