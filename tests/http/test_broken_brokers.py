@@ -5,7 +5,8 @@ import json
 from collections.abc import Callable
 
 import pytest
-from raw import OK, Message, RawBroker, Start, unused_port
+from raw import OK, Message, RawBroker, Served, Start, unused_port
+from standstill import settled
 
 from pulsar_ingress_proxy.http.upstream import HEAD_LIMIT, UpstreamConnection
 from pulsar_ingress_proxy.net.errors import BadAnswer
@@ -363,6 +364,16 @@ async def test_request_gets_502_broker_unreachable_when_host_does_not_resolve(st
 # A client that leaves.
 
 
+async def ended_without_fault(served: Served) -> None:
+    """The one request is counted once and as begun, no broker is blamed for it, and nothing is held for it any more."""
+    buffers = served.sidecar._context.buffers
+    await settled(lambda: int(served.number("in_flight_requests")), lambda: buffers.used)
+    assert served.number("requests_total", code="200") == served.number("requests_total") == 1
+    assert served.number("upstream_errors_total") == 0
+    assert served.number("in_flight_requests") == 0
+    assert buffers.used == 0
+
+
 @pytest.mark.parametrize(
     ("data", "how", "code"),
     [
@@ -401,6 +412,7 @@ async def test_broker_connection_closes_when_client_leaves_during_the_answer(
     await client.take_until(b"some")
     getattr(client, how)()
     await wire.end()
+    await ended_without_fault(served)
 
 
 async def test_broker_connection_closes_when_client_leaves_without_reading_the_answer(
@@ -412,5 +424,9 @@ async def test_broker_connection_closes_when_client_leaves_without_reading_the_a
     wire = await broker.accept()
     await wire.head()
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n" + bytes(50_000_000))
+    await settled(wire.transport.get_write_buffer_size)
+    (connection,) = served.sidecar.http_servers[0].connections
+    assert connection.writing_paused
     client.reset()
     await wire.end()
+    await ended_without_fault(served)

@@ -431,13 +431,18 @@ async def test_pipelined_uploads_are_not_forwarded_while_client_does_not_read(st
 
 
 async def test_connection_closes_when_client_leaves_answers_unread(start: Start, broker: RawBroker) -> None:
-    """Also when the exchange is over: the system gives up on it, and its place is free."""
+    """Also when the request is over: the system gives up on it, and its place is free."""
     served = await start(broker.url, timeouts={"request": TINY})
     serving = asyncio.create_task(serve(broker, BIG))
     lazy = await served.client()
     lazy.stall()
     lazy.send(GET * 1000)
     await until(lambda: served.number("connections") == 0)
+    lazy.resume()
+    await lazy.end()
+    assert lazy.total < 1000 * len(BIG)
+    assert served.number("requests_total") < 1000
+    assert served.number("in_flight_requests") == 0
     serving.cancel()
 
 

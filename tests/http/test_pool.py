@@ -233,8 +233,11 @@ async def test_idle_broker_connection_closes_after_upstream_idle_timeout(start: 
     wire = await broker.accept()
     await wire.head()
     wire.send(OK)
-    await client.message()
+    assert (await client.message()).body == b"ok"
     await wire.end()
+    assert not client.ended
+    assert served.number("requests_total", code="200") == served.number("requests_total") == 1
+    assert served.number("upstream_errors_total") == 0
 
 
 async def test_all_broker_connections_needed_at_once_are_kept_and_reused(start: Start, broker: RawBroker) -> None:

@@ -190,8 +190,11 @@ async def test_stop_cuts_off_requests_after_drain_seconds(start: Start, broker: 
     wire = await broker.accept()
     await wire.head()
     await served.sidecar.stop()
+    assert served.number("in_flight_requests") == 0
+    assert served.number("connections") == 0
     await wire.end()
     await client.end()
+    assert client.total == 0
 
 
 async def test_long_header_values_and_paths_are_not_cached(start: Start, broker: RawBroker) -> None:

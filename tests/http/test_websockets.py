@@ -185,7 +185,12 @@ async def test_client_connection_closes_when_broker_closes_right_after_101(start
     await wire.head()
     wire.send(SWITCH)
     wire.close()
-    await client.end()
+    assert (await client.head()).status == 101
+    assert await client.rest() == b""
+    await settled(lambda: int(served.number("in_flight_requests")))
+    assert served.number("in_flight_requests") == 0
+    assert served.number("requests_total", code="101") == served.number("requests_total") == 1
+    assert served.number("upstream_errors_total") == 0
 
 
 async def test_client_connection_continues_with_http_after_refused_websocket(start: Start, broker: RawBroker) -> None:
