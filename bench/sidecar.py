@@ -30,7 +30,6 @@ def sidecar_config(place: Place) -> dict[str, object]:
         "events": {"path": str(events_folder(place))},
         "metrics": {"address": f"127.0.0.1:{metrics}"},
         "console": {"address": f"127.0.0.1:{console}"},
-        "workers": 1,
         "log": {"level": "warning"},
     }
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import Config, load, load_mapping
-from pulsar_ingress_proxy.config.model import PENDING, json_schema
+from pulsar_ingress_proxy.config.model import json_schema
 from pulsar_ingress_proxy.config.reference import example, reference
 from pulsar_ingress_proxy.observability import reference as metrics_reference
 from pulsar_ingress_proxy.observability.catalogue import PREFIX, Metric, Pipeline, Sidecar
@@ -186,11 +186,6 @@ def test_readme_names_make_demo_and_make_test_in_its_first_40_lines() -> None:
     first_screen = "\n".join(README.splitlines()[:40])
     assert "make demo" in first_screen
     assert "make test" in first_screen
-
-
-def test_keys_without_effect_are_on_the_configuration_page() -> None:
-    listed = reference().partition("## Keys without effect yet")[2].partition("\n## ")[0]
-    assert re.findall(r"^- `(\S+)`$", listed, re.MULTILINE) == list(PENDING)
 
 
 def read(document: str) -> str:

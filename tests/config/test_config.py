@@ -114,9 +114,7 @@ def test_the_example_of_the_reference_loads_as_it_stands(tmp_path: Path) -> None
         ("limits.bufferBytes", 67_108_864),
         ("limits.replayTotalBytes", 67_108_864),
         ("limits.commandBytes", 65_536),
-        ("ownerMemory", 65_536),
         ("drainSeconds", 20),
-        ("workers", 1),
         ("log.level", "info"),
         ("log.format", "auto"),
     ],
@@ -295,7 +293,9 @@ def test_an_unknown_key_is_a_fault_with_the_nearest_known_one_named(tmp_path: Pa
         pytest.param("ingresses: [{listener: x}]", ":2: ingresses.0.name: is missing", id="missing"),
         pytest.param("redirects: rewrite", ":2: redirects: should be a mapping of keys, not 'rewrite'", id="no record"),
         pytest.param("tls:", ":2: tls: should be a mapping of keys, not empty", id="an empty record"),
-        pytest.param("workers: 0", ":2: workers: input should be greater than 0, not 0", id="too low"),
+        pytest.param(
+            "drainSeconds: -1", ":2: drainSeconds: input should be greater than or equal to 0, not -1", id="too low"
+        ),
         pytest.param(
             "timeouts: {connect: .nan}", ":2: timeouts.connect: input should be greater than 0, not nan", id="nan"
         ),

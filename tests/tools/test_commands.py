@@ -254,7 +254,7 @@ class TestCheck:
     ) -> None:
         bad = tmp_path / "bad.yaml"
         bad.write_text(
-            "clusterNam: x\nredirects: {lookup: rewrit}\nworkers: 0\nbrokers: {webServiceUrl: ['http://b']}\n"
+            "clusterNam: x\nredirects: {lookup: rewrit}\ndrainSeconds: -1\nbrokers: {webServiceUrl: ['http://b']}\n"
         )
         assert main(["check", "--config", str(bad)]) == 2
         out, err = capsys.readouterr()
@@ -262,7 +262,7 @@ class TestCheck:
         assert err.splitlines() == [
             f"{bad}:1: clusterNam: unknown key; did you mean clusterName?",
             f"{bad}:2: redirects.lookup: 'rewrit' is not one of rewrite, follow, pass; did you mean rewrite?",
-            f"{bad}:3: workers: input should be greater than 0, not 0",
+            f"{bad}:3: drainSeconds: input should be greater than or equal to 0, not -1",
         ]
 
     def test_check_exits_2_and_names_a_missing_config_file(
@@ -320,15 +320,15 @@ class TestRun:
                 "bindAddresses": ["http://127.0.0.1:0"],
                 "brokers": {"webServiceUrl": [cluster.brokers[0].web]},
                 "metrics": {"address": "127.0.0.1:0"},
-                "console": {"address": None},
-                "workers": 2,
+                "console": {"address": "0.0.0.0:0"},
             }
             path.write_text(yaml.safe_dump(values))
             async with self.started(path) as process:
                 assert process.stderr is not None
                 first, second = [json.loads(await process.stderr.readline()) for _ in range(2)]
                 assert first["message"].startswith("serving http://127.0.0.1:")
-                assert (second["level"], second["message"]) == ("warning", "workers: has no effect yet")
+                assert second["level"] == "warning"
+                assert second["message"].startswith("console.address: 0.0.0.0:0: whoever can connect there sees")
                 process.send_signal(signal.SIGTERM)
                 assert await process.wait() == 0
                 assert b"Traceback" not in await process.stderr.read()

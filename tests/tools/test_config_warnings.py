@@ -4,7 +4,6 @@ import pytest
 import yaml
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.config.model import PENDING
 from pulsar_ingress_proxy.routing.snapshot import build
 from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 
@@ -129,24 +128,6 @@ def test_brokers_tls_certificate_warns_that_brokers_do_not_see_client_certificat
 
 def test_peer_identity_gives_no_warning() -> None:
     assert doubts("brokers: {webServiceUrl: [https://b], tls: {peerIdentity: 'spiffe://cluster.local/ns/p'}}") == []
-
-
-@pytest.mark.parametrize("key", PENDING)
-def test_keys_without_effect_are_warned_about(key: str) -> None:
-    values = {
-        "brokers.brokerServiceUrl": "{brokers: {webServiceUrl: [http://b], brokerServiceUrl: [pulsar://b]}}",
-        "brokers.discover": "{brokers: {webServiceUrl: [http://b], discover: admin}}",
-        "kubernetes.zoneProperty": "{kubernetes: {zoneProperty: rack}}",
-        "limits.commandBytes": "{limits: {commandBytes: 1}}",
-        "ownerMemory": "{ownerMemory: 0}",
-        "workers": "{workers: 2}",
-    }
-    section, _, name = key.partition(".")
-    if section == "ingresses":
-        value = {"lookupProperties": {"rack": "a"}}.get(name, True)
-        ingress = {"name": "p", "hosts": ["*.pulsar.example.com"], "listener": "external", name: value}
-        values[key] = yaml.safe_dump({"ingresses": [ingress]})
-    assert f"{key}: has no effect yet" in doubts(values[key])
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "'[::1]:1'", "localhost:1", "null"])

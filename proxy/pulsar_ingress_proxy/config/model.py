@@ -396,13 +396,6 @@ class Log(Section):
 _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
 
-# Keys that are accepted because they are promised, and that nothing reads yet.
-PENDING = (
-    "ownerMemory",
-    "workers",
-)
-
-
 class Config(Section):
     """Configuration of pulsar-ingress-proxy."""
 
@@ -448,11 +441,9 @@ class Config(Section):
     console: Console = Field(Console(), description="where the status page is served")
     timeouts: Timeouts = Field(Timeouts(), description="in seconds")
     limits: Limits = Field(Limits(), description="bounds on what one client can cost")
-    owner_memory: Annotated[int, Field(ge=0)] = Field(65536, description="topics whose owner is remembered; 0: off")
     drain_seconds: Annotated[float, Field(ge=0)] = Field(
         20, description="seconds that running requests get when their socket is closed: at the end, or by a reload"
     )
-    workers: Count = Field(1, description="processes")
     log: Log = Field(Log(), description="the sidecar's own log")
 
     # What keys say against each other. Each key is held against those before it, as far as those are right: a

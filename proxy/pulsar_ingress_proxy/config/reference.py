@@ -8,7 +8,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from pulsar_ingress_proxy.config.load import ENV_PREFIX
-from pulsar_ingress_proxy.config.model import PENDING, Config, Section, json_schema
+from pulsar_ingress_proxy.config.model import Config, Section, json_schema
 
 _INTRODUCTION = """\
 # Configuration
@@ -54,11 +54,6 @@ they began with. [Operations](operations.md) has the whole life, from start to d
 | the environment | with the next start |
 | everything else | at once |
 
-## Keys without effect yet
-They are accepted, so that files need no change later, and `check` warns of each that is set.
-
-{pending}
-
 """
 
 _EXAMPLE = """\
@@ -73,8 +68,7 @@ Values are defaults, apart from addresses, names and what shows how a key is wri
 
 def reference() -> str:
     """The page."""
-    pending = "\n".join(f"- `{key}`" for key in PENDING)
-    introduction = _INTRODUCTION.format(prefix=ENV_PREFIX, pending=pending)
+    introduction = _INTRODUCTION.format(prefix=ENV_PREFIX)
     return introduction + "\n".join(_sections()) + "\n" + _EXAMPLE.format(example=example())
 
 
@@ -116,7 +110,7 @@ def _table(
             continue
         key = field.alias or name
         value = _kind(schema["properties"][key])
-        meaning = f"{field.description}{_pending(f'{path}{key}')}"
+        meaning = str(field.description)
         environment = f"`{variable}{name.upper()}`" if variable is not None else ""
         lines.append(f"| `{path}{key}` | {value} | {_default(field)} | {meaning} | {environment} |")
     return "\n".join(lines) + "\n"
@@ -126,11 +120,6 @@ def _record(field: FieldInfo) -> type[Section] | None:
     """The record that a key holds, or that each element of its list is."""
     inner = (field.annotation, *getattr(field.annotation, "__args__", ()))
     return next((one for one in inner if isinstance(one, type) and issubclass(one, Section)), None)
-
-
-def _pending(path: str) -> str:
-    key = path.replace("[]", "")
-    return "; no effect yet" if any(f"{key}.".startswith(f"{pending}.") for pending in PENDING) else ""
 
 
 def _kind(schema: dict[str, Any]) -> str:

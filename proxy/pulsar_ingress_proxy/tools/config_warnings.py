@@ -1,11 +1,7 @@
 """What is questionable about a config that is valid: lines that `check` prints and `run` logs. Pure."""
 
 from collections.abc import Iterator
-from typing import Any
 
-from pydantic import BaseModel
-
-from pulsar_ingress_proxy.config.model import PENDING
 from pulsar_ingress_proxy.routing.addresses import Broker, Entry
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import parse_authority
@@ -21,9 +17,6 @@ def config_warnings(snapshot: Snapshot, is_discovering: bool = False) -> Iterato
     yield from _uncovered_hosts(snapshot)
     yield from _discovery(snapshot, is_discovering)
     yield from _console(snapshot)
-    for key in PENDING:
-        if _is_set(snapshot.config, key.split(".")):
-            yield f"{key}: has no effect yet"
 
 
 def _sockets(snapshot: Snapshot) -> Iterator[str]:
@@ -153,13 +146,3 @@ def samples(entry: Entry) -> Iterator[Broker]:
     for value in ("0", "1") if entry.is_template else ("",):
         if broker := entry.fill(dict.fromkeys(entry.variables, value)):
             yield broker
-
-
-def _is_set(model: BaseModel, path: list[str]) -> bool:
-    """Whether a key has another value than its default."""
-    name = next(name for name, field in type(model).model_fields.items() if (field.alias or name) == path[0])
-    value: Any = getattr(model, name)
-    if len(path) == 1:
-        return bool(value != type(model).model_fields[name].get_default(call_default_factory=True))
-    items = value if isinstance(value, tuple) else (value,)
-    return any(_is_set(item, path[1:]) for item in items)
