@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
+from broker_manifests import brokers
 
 from pulsar_ingress_proxy.config import Config, load_mapping
 
@@ -17,30 +18,6 @@ DEPLOY = ROOT / "deploy"
 GATEWAYS = ("istio", "envoy-gateway", "traefik", "ingress-nginx")
 FILES = sorted(path for gateway in (*GATEWAYS, "compose") for path in (DEPLOY / gateway).rglob("*.yaml"))
 NEEDED = ["lookup", "client"]
-
-BROKERS = """
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: pulsar-broker, namespace: pulsar}
-spec:
-  replicas: 3
-  serviceName: pulsar-broker
-  selector: {matchLabels: {component: broker}}
-  template:
-    metadata: {labels: {component: broker}}
-    spec:
-      containers:
-        - name: broker
-          ports: [{name: http, containerPort: 8080}, {name: pulsar, containerPort: 6650}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: pulsar-broker, namespace: pulsar}
-spec:
-  clusterIP: None
-  selector: {component: broker}
-  ports: [{name: http, port: 8080}, {name: tcp-pulsar, port: 6650}]
-"""
 
 
 def name(path: Path) -> str:
@@ -76,7 +53,7 @@ def manifests(gateway: str, tmp_path: Path) -> list[str]:
     """The folder as it is, and brokers, as arguments."""
     folder = tmp_path / "manifests"
     folder.mkdir()
-    (folder / "brokers.yaml").write_text(BROKERS)
+    (folder / "brokers.yaml").write_text(brokers(3))
     shutil.copytree(DEPLOY / gateway, folder / gateway)
     written = tmp_path / "config.yaml"
     written.write_text(CONFIGS[f"{gateway}/discovery/configmap.yaml"])

@@ -57,7 +57,6 @@ def test_sidecar_config_selects_and_rewrites_with_events_on() -> None:
     assert said["listener"] == "external"
     assert moved["to"] == f"https://broker-7.pulsar.example.com{path}?authoritative=true&listenerName=external"
     assert config.events.path == "/nowhere/events"
-    assert config.workers == 1
 
 
 def test_bench_answer_has_an_internal_url_that_the_sidecar_rewrites() -> None:

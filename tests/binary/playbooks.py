@@ -1,14 +1,15 @@
 """Conversations as playbooks: lines of who says and who hears what, played against a sidecar over real sockets."""
 
 import asyncio
-import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ssl import SSLContext
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from words import connect, connected
+from running_sidecar import LOOPBACK, RunningSidecar, merged, running
+from wires import ByteWire, WireServer
+from words import connect, connected, found, lookup, ping, pong, redirect
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
@@ -17,115 +18,25 @@ from pulsar_ingress_proxy.observability.batches import Batch
 from pulsar_ingress_proxy.observability.event_lines import event
 
 Who = Literal["client", "broker", "other"]
-LISTENERS = ("internal", "external", "partner")
 
 
-class Wire(asyncio.Protocol):
-    """One end of a connection, which hears frames."""
-
-    def __init__(self, on_made: Callable[["Wire"], None] = lambda wire: None) -> None:
-        self.buffer = bytearray()
-        self.total = 0
-        self.ended = False
-        self._on_made = on_made
-        self._changed = asyncio.Event()
-        self._writable = asyncio.Event()
-        self._writable.set()
-
-    def say(self, data: bytes) -> None:
-        self.transport.write(data)
-
-    async def say_slowly(self, data: bytes) -> None:
-        """And wait until most of it is taken."""
-        self.transport.write(data)
-        await self._writable.wait()
+class FrameWire(ByteWire):
+    """One end of a connection that carries frames."""
 
     async def hear(self) -> bytes:
         """The next frame."""
-        (size,) = struct.unpack("!I", await self._peek(4))
-        return await self.take(4 + size)
-
-    async def take(self, size: int) -> bytes:
-        data = await self._peek(size)
-        del self.buffer[:size]
-        return data
-
-    async def _peek(self, size: int) -> bytes:
-        while len(self.buffer) < size:
-            if self.ended:
-                raise EOFError(f"the connection has ended after {bytes(self.buffer)!r}")
-            await self._change()
-        return bytes(self.buffer[:size])
-
-    async def end(self) -> bytes:
-        """Wait for the end; what came before it."""
-        while not self.ended:
-            await self._change()
-        return bytes(self.buffer)
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
-    def close(self) -> None:
-        self.transport.close()
-
-    def abort(self) -> None:
-        self.transport.abort()
-
-    # What the transport calls.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-        self._on_made(self)
-
-    def data_received(self, data: bytes) -> None:
-        self.buffer += data
-        self.total += len(data)
-        self._changed.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.ended = True
-        self._changed.set()
-        self._writable.set()
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
+        await self._until(lambda: len(self.buffer) >= 4)
+        return await self.take(4 + int.from_bytes(self.buffer[:4]))
 
 
-class ScriptedBroker:
-    """A socket whose connections say what a test says."""
+class ScriptedBroker(WireServer[FrameWire]):
+    """A broker whose connections say what a test says."""
+
+    schemes = ("pulsar", "pulsar+ssl")
 
     def __init__(self, name: str) -> None:
+        super().__init__(FrameWire)
         self.name = name
-        self.wires: list[Wire] = []
-        self._accepted: asyncio.Queue[Wire] = asyncio.Queue()
-
-    async def open(self, tls: SSLContext | None = None) -> None:
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: Wire(self._made), "127.0.0.1", 0, ssl=tls, reuse_address=True
-        )
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        self.url = f"pulsar{'' if tls is None else '+ssl'}://127.0.0.1:{self.port}"
-
-    def _made(self, wire: Wire) -> None:
-        self.wires.append(wire)
-        self._accepted.put_nowait(wire)
-
-    async def accept(self) -> Wire:
-        return await self._accepted.get()
-
-    def refuse(self) -> None:
-        """Take no connections from now on."""
-        self._server.close()
-
-    async def close(self) -> None:
-        self._server.close()
-        for wire in self.wires:
-            wire.abort()
 
     def inner(self, scheme: str = "pulsar") -> str:
         """What it calls itself."""
@@ -137,9 +48,8 @@ class ScriptedBroker:
 
     def line(self, *listeners: str) -> dict[str, str]:
         """Its line of the address book: dialled where it listens."""
-        schemes = ("pulsar", "pulsar+ssl")
         urls = [f"internal:{self.url}"]
-        urls += [f"{listener}:{self.outer(scheme, listener)}" for listener in listeners for scheme in schemes]
+        urls += [f"{listener}:{self.outer(scheme, listener)}" for listener in listeners for scheme in self.schemes]
         return {"broker": f"{self.name}.pulsar.svc.cluster.local", "listeners": ",".join(urls)}
 
 
@@ -173,38 +83,74 @@ class Role:
 
 CLIENT, BROKER, OTHER = Role("client"), Role("broker"), Role("other")
 
-HELLO = (CLIENT.says(connect()), BROKER.hears(connect()), BROKER.says(connected()), CLIENT.hears(connected()))
+
+def hello(frame: bytes | None = None, *, to: Role = BROKER) -> tuple[Line, ...]:
+    """A client's CONNECT, which a broker gets as it is and accepts."""
+    said = connect() if frame is None else frame
+    return (CLIENT.says(said), to.hears(said), to.says(connected()), CLIENT.hears(connected()))
+
+
+HELLO = hello()
 """How most conversations begin."""
 
+KEEPALIVE = (CLIENT.says(ping()), BROKER.hears(ping()), BROKER.says(pong()), CLIENT.hears(pong()))
+"""The connections of both sides are there."""
 
-class Stage:
+FOLLOW = {"lookup": "follow"}
+"""The key `redirects` with which the sidecar follows a broker's redirect itself."""
+
+
+def looked_up(request: int, listener: str | None = "external") -> tuple[Line, ...]:
+    """A lookup that names no listener, and as which it comes to the broker."""
+    return (CLIENT.says(lookup(request)), BROKER.hears(lookup(request, listener)))
+
+
+def redirected(request: int, to: ScriptedBroker) -> tuple[Line, ...]:
+    """A lookup, and the broker's redirect to another, by the name that this one calls itself."""
+    return (*looked_up(request), BROKER.says(redirect(request, to.inner())))
+
+
+def followed(request: int) -> tuple[Line, ...]:
+    """The sidecar follows a redirect: the other broker accepts it in the client's name, and gets the lookup."""
+    return (
+        OTHER.hears(connect()),
+        OTHER.says(connected()),
+        OTHER.hears(lookup(request, "external", authoritative=True)),
+    )
+
+
+def answered(request: int, owner: ScriptedBroker, *, by: Role = BROKER) -> tuple[Line, ...]:
+    """A broker names a topic's owner as it calls itself, and the client hears its addresses on `external`."""
+    return (
+        by.says(found(request, owner.inner())),
+        CLIENT.hears(found(request, owner.outer(), owner.outer("pulsar+ssl"))),
+    )
+
+
+class Stage(RunningSidecar):
     """A sidecar before two brokers, and those who speak to it."""
 
     def __init__(self, sidecar: Sidecar, broker: ScriptedBroker, other: ScriptedBroker) -> None:
-        self.sidecar = sidecar
+        super().__init__(sidecar)
         self.brokers = {"broker": broker, "other": other}
-        self.wires: dict[Who, Wire] = {}
+        self.wires: dict[Who, FrameWire] = {}
         self.records: list[AccessRecord | Batch] = []
-        self._all: list[Wire] = []
 
     @property
     def port(self) -> int:
         return self.sidecar.binary_servers[0].port
 
     @property
-    def client(self) -> Wire:
+    def client(self) -> FrameWire:
         return self.wires["client"]
 
     @property
-    def broker(self) -> Wire:
+    def broker(self) -> FrameWire:
         return self.wires["broker"]
 
-    async def connect(self, tls: SSLContext | None = None, server_name: str | None = None, door: int = 0) -> Wire:
-        """Another client; it is the one that speaks from now on."""
-        _, wire = await asyncio.get_running_loop().create_connection(
-            Wire, "127.0.0.1", self.sidecar.binary_servers[door].port, ssl=tls, server_hostname=server_name
-        )
-        self._all.append(wire)
+    async def connect(self, tls: SSLContext | None = None, server_name: str | None = None, bind: int = 0) -> FrameWire:
+        """Another client, to this one of the bind addresses; it is the one that speaks from now on."""
+        wire = await self.dial(FrameWire, self.sidecar.binary_servers[bind].port, tls, server_name)
         self.wires = {"client": wire}
         return wire
 
@@ -221,7 +167,7 @@ class Stage:
         wire = await self._wire(line.who)
         match line.what:
             case "says":
-                wire.say(line.frame)
+                wire.send(line.frame)
             case "hears":
                 assert await wire.hear() == line.frame
             case "leaves":
@@ -229,61 +175,45 @@ class Stage:
             case "ends":
                 assert await wire.end() == b""
 
-    async def _wire(self, who: Who) -> Wire:
+    async def _wire(self, who: Who) -> FrameWire:
         if who not in self.wires:
             self.wires[who] = await (self.brokers[who].accept() if who != "client" else self.connect())
         return self.wires[who]
-
-    def number(self, name: str, /, **labels: str) -> float:
-        """A sample as /metrics shows it; 0 where it is not there."""
-        name = f"pulsar_ingress_{name}"
-        return sum(
-            sample.value
-            for family in self.sidecar.metrics.collect()
-            for sample in family.samples
-            if sample.name == name and sample.labels.items() >= labels.items()
-        )
 
     @property
     def events(self) -> list[dict[str, Any]]:
         """What the event log would have been given."""
         return [event(record, "pulsar", "sidecar") for record in self.records if isinstance(record, AccessRecord)]
 
-    async def stop(self) -> None:
-        for wire in self._all:
-            wire.abort()
-        await self.sidecar.stop()
-        assert not self.sidecar._context.buffers.used, "what sessions held was not given back"
+    async def reload(self, **keys: Any) -> None:
+        """Put the config of `staged` in force, with these keys in place of its own."""
+        await self.sidecar.reload(load_mapping({**_config(**self.brokers), **keys}))
 
 
 Start = Callable[..., Awaitable[Stage]]
 
 
-@asynccontextmanager
-async def staged(broker: ScriptedBroker, other: ScriptedBroker, **keys: Any) -> AsyncIterator[Stage]:
-    """A sidecar with one plain socket for `external`, before the first of two brokers that are both known."""
-    config: dict[str, Any] = {
+def _config(broker: ScriptedBroker, other: ScriptedBroker) -> dict[str, Any]:
+    return {
+        **LOOPBACK,
         "bindAddresses": ["external:pulsar://127.0.0.1:0"],
-        "metrics": {"address": "127.0.0.1:0"},
         "console": {"address": "127.0.0.1:0"},
         "brokers": {"brokerServiceUrl": [broker.url]},
         "advertisedListeners": [one.line("external", "partner") for one in (broker, other)],
-        "drainSeconds": 0.05,
     }
-    for key, value in keys.items():
-        config[key] = {**config[key], **value} if isinstance(config.get(key), dict) else value
-    sidecar = Sidecar(load_mapping(config))
-    await sidecar.start()
-    stage = Stage(sidecar, broker, other)
-    recorder = sidecar._context.recorder
-    write = recorder.record
 
-    def overhear(record: AccessRecord) -> None:
-        stage.records.append(record)
-        write(record)
 
-    recorder.record = overhear  # type: ignore[method-assign]
-    try:
+@asynccontextmanager
+async def staged(broker: ScriptedBroker, other: ScriptedBroker, **keys: Any) -> AsyncIterator[Stage]:
+    """A sidecar with one plain socket for `external`, before the first of two brokers that are both known."""
+    config = merged(_config(broker, other), keys)
+    async with running(lambda sidecar: Stage(sidecar, broker, other), config) as stage:
+        recorder = stage.sidecar._context.recorder
+        write = recorder.record
+
+        def overhear(record: AccessRecord) -> None:
+            stage.records.append(record)
+            write(record)
+
+        recorder.record = overhear  # type: ignore[method-assign]
         yield stage
-    finally:
-        await stage.stop()

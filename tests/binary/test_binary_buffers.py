@@ -44,7 +44,7 @@ async def test_lookup_beyond_buffer_bytes_fails_until_waiting_ones_are_answered(
 async def test_connection_closes_when_an_incomplete_command_exceeds_buffer_bytes(start: Start) -> None:
     stage = await start(limits={"bufferBytes": 16 * KIB})
     await stage.play(*HELLO)
-    stage.client.say(lookup(1, topic=LONG)[:-1])
+    stage.client.send(lookup(1, topic=LONG)[:-1])
     text = "overloaded: connections hold more bytes than limits.bufferBytes allows"
     await stage.play(CLIENT.hears(error(TOO_MANY_REQUESTS, text)), CLIENT.is_left, BROKER.is_left)
 
@@ -53,7 +53,7 @@ async def test_connection_closes_when_its_connect_command_exceeds_buffer_bytes(s
     """It may have to be said again to other brokers."""
     stage = await start(limits={"bufferBytes": 16 * KIB})
     await stage.connect()
-    stage.client.say(connect(method="token", data=b"x" * 20_000))
+    stage.client.send(connect(method="token", data=b"x" * 20_000))
     text = "overloaded: connections hold more bytes than limits.bufferBytes allows"
     await stage.play(CLIENT.hears(error(TOO_MANY_REQUESTS, text)), CLIENT.is_left)
 
@@ -65,11 +65,11 @@ async def test_bytes_that_one_side_does_not_read_are_charged_until_it_reads_them
     reader, writer = (stage.client, stage.broker) if who == "client" else (stage.broker, stage.client)
     frame = send(b"x" * 1_000_000)
     before = used(stage)
-    reader.transport.pause_reading()
-    writer.say(20 * frame)  # more than the system takes
+    reader.stall()
+    writer.send(20 * frame)  # more than the system takes
     await settled(lambda: used(stage), lambda: reader.total)
     assert before < used(stage) < before + MIB
-    reader.transport.resume_reading()
+    reader.resume()
     await reader.take(20 * len(frame))
     await settled(lambda: used(stage))
     assert used(stage) == before
@@ -78,9 +78,9 @@ async def test_bytes_that_one_side_does_not_read_are_charged_until_it_reads_them
 async def test_connection_ends_when_client_does_not_read_and_buffer_bytes_are_used_up(start: Start) -> None:
     stage = await start(limits={"bufferBytes": 64 * KIB})
     await stage.play(*HELLO)
-    stage.client.transport.pause_reading()
+    stage.client.stall()
     others = 64 * KIB - used(stage)
     assert stage.sidecar._context.buffers.take(others)
-    stage.broker.say(20 * send(b"x" * 1_000_000))
+    stage.broker.send(20 * send(b"x" * 1_000_000))
     await stage.broker.end()
     stage.sidecar._context.buffers.give_back(others)

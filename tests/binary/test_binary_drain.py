@@ -4,15 +4,13 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from playbooks import BROKER, CLIENT, HELLO, ScriptedBroker, Start
+from playbooks import BROKER, CLIENT, HELLO, ScriptedBroker, Start, answered, looked_up
 from words import (
     PARTITIONS,
     SERVICE_NOT_READY,
     command,
     connect,
     error,
-    found,
-    lookup,
     message,
     ping,
     producer,
@@ -35,13 +33,12 @@ async def test_connection_closes_on_shutdown_once_its_pending_lookup_is_answered
     start: Start, broker: ScriptedBroker
 ) -> None:
     stage = await start(drainSeconds=LONG)
-    await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")))
+    await stage.play(*HELLO, *looked_up(1))
     stopping = asyncio.create_task(stage.sidecar.stop())
     await stage.play(
         CLIENT.says(ping()),
         BROKER.hears(ping()),
-        BROKER.says(found(1, broker.inner())),
-        CLIENT.hears(found(1, broker.outer(), broker.outer("pulsar+ssl"))),
+        *answered(1, broker),
         CLIENT.hears(GOODBYE),
         CLIENT.is_left,
     )
@@ -93,9 +90,9 @@ async def test_shutdown_error_is_not_sent_in_the_middle_of_a_frame(start: Start)
 async def test_client_that_does_not_read_does_not_delay_shutdown(start: Start) -> None:
     stage = await start(drainSeconds=0.05)
     await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
-    stage.client.transport.pause_reading()
+    stage.client.stall()
     for _ in range(16):
-        stage.broker.say(send(bytes(1 << 20)))
+        stage.broker.send(send(bytes(1 << 20)))
     await asyncio.sleep(0)
     async with asyncio.timeout(10):
         await stage.sidecar.stop()
@@ -103,12 +100,10 @@ async def test_client_that_does_not_read_does_not_delay_shutdown(start: Start) -
 
 
 async def test_connections_of_a_bind_address_removed_by_reload_are_drained(start: Start, tmp_path: Path) -> None:
-    from test_binary_reload import reloaded
-
     stage = await start(bindAddresses=["external:pulsar://127.0.0.1:0", "partner:pulsar://localhost:0"])
-    await stage.connect(door=1)
+    await stage.connect(bind=1)
     await stage.play(*HELLO)
-    await reloaded(stage, bindAddresses=["external:pulsar://127.0.0.1:0"])
+    await stage.reload(bindAddresses=["external:pulsar://127.0.0.1:0"])
     await stage.play(CLIENT.hears(GOODBYE), CLIENT.is_left)
 
 
@@ -130,7 +125,7 @@ async def test_connection_closes_on_shutdown_once_other_pending_requests_are_ans
     stopping = asyncio.create_task(stage.sidecar.stop())
     half = len(answer) // 2
     await stage.play(CLIENT.says(ping()), BROKER.hears(ping()), BROKER.says(answer[:half]))
-    stage.broker.say(answer[half:])
+    stage.broker.send(answer[half:])
     await stage.play(CLIENT.hears(answer), CLIENT.hears(GOODBYE), CLIENT.is_left)
     async with asyncio.timeout(5):
         await stopping

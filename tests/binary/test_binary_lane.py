@@ -9,8 +9,22 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Stage, Start
-from test_binary_reload import reloaded
+from playbooks import (
+    BROKER,
+    CLIENT,
+    FOLLOW,
+    HELLO,
+    OTHER,
+    ScriptedBroker,
+    Stage,
+    Start,
+    answered,
+    followed,
+    hello,
+    looked_up,
+    redirected,
+)
+from running_sidecar import events_in
 from words import (
     LOOKUP,
     LOOKUP_RESPONSE,
@@ -18,13 +32,11 @@ from words import (
     TOPIC,
     command,
     connect,
-    connected,
     failed,
     found,
     lookup,
     message,
     ping,
-    redirect,
 )
 
 from pulsar_ingress_proxy.binary import lane
@@ -75,8 +87,7 @@ async def ask(stage: Stage, broker: ScriptedBroker, number: int, **more: Any) ->
     await stage.play(
         CLIENT.says(lookup(number, "", **more)),
         BROKER.hears(tagged),
-        BROKER.says(found(number, broker.inner())),
-        CLIENT.hears(found(number, broker.outer(), broker.outer("pulsar+ssl"))),
+        *answered(number, broker),
     )
 
 
@@ -106,12 +117,7 @@ async def test_fast_path_learned_from_one_client_serves_another_under_its_own_us
     await stage.play(*HELLO)
     await ask(stage, broker, 1)
     await stage.connect()
-    await stage.play(
-        CLIENT.says(connect(f1="Another-v2")),
-        BROKER.hears(connect(f1="Another-v2")),
-        BROKER.says(connected()),
-        CLIENT.hears(connected()),
-    )
+    await stage.play(*hello(connect(f1="Another-v2")))
     await ask(stage, broker, 1)
     assert isinstance(records[1], Batch)
     assert [told(record)["userAgent"] for record in records] == ["Pulsar-Test-v1", "Another-v2"]
@@ -140,21 +146,14 @@ async def test_failure_or_answer_of_another_form_does_not_take_the_fast_path(
 async def test_redirect_is_followed_after_the_fast_path_was_learned(
     start: Start, broker: ScriptedBroker, other: ScriptedBroker
 ) -> None:
-    stage = await start(redirects={"lookup": "follow"})
+    stage = await start(redirects=FOLLOW)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(found(1, broker.inner())),
-        CLIENT.hears(found(1, broker.outer(), broker.outer("pulsar+ssl"))),
-        CLIENT.says(lookup(2)),
-        BROKER.hears(lookup(2, "external")),
-        BROKER.says(redirect(2, other.inner())),
-        OTHER.hears(connect()),
-        OTHER.says(connected()),
-        OTHER.hears(lookup(2, "external", authoritative=True)),
-        OTHER.says(found(2, other.inner())),
-        CLIENT.hears(found(2, other.outer(), other.outer("pulsar+ssl"))),
+        *looked_up(1),
+        *answered(1, broker),
+        *redirected(2, other),
+        *followed(2),
+        *answered(2, other, by=OTHER),
     )
     assert [event["hops"] for event in stage.events] == [0, 1]
 
@@ -198,12 +197,9 @@ async def test_fast_path_lookup_without_an_answer_in_time_fails_with_broker_time
     stage = await start(timeouts={"lookup": 0.1})
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(found(1, broker.inner())),
-        CLIENT.hears(found(1, broker.outer(), broker.outer("pulsar+ssl"))),
-        CLIENT.says(lookup(2)),
-        BROKER.hears(lookup(2, "external")),
+        *looked_up(1),
+        *answered(1, broker),
+        *looked_up(2),
         CLIENT.hears(failed(2, METADATA_ERROR, "broker-timeout: the broker gave no answer in time")),
     )
     assert stage.number("in_flight_requests", protocol="binary") == 0
@@ -216,13 +212,12 @@ async def test_reload_applies_to_new_lookups_and_not_to_fast_path_lookups_under_
     await stage.play(*HELLO)
     await ask(stage, broker, 1)
     await stage.play(CLIENT.says(lookup(2, "")), BROKER.hears(lookup(2, "external", properties=[("rack", "a")])))
-    await reloaded(stage, bindAddresses=["partner:pulsar://127.0.0.1:0"])
+    await stage.reload(bindAddresses=["partner:pulsar://127.0.0.1:0"])
     partner = broker.outer("pulsar", "partner"), broker.outer("pulsar+ssl", "partner")
     await stage.play(
         CLIENT.says(lookup(3, "")),
         BROKER.hears(lookup(3, "partner")),
-        BROKER.says(found(2, broker.inner())),
-        CLIENT.hears(found(2, broker.outer(), broker.outer("pulsar+ssl"))),
+        *answered(2, broker),
         BROKER.says(found(3, broker.inner())),
         CLIENT.hears(found(3, *partner)),
     )
@@ -238,8 +233,7 @@ async def test_fast_path_lookup_under_way_is_answered_while_the_sidecar_stops(
     await stage.play(
         CLIENT.says(ping()),
         BROKER.hears(ping()),
-        BROKER.says(found(2, broker.inner())),
-        CLIENT.hears(found(2, broker.outer(), broker.outer("pulsar+ssl"))),
+        *answered(2, broker),
     )
     await stopping
 
@@ -250,9 +244,9 @@ async def test_lookup_that_names_two_topics_is_recorded_with_the_last_one(stage:
     await stage.play(*HELLO)
     for number in (1, 2):
         twice = message(f1=TOPIC, f2=number, f3=False) + message(f1="persistent://public/default/hidden")
-        stage.client.say(command(LOOKUP, twice))
+        stage.client.send(command(LOOKUP, twice))
         assert b"hidden" in await stage.broker.hear()
-        stage.broker.say(found(number, broker.inner()))
+        stage.broker.send(found(number, broker.inner()))
         await stage.client.hear()
     assert [told(record)["topic"] for record in records] == ["persistent://public/default/hidden"] * 2
 
@@ -262,11 +256,11 @@ async def test_many_fast_path_lookups_may_be_answered_in_any_order(stage: Stage,
     await ask(stage, broker, 1)
     numbers = list(range(2, 60))
     for number in numbers:
-        stage.client.say(lookup(number, ""))
+        stage.client.send(lookup(number, ""))
         assert await stage.broker.hear() == lookup(number, "external", properties=[("rack", "a")])
     random.Random(7).shuffle(numbers)
     for number in numbers:
-        stage.broker.say(found(number, broker.inner()))
+        stage.broker.send(found(number, broker.inner()))
         assert await stage.client.hear() == found(number, broker.outer(), broker.outer("pulsar+ssl"))
 
 
@@ -299,9 +293,9 @@ async def test_lookup_with_a_request_id_in_an_overlong_varint_is_answered(stage:
     for number in (1, 300, 301):
         await ask(stage, broker, number)
     wide = lookup(5 + 2 * 128, "").replace(b"\x85\x02", b"\x85\x00")
-    stage.client.say(wide)
+    stage.client.send(wide)
     assert Frame(LOOKUP, await stage.broker.hear()).command().lookup.request_id == 5
-    stage.broker.say(found(5, broker.inner()))
+    stage.broker.send(found(5, broker.inner()))
     assert await stage.client.hear() == found(5, broker.outer(), broker.outer("pulsar+ssl"))
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
@@ -311,10 +305,8 @@ async def test_answered_fast_path_lookups_free_their_in_flight_slot(start: Start
     await stage.play(*HELLO)
     for number in range(1, 20):
         await stage.play(
-            CLIENT.says(lookup(number)),
-            BROKER.hears(lookup(number, "external")),
-            BROKER.says(found(number, broker.inner())),
-            CLIENT.hears(found(number, broker.outer(), broker.outer("pulsar+ssl"))),
+            *looked_up(number),
+            *answered(number, broker),
         )
     assert stage.number("listener_hits_total") == 19
 
@@ -327,10 +319,10 @@ async def test_fast_path_memory_stays_bounded_while_every_lookup_is_answered(
     await stage.play(*HELLO)
     for number in range(1, 40):
         topic = f"persistent://public/default/{'t' * (number % 7)}"
-        stage.client.say(command(LOOKUP, message(f1=topic, f2=number, f3=False, f9=number % 5)))
+        stage.client.send(command(LOOKUP, message(f1=topic, f2=number, f3=False, f9=number % 5)))
         asked = Frame(LOOKUP, await stage.broker.hear()).command().lookup
         assert (asked.topic.decode(), asked.request_id, asked.advertised_listener_name) == (topic, number, b"external")
-        stage.broker.say(found(number, broker.inner()))
+        stage.broker.send(found(number, broker.inner()))
         assert await stage.client.hear() == found(number, broker.outer(), broker.outer("pulsar+ssl"))
     kept = stage.sidecar.binary_servers[0].lane
     assert len(kept._tracks) <= 3
@@ -349,21 +341,17 @@ async def test_all_fast_path_lookups_are_in_the_event_log_after_stop(
     stage = await start(events={"path": str(tmp_path), "compress": "none"})
     await stage.play(*HELLO)
     for number in range(1, 301):
-        stage.client.say(lookup(number))
+        stage.client.send(lookup(number))
         await stage.broker.hear()
-        stage.broker.say(found(number, broker.inner()))
+        stage.broker.send(found(number, broker.inner()))
         await stage.client.hear()
     recent = stage.sidecar._context.recorder._recent
     assert recent is not None
     assert [kept.number for kept in recent.after(0)] == list(range(300, 0, -1))
     await stage.sidecar.stop()
-    written = written_in(tmp_path)
+    written = events_in(tmp_path)
     assert len({event["id"] for event in written}) == len(written) == 300
     assert [event["time"] for event in written] == sorted(event["time"] for event in written)
-
-
-def written_in(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(event) for path in folder.iterdir() for event in path.read_text().splitlines()]
 
 
 @given(st.binary(max_size=300), st.integers(0, 2**64 - 1), st.binary(max_size=200))

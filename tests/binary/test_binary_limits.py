@@ -1,11 +1,12 @@
-"""What one client can cost, and what becomes of those who lie."""
+"""What one client can cost, and what becomes of connections on which malformed frames come."""
 
 import asyncio
 import logging
 
 import pytest
-from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Start
+from playbooks import BROKER, CLIENT, FOLLOW, HELLO, OTHER, ScriptedBroker, Start, followed, looked_up, redirected
 from words import (
+    MALFORMED,
     METADATA_ERROR,
     NOT_ALLOWED,
     SCALABLE_TOPIC_UPDATE,
@@ -20,7 +21,6 @@ from words import (
     lookup,
     message,
     ping,
-    redirect,
     send,
 )
 
@@ -62,8 +62,7 @@ async def test_lookups_beyond_the_in_flight_limit_fail_with_too_many_requests(st
         CLIENT.hears(failed(2, TOO_MANY_REQUESTS, text)),
         BROKER.says(found(1)),
         CLIENT.hears(found(1)),
-        CLIENT.says(lookup(3)),
-        BROKER.hears(lookup(3, "external")),
+        *looked_up(3),
     )
     assert stage.number("listener_misses_total", reason="overloaded", protocol="binary") == 1
 
@@ -85,19 +84,14 @@ async def test_lookup_fails_when_a_broker_does_not_answer_within_lookup_timeout(
     start: Start, other: ScriptedBroker
 ) -> None:
     """A broker that does not answer, and a second one that a redirect led to."""
-    stage = await start(timeouts={"lookup": 0.1}, redirects={"lookup": "follow"})
+    stage = await start(timeouts={"lookup": 0.1}, redirects=FOLLOW)
     text = "broker-timeout: the broker gave no answer in time"
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         CLIENT.hears(failed(1, METADATA_ERROR, text)),
-        CLIENT.says(lookup(2)),
-        BROKER.hears(lookup(2, "external")),
-        BROKER.says(redirect(2, other.inner())),
-        OTHER.hears(connect()),
-        OTHER.says(connected()),
-        OTHER.hears(lookup(2, "external", authoritative=True)),
+        *redirected(2, other),
+        *followed(2),
         CLIENT.hears(failed(2, METADATA_ERROR, text)),
         OTHER.is_left,
         CLIENT.says(ping()),
@@ -107,23 +101,16 @@ async def test_lookup_fails_when_a_broker_does_not_answer_within_lookup_timeout(
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
 
-LIES = {
-    "a command larger than its frame": b"\x00\x00\x00\x06\x00\x00\x00\x07\x08\x12",
-    "a frame of four gigabytes": b"\xff\xff\xff\xff\x00\x00\x00\x05\x08\x12",
-    "HTTP": b"GET / HTTP/1.1\r\nHost: pulsar.example.com\r\n\r\n",
-}
-
-
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
+@pytest.mark.parametrize("malformed", MALFORMED.values(), ids=MALFORMED)
 @pytest.mark.parametrize("is_late", [False, True], ids=["at once", "later"])
 async def test_connection_closes_when_client_sends_a_malformed_frame(
-    start: Start, lie: bytes, is_late: bool, caplog: pytest.LogCaptureFixture
+    start: Start, malformed: bytes, is_late: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = await start()
     await stage.connect()
     if is_late:
         await stage.play(*HELLO, CLIENT.says(ping()), BROKER.hears(ping()))
-    stage.client.say(lie)
+    stage.client.send(malformed)
     assert b"bad-frame: a frame" in await stage.client.end()
     if is_late:
         assert await stage.broker.end() == b""
@@ -135,7 +122,7 @@ async def test_connection_closes_when_broker_sends_a_malformed_frame(
     start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = await start()
-    await stage.play(*HELLO, BROKER.says(LIES["HTTP"]))
+    await stage.play(*HELLO, BROKER.says(MALFORMED["HTTP"]))
     assert b"bad-frame" in await stage.client.end()
     assert "as the broker sent what is no frame" in caplog.text
     assert stage.number("upstream_errors_total", reason="bad-answer") == 1
@@ -144,9 +131,9 @@ async def test_connection_closes_when_broker_sends_a_malformed_frame(
 async def test_client_gets_bad_answer_when_connect_is_answered_with_http(start: Start) -> None:
     stage = await start()
     client = await stage.connect()
-    client.say(connect())
+    client.send(connect())
     wire = await stage.brokers["broker"].accept()
-    wire.say(LIES["HTTP"])
+    wire.send(MALFORMED["HTTP"])
     assert b"bad-answer" in await client.hear()
 
 
@@ -167,9 +154,9 @@ async def test_connection_closes_when_a_message_far_exceeds_the_brokers_max_mess
 async def test_broker_connections_close_when_client_leaves_before_they_answer(
     start: Start, broker: ScriptedBroker, other: ScriptedBroker
 ) -> None:
-    stage = await start(redirects={"lookup": "follow"})
+    stage = await start(redirects=FOLLOW)
     client = await stage.connect()
-    client.say(connect())
+    client.send(connect())
     wire = await broker.accept()
     await wire.hear()
     client.abort()
@@ -177,9 +164,7 @@ async def test_broker_connections_close_when_client_leaves_before_they_answer(
     await stage.connect()
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
+        *redirected(1, other),
         OTHER.hears(connect()),
         CLIENT.leaves,
         OTHER.is_left,
@@ -210,20 +195,20 @@ async def test_client_that_does_not_read_its_refusals_is_not_read_from_until_it_
     """It is read no more once half a megabyte waits for it, and is served again when it takes that."""
     stage = await start(clientListenerName="reject")
     await stage.play(*HELLO)
-    stage.broker.say(begun)
+    stage.broker.send(begun)
     await stage.client.take(len(begun))
-    stage.client.transport.pause_reading()
+    stage.client.stall()
     questions = b"".join(lookup(number, "partner") for number in range(1000))
     said = 0
     while stage.client.transport.get_write_buffer_size() < len(questions):
-        stage.client.say(questions)
+        stage.client.send(questions)
         said += 1
         await asyncio.sleep(0)
         assert said < 2000, "all of it is read"
     assert stage.number("in_flight_requests", protocol="binary") == 0
-    stage.client.transport.resume_reading()
+    stage.client.resume()
     if begun:
-        stage.broker.say(send(b"x" * 1000)[500:])
+        stage.broker.send(send(b"x" * 1000)[500:])
         assert await stage.client.take(len(send(b"x" * 1000)) - 500) == send(b"x" * 1000)[500:]
     async with asyncio.timeout(30):
         for number in range(said * 1000):

@@ -1,7 +1,7 @@
 """Lookups over the binary protocol: tagged with their listener, answered with addresses on it, or refused."""
 
 import pytest
-from playbooks import BROKER, CLIENT, HELLO, ScriptedBroker, Start
+from playbooks import BROKER, CLIENT, HELLO, KEEPALIVE, ScriptedBroker, Start, hello, looked_up
 from words import (
     LOOKUP,
     NOT_ALLOWED,
@@ -15,8 +15,6 @@ from words import (
     found,
     lookup,
     message,
-    ping,
-    pong,
 )
 
 from pulsar_ingress_proxy.routing.snapshot import in_zone
@@ -26,8 +24,7 @@ async def test_a_lookup_is_tagged_and_its_answer_put_on_the_listener(start: Star
     stage = await start()
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(7)),
-        BROKER.hears(lookup(7, "external")),
+        *looked_up(7),
         BROKER.says(found(7, broker.inner())),
         CLIENT.hears(found(7, broker.outer(), broker.outer("pulsar+ssl"))),
     )
@@ -127,10 +124,7 @@ async def test_refused_lookup_fails_and_its_connection_stays_open(
         *HELLO,
         CLIENT.says(lookup(5, name)),
         CLIENT.hears(failed(5, NOT_ALLOWED, text)),
-        CLIENT.says(ping()),
-        BROKER.hears(ping()),
-        BROKER.says(pong()),
-        CLIENT.hears(pong()),
+        *KEEPALIVE,
     )
     assert stage.number("listener_misses_total", reason=text.partition(":")[0], protocol="binary") == 1
     assert stage.number("requests_total", kind="lookup", protocol="binary", code=str(status)) == 1
@@ -175,8 +169,7 @@ async def test_service_not_ready_for_a_missing_listener_becomes_not_allowed(star
     text = "broker-lacks-listener: the broker does not have the listener 'external' in its advertisedListeners"
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(failed(1, SERVICE_NOT_READY, said)),
         CLIENT.hears(failed(1, NOT_ALLOWED, f"{text} ({part})")),
     )
@@ -189,8 +182,7 @@ async def test_other_lookup_failures_of_the_broker_pass_unchanged(start: Start, 
     answer = failed(1, code, "no")
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(answer),
         CLIENT.hears(answer),
     )
@@ -214,8 +206,8 @@ async def test_configured_lookup_properties_give_way_to_the_clients_unless_overr
     theirs: list[tuple[str, str]],
     expected: list[tuple[str, str]],
 ) -> None:
-    door = {"name": "public", "listener": "external", "lookupProperties": ours, "overrideLookupProperties": override}
-    stage = await start(ingresses=[door])
+    public = {"name": "public", "listener": "external", "lookupProperties": ours, "overrideLookupProperties": override}
+    stage = await start(ingresses=[public])
     await stage.play(
         *HELLO,
         CLIENT.says(lookup(1, properties=theirs)),
@@ -227,8 +219,8 @@ async def test_configured_lookup_properties_give_way_to_the_clients_unless_overr
 async def test_gateway_zone_is_sent_as_a_lookup_property_unless_one_is_configured(
     start: Start, own: dict[str, str], expected: str
 ) -> None:
-    door = {"name": "public", "listener": "external", "lookupProperties": own}
-    stage = await start(ingresses=[door], kubernetes={"zoneProperty": "rack"})
+    public = {"name": "public", "listener": "external", "lookupProperties": own}
+    stage = await start(ingresses=[public], kubernetes={"zoneProperty": "rack"})
     stage.sidecar._context.install(in_zone(stage.sidecar.snapshot, "eu-1a"))  # as discovery finds it
     await stage.play(
         *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external", properties=[("rack", expected)]))
@@ -252,10 +244,7 @@ async def test_original_principal_fields_pass_when_trusted(start: Start, broker:
     said = connect(f7="admin", f8="secret", f9="token")
     asked = lookup(1, "external", f4="admin", f5="secret", f6="token")
     await stage.play(
-        CLIENT.says(said),
-        BROKER.hears(said),
-        BROKER.says(connected()),
-        CLIENT.hears(connected()),
+        *hello(said),
         CLIENT.says(asked),
         BROKER.hears(asked),
     )
@@ -286,8 +275,8 @@ async def test_original_principal_fields_are_removed_from_partition_requests(sta
 
 async def test_unknown_fields_of_lookup_properties_are_kept(start: Start) -> None:
     """Ours beside one that has a field more, and one that has no value."""
-    door = {"name": "public", "listener": "external", "lookupProperties": {"rack": "a"}}
-    stage = await start(ingresses=[door])
+    public = {"name": "public", "listener": "external", "lookupProperties": {"rack": "a"}}
+    stage = await start(ingresses=[public])
     theirs = [message(f1="zone", f2="z", f3="more"), message(f1="row")]
 
     def asked(listener: str | None, properties: list[bytes]) -> bytes:

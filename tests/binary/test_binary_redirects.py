@@ -3,12 +3,26 @@
 from typing import Any
 
 import pytest
-from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Start
+from playbooks import (
+    BROKER,
+    CLIENT,
+    FOLLOW,
+    HELLO,
+    KEEPALIVE,
+    OTHER,
+    ScriptedBroker,
+    Start,
+    answered,
+    followed,
+    hello,
+    looked_up,
+    redirected,
+)
 from words import (
-    AUTH_CHALLENGE,
     AUTH_RESPONSE,
     METADATA_ERROR,
     SERVICE_NOT_READY,
+    challenge,
     command,
     connect,
     connected,
@@ -17,12 +31,8 @@ from words import (
     found,
     lookup,
     message,
-    ping,
-    pong,
     redirect,
 )
-
-FOLLOW = {"lookup": "follow"}
 
 
 async def test_redirect_to_an_internal_address_is_rewritten_to_the_listener(
@@ -31,9 +41,7 @@ async def test_redirect_to_an_internal_address_is_rewritten_to_the_listener(
     stage = await start()
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
+        *redirected(1, other),
         CLIENT.hears(redirect(1, other.outer(), other.outer("pulsar+ssl"))),
     )
     assert stage.number("redirects_total", listener="external", kind="lookup", action="rewritten") == 1
@@ -45,18 +53,14 @@ async def test_redirect_to_an_internal_address_is_rewritten_to_the_listener(
 async def test_redirect_already_on_the_listener_is_kept(start: Start, other: ScriptedBroker) -> None:
     stage = await start()
     kept = redirect(1, other.outer(), other.outer("pulsar+ssl"))
-    await stage.play(
-        *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")), BROKER.says(kept), CLIENT.hears(kept)
-    )
+    await stage.play(*HELLO, *looked_up(1), BROKER.says(kept), CLIENT.hears(kept))
     assert stage.number("redirects_total", action="kept") == 1
 
 
 async def test_redirect_passed_unchanged_is_counted_as_a_leak(start: Start, other: ScriptedBroker) -> None:
     stage = await start(redirects={"lookup": "pass"})
     passed = redirect(1, other.inner())
-    await stage.play(
-        *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")), BROKER.says(passed), CLIENT.hears(passed)
-    )
+    await stage.play(*HELLO, *looked_up(1), BROKER.says(passed), CLIENT.hears(passed))
     assert stage.number("redirects_total", action="passed") == 1
     assert stage.number("leaks_total", listener="external", where="binary", action="passed") == 1
 
@@ -66,8 +70,7 @@ async def test_redirect_to_an_unknown_internal_name_is_refused(start: Start) -> 
     text = "unknown-authority: a broker redirects to a name that neither advertisedListeners nor redirects.peers has"
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(redirect(1, "pulsar://nobody.pulsar.svc.cluster.local:6650")),
         CLIENT.hears(failed(1, METADATA_ERROR, text)),
     )
@@ -79,18 +82,14 @@ async def test_redirect_is_followed_with_the_clients_own_credentials(start: Star
     stage = await start(redirects=FOLLOW)
     token = connect(method="token", data=b"secret")
     await stage.play(
-        CLIENT.says(token),
-        BROKER.hears(token),
-        BROKER.says(connected()),
-        CLIENT.hears(connected()),
+        *hello(token),
         CLIENT.says(lookup(9, properties=[("rack", "a")])),
         BROKER.hears(lookup(9, "external", properties=[("rack", "a")])),
         BROKER.says(redirect(9, other.inner(), authoritative=True)),
         OTHER.hears(token),
         OTHER.says(connected()),
         OTHER.hears(lookup(9, "external", authoritative=True, properties=[("rack", "a")])),
-        OTHER.says(found(9, other.inner())),
-        CLIENT.hears(found(9, other.outer(), other.outer("pulsar+ssl"))),
+        *answered(9, other, by=OTHER),
         OTHER.is_left,
     )
     assert stage.number("redirects_total", action="followed") == 1
@@ -101,20 +100,15 @@ async def test_redirect_is_followed_with_the_clients_own_credentials(start: Star
 
 async def test_redirect_is_followed_with_the_renewed_token(start: Start, other: ScriptedBroker) -> None:
     stage = await start(redirects=FOLLOW)
-    challenge = command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="token", f2="PulsarAuthRefresh"), f3=21))
+    refresh = challenge("token", "PulsarAuthRefresh", 21)
     renewed = command(AUTH_RESPONSE, message(f1="c", f2=message(f1="token", f2="new"), f3=21))
     await stage.play(
-        CLIENT.says(connect(method="token", data=b"old")),
-        BROKER.hears(connect(method="token", data=b"old")),
-        BROKER.says(connected()),
-        CLIENT.hears(connected()),
-        BROKER.says(challenge),
-        CLIENT.hears(challenge),
+        *hello(connect(method="token", data=b"old")),
+        BROKER.says(refresh),
+        CLIENT.hears(refresh),
         CLIENT.says(renewed),
         BROKER.hears(renewed),
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
+        *redirected(1, other),
         OTHER.hears(connect(method="token", data=b"new")),
     )
 
@@ -124,13 +118,8 @@ async def test_redirect_is_rewritten_when_the_clients_authentication_cannot_be_r
 ) -> None:
     stage = await start(redirects=FOLLOW)
     await stage.play(
-        CLIENT.says(connect(method="sasl")),
-        BROKER.hears(connect(method="sasl")),
-        BROKER.says(connected()),
-        CLIENT.hears(connected()),
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
+        *hello(connect(method="sasl")),
+        *redirected(1, other),
         CLIENT.hears(redirect(1, other.outer(), other.outer("pulsar+ssl"))),
     )
     assert other.wires == []
@@ -143,11 +132,9 @@ async def test_redirect_is_rewritten_when_the_next_broker_sends_an_auth_challeng
     stage = await start(redirects=FOLLOW)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
+        *redirected(1, other),
         OTHER.hears(connect()),
-        OTHER.says(command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="x", f2="prove it")))),
+        OTHER.says(challenge()),
         OTHER.is_left,
         CLIENT.hears(redirect(1, other.outer(), other.outer("pulsar+ssl"))),
     )
@@ -161,12 +148,8 @@ async def test_lookup_fails_when_brokers_redirect_in_a_loop(
     stage = await start(redirects=FOLLOW)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
-        OTHER.hears(connect()),
-        OTHER.says(connected()),
-        OTHER.hears(lookup(1, "external", authoritative=True)),
+        *redirected(1, other),
+        *followed(1),
         OTHER.says(redirect(1, other.inner())),
         CLIENT.hears(failed(1, METADATA_ERROR, "redirect-loop: brokers redirect in a circle")),
     )
@@ -182,12 +165,8 @@ async def test_lookup_fails_after_more_redirects_than_max_hops(
     text = "too-many-redirects: more than 1 redirects (redirects.maxHops)"
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
-        OTHER.hears(connect()),
-        OTHER.says(connected()),
-        OTHER.hears(lookup(1, "external", authoritative=True)),
+        *redirected(1, other),
+        *followed(1),
         OTHER.says(redirect(1, broker.inner(), authoritative=False)),
         CLIENT.hears(failed(1, METADATA_ERROR, text)),
     )
@@ -198,9 +177,7 @@ async def test_lookup_fails_when_the_redirect_target_is_unreachable(start: Start
     stage = await start(redirects=FOLLOW)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
+        *redirected(1, other),
         CLIENT.hears(failed(1, METADATA_ERROR, "broker-unreachable: no connection to a broker could be made")),
     )
     assert stage.number("upstream_errors_total", reason="broker-unreachable") == 1
@@ -212,9 +189,7 @@ async def test_lookup_fails_when_the_redirect_target_rejects_the_client(start: S
     text = "broker-rejected: the broker that was redirected to does not accept the client"
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
+        *redirected(1, other),
         OTHER.hears(connect()),
         OTHER.says(error(SERVICE_NOT_READY, "starting")),
         CLIENT.hears(failed(1, METADATA_ERROR, text)),
@@ -232,11 +207,8 @@ async def test_other_lookups_are_answered_while_a_redirect_is_followed(
         BROKER.hears(lookup(2, "external")),
         BROKER.says(redirect(1, other.inner()) + found(2, broker.inner())),
         CLIENT.hears(found(2, broker.outer(), broker.outer("pulsar+ssl"))),
-        OTHER.hears(connect()),
-        OTHER.says(connected()),
-        OTHER.hears(lookup(1, "external", authoritative=True)),
-        OTHER.says(found(1, other.inner())),
-        CLIENT.hears(found(1, other.outer(), other.outer("pulsar+ssl"))),
+        *followed(1),
+        *answered(1, other, by=OTHER),
     )
 
 
@@ -254,9 +226,7 @@ async def test_redirect_passes_and_counts_as_a_leak_when_leaks_are_only_observed
 ) -> None:
     stage = await start(leaks="observe", redirects=FOLLOW)
     passed = redirect(1, other.inner())
-    await stage.play(
-        *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")), BROKER.says(passed), CLIENT.hears(passed)
-    )
+    await stage.play(*HELLO, *looked_up(1), BROKER.says(passed), CLIENT.hears(passed))
     assert stage.number("leaks_total", where="binary", action="passed") == 1
 
 
@@ -280,15 +250,10 @@ async def test_auth_challenge_after_the_lookup_timeout_causes_no_second_answer(
     stage = await start(redirects=FOLLOW, timeouts={"lookup": 0.1})
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
+        *redirected(1, other),
         OTHER.hears(connect()),
         CLIENT.hears(failed(1, METADATA_ERROR, "broker-timeout: the broker gave no answer in time")),
-        OTHER.says(command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="x", f2="prove it")))),
+        OTHER.says(challenge()),
         OTHER.is_left,
-        CLIENT.says(ping()),
-        BROKER.hears(ping()),
-        BROKER.says(pong()),
-        CLIENT.hears(pong()),
+        *KEEPALIVE,
     )

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 import trustme
-from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Stage, Start
-from words import connect, connected, found, lookup
+from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Stage, Start, hello, looked_up
+from tls_helpers import broker_context, ca_file, client_context, pair_files
+from words import connect, found, lookup
 
 HOST = "pulsar.external.example"
-DOORS = [
+INGRESSES = [
     {"name": "public", "hosts": [HOST, "*.external.example"], "listener": "external"},
     {"name": "partners", "hosts": ["*.partner.example"], "listener": "partner"},
 ]
@@ -22,27 +23,22 @@ def ca() -> trustme.CA:
 
 @pytest.fixture
 def trust(ca: trustme.CA) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    ca.configure_trust(context)
-    return context
+    return client_context(ca)
 
 
 @pytest.fixture
 def tls(ca: trustme.CA, tmp_path: Path) -> dict[str, str]:
-    leaf = ca.issue_cert("*.external.example", "*.partner.example", "127.0.0.1")
-    leaf.private_key_pem.write_to_path(str(tmp_path / "tls.key"))
-    (tmp_path / "tls.crt").write_bytes(b"".join(part.bytes() for part in leaf.cert_chain_pems))
-    return {"certificate": str(tmp_path / "tls.crt"), "key": str(tmp_path / "tls.key")}
+    return pair_files(tmp_path, ca.issue_cert("*.external.example", "*.partner.example", "127.0.0.1"))
 
 
 @pytest.fixture
 async def stage(start: Start, tls: dict[str, str]) -> Stage:
-    return await start(bindAddresses=["pulsar+ssl://127.0.0.1:0"], tls=tls, ingresses=DOORS)
+    return await start(bindAddresses=["pulsar+ssl://127.0.0.1:0"], tls=tls, ingresses=INGRESSES)
 
 
 @pytest.mark.parametrize(
     ("name", "listener", "ingress"),
-    [(HOST, "external", "public"), ("door.partner.example", "partner", "partners")],
+    [(HOST, "external", "public"), ("gateway.partner.example", "partner", "partners")],
 )
 async def test_tls_server_name_selects_ingress_and_listener(
     stage: Stage, trust: ssl.SSLContext, other: ScriptedBroker, name: str, listener: str, ingress: str
@@ -64,7 +60,7 @@ async def test_default_listener_applies_when_no_tls_server_name_is_sent(
     start: Start, tls: dict[str, str], trust: ssl.SSLContext, other: ScriptedBroker
 ) -> None:
     stage = await start(
-        bindAddresses=["pulsar+ssl://127.0.0.1:0"], tls=tls, ingresses=DOORS, lookupListenerName="partner"
+        bindAddresses=["pulsar+ssl://127.0.0.1:0"], tls=tls, ingresses=INGRESSES, lookupListenerName="partner"
     )
     await stage.connect(trust, "127.0.0.1")  # for which no server name is sent
     await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "partner")))
@@ -74,7 +70,7 @@ async def test_default_listener_applies_when_no_tls_server_name_is_sent(
 async def test_listener_of_the_bind_address_beats_the_tls_server_name(
     start: Start, tls: dict[str, str], trust: ssl.SSLContext
 ) -> None:
-    stage = await start(bindAddresses=["partner:pulsar+ssl://127.0.0.1:0"], tls=tls, ingresses=DOORS)
+    stage = await start(bindAddresses=["partner:pulsar+ssl://127.0.0.1:0"], tls=tls, ingresses=INGRESSES)
     await stage.connect(trust, HOST)
     await stage.play(*HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "partner")))
 
@@ -82,9 +78,7 @@ async def test_listener_of_the_bind_address_beats_the_tls_server_name(
 async def test_tls_server_name_of_a_broker_connects_to_that_broker(stage: Stage, trust: ssl.SSLContext) -> None:
     for _ in range(2):
         await stage.connect(trust, "broker-1.external.example")
-        await stage.play(
-            CLIENT.says(connect()), OTHER.hears(connect()), OTHER.says(connected()), CLIENT.hears(connected())
-        )
+        await stage.play(*hello(to=OTHER))
     await stage.connect(trust, "broker-1.partner.example")
     await stage.play(CLIENT.says(connect()), OTHER.hears(connect()))
 
@@ -94,13 +88,13 @@ async def test_client_is_refused_when_the_broker_of_its_tls_server_name_is_unrea
 ) -> None:
     other.refuse()
     client = await stage.connect(trust, "broker-1.external.example")
-    client.say(connect())
+    client.send(connect())
     assert b"broker-unreachable" in await client.hear()
 
 
 async def test_connection_closes_when_client_speaks_plaintext_to_a_tls_socket(stage: Stage) -> None:
     client = await stage.connect()
-    client.say(connect())
+    client.send(connect())
     await client.end()
     assert stage.number("connections", protocol="binary") == 0
 
@@ -108,16 +102,12 @@ async def test_connection_closes_when_client_speaks_plaintext_to_a_tls_socket(st
 async def test_lookup_is_answered_over_a_tls_connection_to_the_broker(
     start: Start, ca: trustme.CA, trust: ssl.SSLContext, tmp_path: Path, broker: ScriptedBroker
 ) -> None:
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ca.issue_cert("127.0.0.1").configure_cert(server)
-    ca.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
     await broker.close()
-    await broker.open(server)
-    stage = await start(brokers={"brokerServiceUrl": [broker.url], "tls": {"ca": str(tmp_path / "ca.crt")}})
+    await broker.open(tls=broker_context(ca.issue_cert("127.0.0.1")))
+    stage = await start(brokers={"tls": {"ca": ca_file(tmp_path, ca)}})
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(found(1, broker.inner())),
         CLIENT.hears(found(1, broker.outer(), broker.outer("pulsar+ssl"))),
     )
@@ -126,12 +116,9 @@ async def test_lookup_is_answered_over_a_tls_connection_to_the_broker(
 async def test_broker_with_an_untrusted_certificate_is_unreachable(
     start: Start, broker: ScriptedBroker, tmp_path: Path
 ) -> None:
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    trustme.CA().issue_cert("127.0.0.1").configure_cert(server)
-    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.crt"))
     await broker.close()
-    await broker.open(server)
-    stage = await start(brokers={"brokerServiceUrl": [broker.url], "tls": {"ca": str(tmp_path / "ca.crt")}})
+    await broker.open(tls=broker_context(trustme.CA().issue_cert("127.0.0.1")))
+    stage = await start(brokers={"tls": {"ca": ca_file(tmp_path, trustme.CA())}})
     client = await stage.connect()
-    client.say(connect())
+    client.send(connect())
     assert b"broker-unreachable" in await client.hear()

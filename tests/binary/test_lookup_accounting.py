@@ -4,7 +4,6 @@ All of it is seen from the sockets, the metrics and the event files, whatever th
 """
 
 import asyncio
-import json
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,15 +13,16 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from playbooks import BROKER, CLIENT, HELLO, ScriptedBroker, Stage, Start, Wire, staged
-from test_binary_reload import reloaded
+from playbooks import BROKER, CLIENT, FOLLOW, HELLO, FrameWire, ScriptedBroker, Stage, Start, answered, staged
+from running_sidecar import events_in
+from wires import opened
 from words import (
-    AUTH_CHALLENGE,
     LOOKUP_RESPONSE,
     METADATA_ERROR,
     PARTITIONS,
     SERVICE_NOT_READY,
     body,
+    challenge,
     command,
     connect,
     connected,
@@ -35,8 +35,6 @@ from words import (
     redirect,
 )
 
-FOLLOW = {"lookup": "follow"}
-CHALLENGE = command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="x", f2="prove it")))
 NO_FRAME = b"HTTP/1.1 400 Bad Request\r\n\r\n"
 MIDDLE = 20
 """Where frames are cut: behind their sizes and their type."""
@@ -77,26 +75,26 @@ class Conversation:
 
     async def begin(self, early: bytes = b"") -> None:
         self.client = await self.stage.connect()
-        self.client.say(connect() + early)
+        self.client.send(connect() + early)
         self.broker = await self.brokers["broker"].accept()
         assert await self.broker.hear() == connect()
-        self.followed: dict[int, Wire] = {}
+        self.followed: dict[int, FrameWire] = {}
         """The connections on which the sidecar asks another broker, by the id of the lookup."""
 
     async def let_in(self) -> None:
-        self.broker.say(connected())
+        self.broker.send(connected())
         assert await self.client.hear() == connected()
         await self._reach_broker()
 
     async def _reach_broker(self) -> None:
         """Wait until all that the client has said is dealt with."""
-        self.client.say(ping())
+        self.client.send(ping())
         while await self.broker.hear() != ping():
             pass
 
     async def _reach_client(self) -> list[int]:
         """Wait until all that the broker has said is dealt with; the ids of lookups whose answers the client got."""
-        self.broker.say(ping())
+        self.broker.send(ping())
         heard: list[int] = []
         while (frame := await self.client.hear()) != ping():
             heard += _answered(frame)
@@ -107,13 +105,13 @@ class Conversation:
     async def ask(self, request: int, how: str) -> None:
         frame = lookup(request, "internal" if how == "not allowed" else None)
         if how == "in pieces":
-            self.client.say(ping() + frame[:MIDDLE])
+            self.client.send(ping() + frame[:MIDDLE])
             assert await self.broker.hear() == ping()
             frame = frame[MIDDLE:]
         elif how == "twice":
-            self.client.say(frame)
+            self.client.send(frame)
             self.taken_up += 1
-        self.client.say(frame)
+        self.client.send(frame)
         self.taken_up += 1
         await self._reach_client()  # in this order, so that the lookup is read without the ping
         await self._reach_broker()
@@ -122,16 +120,16 @@ class Conversation:
 
     async def ask_partitions(self, request: int) -> None:
         """Which is no lookup, and has ids of its own."""
-        self.client.say(command(PARTITIONS, message(f1="t", f2=request)))
+        self.client.send(command(PARTITIONS, message(f1="t", f2=request)))
         await self._reach_broker()
 
     async def answer(self, request: int, how: str, in_pieces: bool) -> None:
         frame = self._response(request, how, self.brokers["other"])
         if in_pieces:
-            self.broker.say(ping() + frame[:MIDDLE])
+            self.broker.send(ping() + frame[:MIDDLE])
             assert await self.client.hear() == ping()
             frame = frame[MIDDLE:]
-        self.broker.say(frame)
+        self.broker.send(frame)
         await self._reach_broker()
         if await self._reach_client() == []:
             await self._follow(request, self.brokers["other"])
@@ -153,13 +151,13 @@ class Conversation:
                 pass
             return
         if how == "does not accept the client":
-            wire.say(error(SERVICE_NOT_READY, "starting"))
+            wire.send(error(SERVICE_NOT_READY, "starting"))
         elif how == "wants proof":
-            wire.say(CHALLENGE)
+            wire.send(challenge())
         else:
-            wire.say(connected())
+            wire.send(connected())
             await wire.hear()
-            wire.say(self._response(request, how, self.brokers["broker"]))
+            wire.send(self._response(request, how, self.brokers["broker"]))
         await wire.end()
         if await self._reach_client() == []:
             await self._follow(request, self.brokers["broker"])
@@ -170,7 +168,7 @@ class Conversation:
         return redirect(request, to.inner()) if how == "redirect" else found(request, self.brokers["broker"].inner())
 
     async def reload(self, config: str) -> None:
-        await reloaded(self.stage, redirects=FOLLOW, **CONFIGS[config])
+        await self.stage.reload(redirects=FOLLOW, **CONFIGS[config])
 
     async def come_again(self, leaving: str, coming: str) -> None:
         await self.leave(leaving)
@@ -193,24 +191,24 @@ class Conversation:
             case "client is cut off":
                 self.client.abort()
             case "client leaves in the middle of a lookup":
-                self.client.say(lookup(1)[:MIDDLE])
+                self.client.send(lookup(1)[:MIDDLE])
                 self.client.close()
             case "client leaves after lookups":
-                self.client.say(lookup(1) + lookup(1))
+                self.client.send(lookup(1) + lookup(1))
                 self.client.close()
                 self.uncertain += 2
             case "client breaks the protocol":
-                self.client.say(lookup(1) + connect())
+                self.client.send(lookup(1) + connect())
                 self.uncertain += 1
             case "client sends too large a lookup":
-                self.client.say(lookup(1, topic="t" * 70_000))
+                self.client.send(lookup(1, topic="t" * 70_000))
             case "broker leaves":
                 self.broker.close()
             case "broker leaves in the middle of an answer":
-                self.broker.say(found(1, self.brokers["broker"].inner())[:MIDDLE])
+                self.broker.send(found(1, self.brokers["broker"].inner())[:MIDDLE])
                 self.broker.close()
             case "broker breaks the protocol":
-                self.broker.say(NO_FRAME)
+                self.broker.send(NO_FRAME)
             case "sidecar stops":
                 await self.stage.sidecar.stop()
         for wire in (self.client, self.broker, *self.followed.values()):
@@ -223,22 +221,14 @@ def _answered(frame: bytes) -> list[int]:
     return [int(request) for request in body(frame)[4]] if is_answer else []
 
 
-def written_in(folder: Path) -> list[dict[str, Any]]:
-    events = [json.loads(line) for path in folder.iterdir() for line in path.read_text().splitlines()]
-    return [event for event in events if event["kind"] == "lookup"]
-
-
 @asynccontextmanager
 async def before_two_brokers(**keys: Any) -> AsyncIterator[Stage]:
-    broker, other = ScriptedBroker("broker-0"), ScriptedBroker("broker-1")
-    try:
-        await broker.open()
-        await other.open()
-        async with staged(broker, other, **keys) as stage:
-            yield stage
-    finally:
-        await broker.close()
-        await other.close()
+    async with (
+        opened(ScriptedBroker("broker-0")) as broker,
+        opened(ScriptedBroker("broker-1")) as other,
+        staged(broker, other, **keys) as stage,
+    ):
+        yield stage
 
 
 IDS = st.integers(1, UNKNOWN - 1)
@@ -287,7 +277,7 @@ async def test_every_lookup_taken_up_is_counted_and_recorded_exactly_once(steps:
                 await conversation.have(steps, end)
             assert stage.number("in_flight_requests", protocol="binary") == 0
             await stage.sidecar.stop()
-        written = written_in(Path(folder))
+        written = [event for event in events_in(Path(folder)) if event["kind"] == "lookup"]
     hits, misses = stage.number("listener_hits_total"), stage.number("listener_misses_total")
     assert hits + misses == stage.number("requests_total", kind="lookup") == len(written)
     assert [event["hit"] for event in written].count(True) == hits
@@ -336,8 +326,7 @@ async def test_timed_out_lookup_is_counted_once_even_when_the_broker_answers_lat
         BROKER.hears(lookup(1, "external")),
         BROKER.hears(lookup(1, "external")),
         CLIENT.hears(late),
-        BROKER.says(found(1, broker.inner())),
-        CLIENT.hears(found(1, broker.outer(), broker.outer("pulsar+ssl"))),
+        *answered(1, broker),
     )
     assert stage.number("in_flight_requests", protocol="binary") == 0
     assert (of_status(stage, "499"), of_status(stage, "504"), of_status(stage, "200")) == (1, 1, 0)

@@ -1,24 +1,22 @@
 """Every answer that carries a broker's address is put on the listener, or is a leak and treated as `leaks` says."""
 
-from collections.abc import Callable
-
 import pytest
-from playbooks import BROKER, CLIENT, HELLO, ScriptedBroker, Start
+from playbooks import BROKER, CLIENT, HELLO, ScriptedBroker, Start, looked_up
 from words import (
     CLOSE_CONSUMER,
     CLOSE_PRODUCER,
     FAILED,
     METADATA_ERROR,
-    SCALABLE_TOPIC_UPDATE,
-    TC_ASSIGNMENTS,
-    TOPIC_MIGRATED,
+    PUSHES,
+    Push,
     closed,
-    command,
+    coordinators,
     failed,
     found,
     lookup,
-    message,
+    migrated,
     ping,
+    rewritten,
 )
 
 from pulsar_ingress_proxy.binary.commands import CARRIERS
@@ -26,31 +24,7 @@ from pulsar_ingress_proxy.binary.commands import CARRIERS
 STRANGER = "pulsar://nobody.pulsar.svc.cluster.local:6650"
 PUBLIC_STRANGER = "pulsar://stranger.nowhere.test:6650"
 both_strangers = pytest.mark.parametrize("stranger", [STRANGER, PUBLIC_STRANGER], ids=["inside", "public"])
-Told = Callable[[str | None, str | None], bytes]
-
-
-def migrated(url: str | None, tls: str | None) -> bytes:
-    return command(TOPIC_MIGRATED, message(f1=7, f2=0, f3=url, f4=tls))
-
-
-def scalable(url: str | None, tls: str | None) -> bytes:
-    segments = [message(f1=number, f2=url or "", f3=tls) for number in (1, 2)]
-    dag = message(f1=9, f2=[message(f1=1)], f3=segments, f4=url, f5=tls)
-    return command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=dag, f5="topic://public/default/orders"))
-
-
-def coordinators(url: str | None, tls: str | None) -> bytes:
-    assignments = [message(f1=number, f2=url, f3=tls) for number in (0, 1)]
-    return command(TC_ASSIGNMENTS, message(f1=3, f2=message(f1=2, f2=assignments)))
-
-
-TELLING: dict[str, Told] = {
-    "CloseProducer": lambda url, tls: closed(CLOSE_PRODUCER, url, tls),
-    "CloseConsumer": lambda url, tls: closed(CLOSE_CONSUMER, url, tls),
-    "TopicMigrated": migrated,
-    "ScalableTopicUpdate": scalable,
-    "WatchTcAssignmentsUpdate": coordinators,
-}
+every_push = pytest.mark.parametrize("push", PUSHES.values(), ids=PUSHES)
 
 
 def test_carriers_table_lists_every_command_that_carries_a_broker_address() -> None:
@@ -58,69 +32,65 @@ def test_carriers_table_lists_every_command_that_carries_a_broker_address() -> N
     assert sorted(CARRIERS) == [15, 16, 24, 68, 71, 80]
 
 
-@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+@every_push
 async def test_pushed_internal_addresses_are_rewritten_to_the_listener(
-    start: Start, other: ScriptedBroker, told: Told
+    start: Start, other: ScriptedBroker, push: Push
 ) -> None:
     stage = await start()
-    said, expected = told(other.inner(), None), told(other.outer(), other.outer("pulsar+ssl"))
-    if told is scalable:  # unknown fields come after those that are known
-        segments = [message(f1=n, f2=other.outer(), f3=other.outer("pulsar+ssl")) for n in (1, 2)]
-        dag = message(f3=segments, f4=other.outer(), f5=other.outer("pulsar+ssl"), f1=9, f2=[message(f1=1)])
-        expected = command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=dag, f5="topic://public/default/orders"))
-    await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(expected))
+    expected = rewritten(push, other.outer(), other.outer("pulsar+ssl"))
+    await stage.play(*HELLO, BROKER.says(push(other.inner(), None)), CLIENT.hears(expected))
     assert stage.number("leaks_total") == 0
     assert stage.events == []
 
 
-@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+@every_push
 async def test_pushed_addresses_already_on_the_listener_are_kept(
-    start: Start, other: ScriptedBroker, told: Told
+    start: Start, other: ScriptedBroker, push: Push
 ) -> None:
     stage = await start()
-    said = told(other.outer(), other.outer("pulsar+ssl"))
+    said = push(other.outer(), other.outer("pulsar+ssl"))
     await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
 
 
 @both_strangers
-@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+@every_push
 async def test_pushed_address_that_cannot_be_mapped_passes_and_counts_as_a_leak(
-    start: Start, told: Told, stranger: str
+    start: Start, push: Push, stranger: str
 ) -> None:
     stage = await start()
-    said = told(stranger, None)
+    said = push(stranger, None)
     await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
     assert stage.number("leaks_total", listener="external", where="binary", action="passed") == 1
     (event,) = stage.events
     assert (event["kind"], event["protocol"], event["leak"]) == ("other", "binary", "binary")
 
 
-BLOCKED: dict[str, tuple[Told, bytes | None]] = {
-    "CloseProducer": (TELLING["CloseProducer"], closed(CLOSE_PRODUCER)),
-    "CloseConsumer": (TELLING["CloseConsumer"], closed(CLOSE_CONSUMER)),
+BLOCKED: dict[str, tuple[Push, bytes | None]] = {
+    "CloseProducer": (PUSHES["CloseProducer"], closed(CLOSE_PRODUCER)),
+    "CloseConsumer": (PUSHES["CloseConsumer"], closed(CLOSE_CONSUMER)),
     "TopicMigrated": (migrated, None),
     "WatchTcAssignmentsUpdate": (coordinators, coordinators(None, None)),
 }
 
 
 @both_strangers
-@pytest.mark.parametrize(("told", "left"), BLOCKED.values(), ids=BLOCKED)
+@pytest.mark.parametrize(("push", "left"), BLOCKED.values(), ids=BLOCKED)
 async def test_unmapped_pushed_address_is_removed_or_withheld_when_leaks_are_blocked(
-    start: Start, told: Told, left: bytes | None, stranger: str
+    start: Start, push: Push, left: bytes | None, stranger: str
 ) -> None:
     """Without an address the client looks the topic up again; without a migration it stays."""
     stage = await start(leaks="block")
     heard = [CLIENT.hears(left)] if left is not None else []
-    await stage.play(*HELLO, BROKER.says(told(stranger, None)), *heard, BROKER.says(ping()), CLIENT.hears(ping()))
+    await stage.play(*HELLO, BROKER.says(push(stranger, None)), *heard, BROKER.says(ping()), CLIENT.hears(ping()))
     assert stage.number("leaks_total", where="binary", action="blocked") == 1
 
 
-@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+@every_push
 async def test_pushed_internal_address_passes_and_is_counted_when_leaks_are_observed(
-    start: Start, other: ScriptedBroker, told: Told
+    start: Start, other: ScriptedBroker, push: Push
 ) -> None:
     stage = await start(leaks="observe")
-    said = told(other.inner(), None)
+    said = push(other.inner(), None)
     await stage.play(*HELLO, BROKER.says(said), CLIENT.hears(said))
     assert stage.number("leaks_total", where="binary", action="observed") == 1
 
@@ -152,8 +122,7 @@ async def test_lookup_answer_on_another_listener_is_rewritten_to_the_right_one(
     wrong = found(1, other.outer("pulsar", "partner"), other.outer("pulsar+ssl", "partner"))
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(wrong),
         CLIENT.hears(found(1, other.outer(), other.outer("pulsar+ssl"))),
     )
@@ -173,8 +142,7 @@ async def test_unmapped_lookup_answer_is_passed_observed_or_blocked_as_leaks_say
     refused = failed(1, METADATA_ERROR, text)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(found(1, stranger)),
         CLIENT.hears(refused if leaks == "block" else found(1, stranger)),
     )
@@ -186,8 +154,7 @@ async def test_lookup_answer_passes_unchanged_when_leaks_are_only_observed(start
     stage = await start(leaks="observe")
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(found(1, other.inner())),
         CLIENT.hears(found(1, other.inner())),
     )

@@ -4,17 +4,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Start
+from playbooks import BROKER, CLIENT, HELLO, KEEPALIVE, OTHER, ScriptedBroker, Start, hello
 from words import (
-    AUTH_CHALLENGE,
     AUTH_RESPONSE,
     NOT_ALLOWED,
     SERVICE_NOT_READY,
     body,
+    challenge,
     command,
     connect,
     connected,
     error,
+    found,
     lookup,
     message,
     ping,
@@ -28,10 +29,7 @@ async def test_keepalive_is_end_to_end(start: Start) -> None:
     stage = await start()
     await stage.play(
         *HELLO,
-        CLIENT.says(ping()),
-        BROKER.hears(ping()),
-        BROKER.says(pong()),
-        CLIENT.hears(pong()),
+        *KEEPALIVE,
         BROKER.says(ping()),
         CLIENT.hears(ping()),
         CLIENT.says(pong()),
@@ -46,10 +44,7 @@ async def test_messages_unknown_commands_and_newer_connects_pass_unchanged(start
     tomorrow = command(4711, message(f1="what", f2=7), b"a payload")
     large = send(bytes(range(256)) * 4096)
     await stage.play(
-        CLIENT.says(newer),
-        BROKER.hears(newer),
-        BROKER.says(connected()),
-        CLIENT.hears(connected()),
+        *hello(newer),
         CLIENT.says(producer() + tomorrow + large),
         BROKER.hears(producer()),
         BROKER.hears(tomorrow),
@@ -75,9 +70,7 @@ async def test_next_broker_is_tried_when_one_is_unreachable(
     stage = await start(brokers={"brokerServiceUrl": [broker.url, other.url]})
     for _ in range(3):
         await stage.connect()
-        await stage.play(
-            CLIENT.says(connect()), OTHER.hears(connect()), OTHER.says(connected()), CLIENT.hears(connected())
-        )
+        await stage.play(*hello(to=OTHER))
     assert stage.number("upstream_errors_total", reason="broker-unreachable") == 1  # after which it is asked last
 
 
@@ -88,18 +81,18 @@ async def test_next_broker_is_tried_when_one_hangs_up_or_is_not_ready(
     """Whichever is asked first: the other gets the CONNECT too, and the client notices nothing."""
     stage = await start(brokers={"brokerServiceUrl": [broker.url, other.url]})
     client = await stage.connect()
-    client.say(connect())
+    client.send(connect())
     accepting = [asyncio.create_task(one.accept()) for one in (broker, other)]
     (first,), (second,) = await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
     wire = first.result()
     assert await wire.hear() == connect()
     if answer is not None:
-        wire.say(answer)
+        wire.send(answer)
     else:
         wire.close()
     next_wire = await second
     assert await next_wire.hear() == connect()
-    next_wire.say(connected())
+    next_wire.send(connected())
     assert await client.hear() == connected()
 
 
@@ -108,12 +101,12 @@ async def test_next_broker_is_tried_when_one_does_not_answer_in_time(
 ) -> None:
     stage = await start(brokers={"brokerServiceUrl": [broker.url, other.url]}, timeouts={"connect": 0.05})
     client = await stage.connect()
-    client.say(connect())
+    client.send(connect())
     accepting = [asyncio.create_task(one.accept()) for one in (broker, other)]
     _, (second,) = await asyncio.wait(accepting, return_when=asyncio.FIRST_COMPLETED)
     wire = await second
     assert await wire.hear() == connect()
-    wire.say(connected())
+    wire.send(connected())
     assert await client.hear() == connected()
     assert stage.number("upstream_errors_total", reason="broker-timeout") == 1
 
@@ -146,13 +139,13 @@ async def test_client_gets_service_not_ready_when_no_broker_is_reachable(start: 
 
 async def test_multi_step_authentication_passes_between_client_and_broker(start: Start) -> None:
     stage = await start()
-    challenge = command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="sasl", f2="prove it"), f3=21))
+    asked = challenge("sasl", version=21)
     proof = command(AUTH_RESPONSE, message(f1="c", f2=message(f1="sasl", f2="proof"), f3=21))
     await stage.play(
         CLIENT.says(connect(method="sasl")),
         BROKER.hears(connect(method="sasl")),
-        BROKER.says(challenge),
-        CLIENT.hears(challenge),
+        BROKER.says(asked),
+        CLIENT.hears(asked),
         CLIENT.says(proof),
         BROKER.hears(proof),
         BROKER.says(connected()),
@@ -199,8 +192,6 @@ async def test_connection_closes_when_client_sends_second_connect(start: Start) 
 async def test_shadow_mode_counts_decisions_but_tags_no_lookup_and_rewrites_no_answer(
     start: Start, broker: ScriptedBroker
 ) -> None:
-    from words import found, lookup
-
     stage = await start(shadow=True)
     await stage.play(
         *HELLO,
@@ -242,4 +233,4 @@ async def test_connect_that_names_a_broker_passes_unchanged_in_shadow_and_observ
     """A proxy behind us has told the client whom to name to it."""
     stage = await start(**keys)
     named = connect(to="broker-9.pulsar.svc.cluster.local:6650")
-    await stage.play(CLIENT.says(named), BROKER.hears(named), BROKER.says(connected()), CLIENT.hears(connected()))
+    await stage.play(*hello(named))

@@ -1,33 +1,42 @@
-"""`throughSidecar`: clients are told to stay with the door, and are joined to the broker that they then name."""
+"""`throughSidecar`: clients are told to stay with this ingress, and are joined to the broker that they then name."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Start
+from playbooks import (
+    BROKER,
+    CLIENT,
+    FOLLOW,
+    HELLO,
+    OTHER,
+    ScriptedBroker,
+    Start,
+    followed,
+    hello,
+    looked_up,
+    redirected,
+)
 from words import (
-    AUTH_CHALLENGE,
-    CLOSE_CONSUMER,
     CLOSE_PRODUCER,
     METADATA_ERROR,
     NOT_ALLOWED,
-    SCALABLE_TOPIC_UPDATE,
-    TC_ASSIGNMENTS,
-    TOPIC_MIGRATED,
+    PUSHES,
+    Push,
+    challenge,
     closed,
-    command,
     connect,
     connected,
     error,
     failed,
     found,
     lookup,
-    message,
+    migrated,
     ping,
     pong,
     producer,
     redirect,
+    rewritten,
     send,
 )
 
@@ -44,7 +53,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "leaks: block": {"leaks": "block"},
     "leaks: observe": {"leaks": "observe"},
     "redirects: pass": {"redirects": {"lookup": "pass", "unmapped": "pass"}},
-    "redirects: follow": {"redirects": {"lookup": "follow"}},
+    "redirects: follow": {"redirects": FOLLOW},
     "peers": {"redirects": {"peers": ["*.nowhere.test", "*.pulsar.svc.cluster.local", "*.external.example"]}},
     "no book": {"advertisedListeners": []},
 }
@@ -64,6 +73,16 @@ def host_and_port(url: str) -> str:
     return url.partition("://")[2]
 
 
+def both_schemes(name: str) -> tuple[str, str]:
+    """A broker's name as URLs, for clients with and without TLS alike."""
+    return f"pulsar://{name}", f"pulsar+ssl://{name}"
+
+
+def through(request: int, name: str) -> bytes:
+    """The answer that lets a client come to this broker through the sidecar."""
+    return found(request, *both_schemes(name), through=True)
+
+
 async def test_broker_without_an_external_address_is_named_and_reached_by_its_internal_one(
     start: Start, other: ScriptedBroker
 ) -> None:
@@ -73,10 +92,9 @@ async def test_broker_without_an_external_address_is_named_and_reached_by_its_in
     name = host_and_port(other.url)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(found(1, "pulsar://b.pulsar.svc.cluster.local:6650")),
-        CLIENT.hears(found(1, f"pulsar://{name}", f"pulsar+ssl://{name}", through=True)),
+        CLIENT.hears(through(1, name)),
     )
     assert stage.number("leaks_total") == 0
     await stage.connect()
@@ -97,10 +115,9 @@ async def test_broker_with_an_external_address_is_named_and_reached_by_it(start:
     name = host_and_port(other.outer())
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(found(1, other.outer(), other.outer("pulsar+ssl"))),
-        CLIENT.hears(found(1, f"pulsar://{name}", f"pulsar+ssl://{name}", through=True)),
+        CLIENT.hears(through(1, name)),
     )
     await stage.connect()
     await stage.play(CLIENT.says(connect(to=name)), OTHER.hears(connect()))
@@ -117,10 +134,9 @@ async def test_brokers_sharing_an_external_address_are_named_by_their_internal_o
     name = host_and_port(other.url)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(found(1, other.url)),
-        CLIENT.hears(found(1, f"pulsar://{name}", f"pulsar+ssl://{name}", through=True)),
+        CLIENT.hears(through(1, name)),
     )
 
 
@@ -130,7 +146,7 @@ async def test_close_producer_names_the_new_broker_by_its_external_address(start
     await stage.play(
         *HELLO,
         BROKER.says(closed(CLOSE_PRODUCER, other.inner())),
-        CLIENT.hears(closed(CLOSE_PRODUCER, f"pulsar://{name}", f"pulsar+ssl://{name}")),
+        CLIENT.hears(closed(CLOSE_PRODUCER, *both_schemes(name))),
     )
 
 
@@ -140,14 +156,10 @@ async def test_redirects_are_followed_by_default_with_through_sidecar(start: Sta
     name = host_and_port(other.outer())
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
-        OTHER.hears(connect()),
-        OTHER.says(connected()),
-        OTHER.hears(lookup(1, "external", authoritative=True)),
+        *redirected(1, other),
+        *followed(1),
         OTHER.says(found(1, other.inner())),
-        CLIENT.hears(found(1, f"pulsar://{name}", f"pulsar+ssl://{name}", through=True)),
+        CLIENT.hears(through(1, name)),
     )
 
 
@@ -185,7 +197,7 @@ async def test_connect_falls_back_to_no_other_broker_when_the_named_one_is_unrea
     other.refuse()
     stage = await start(**THROUGH, brokers={"brokerServiceUrl": [broker.url, other.url]})
     client = await stage.connect()
-    client.say(connect(to=host_and_port(other.outer())))
+    client.send(connect(to=host_and_port(other.outer())))
     assert b"broker-unreachable" in await client.hear()
     assert broker.wires == []
 
@@ -197,8 +209,7 @@ async def test_proxy_flag_in_a_brokers_answer_is_cleared_without_through_sidecar
     stage = await start()
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(found(1, other.inner(), through=True)),
         CLIENT.hears(found(1, other.outer(), other.outer("pulsar+ssl"))),
     )
@@ -215,8 +226,7 @@ async def test_an_answer_with_an_unknown_address_fails_and_is_a_leak(
     stage = await start(**THROUGH, **keys)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(found(1, stranger)),
         CLIENT.hears(failed(1, METADATA_ERROR, LEAK)),
         CLIENT.says(ping()),  # it keeps its connection
@@ -233,8 +243,7 @@ async def test_a_redirect_to_an_unknown_address_fails(start: Start, stranger: st
     stage = await start(**THROUGH, **keys)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(redirect(1, stranger, stranger)),
         CLIENT.hears(failed(1, METADATA_ERROR, UNKNOWN_AUTHORITY)),
         CLIENT.says(ping()),
@@ -255,17 +264,13 @@ async def test_redirects_to_known_addresses_are_followed_and_answers_name_the_br
 ) -> None:
     stage = await start(**THROUGH, **keys)
     name = host_and_port(other.outer())
-    told = found(1, f"pulsar://{name}", f"pulsar+ssl://{name}", through=True)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *looked_up(1),
         BROKER.says(redirect(1, STRANGERS["public"], other.outer("pulsar+ssl"))),
-        OTHER.hears(connect()),
-        OTHER.says(connected()),
-        OTHER.hears(lookup(1, "external", authoritative=True)),
+        *followed(1),
         OTHER.says(found(1, other.inner(), STRANGERS["public"])),
-        CLIENT.hears(told),
+        CLIENT.hears(through(1, name)),
     )
     assert stage.number("leaks_total") == 0
 
@@ -276,12 +281,8 @@ async def test_redirect_fails_when_the_clients_authentication_cannot_be_replayed
 ) -> None:
     stage = await start(**THROUGH, **keys)
     await stage.play(
-        CLIENT.says(connect(method="sasl")),
-        BROKER.hears(connect(method="sasl")),
-        BROKER.says(connected()),
-        CLIENT.hears(connected()),
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
+        *hello(connect(method="sasl")),
+        *looked_up(1),
         BROKER.says(redirect(1, other.outer(), other.outer("pulsar+ssl"))),
         CLIENT.hears(failed(1, METADATA_ERROR, CANNOT_REPEAT)),
     )
@@ -293,11 +294,9 @@ async def test_redirect_fails_when_the_next_broker_sends_an_auth_challenge(start
     stage = await start(**THROUGH)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
+        *redirected(1, other),
         OTHER.hears(connect()),
-        OTHER.says(command(AUTH_CHALLENGE, message(f1="b", f2=message(f1="x", f2="prove it")))),
+        OTHER.says(challenge()),
         OTHER.is_left,
         CLIENT.hears(failed(1, METADATA_ERROR, CANNOT_REPEAT)),
     )
@@ -308,66 +307,37 @@ async def test_redirect_chain_that_ends_at_an_unknown_address_fails(start: Start
     stage = await start(**THROUGH)
     await stage.play(
         *HELLO,
-        CLIENT.says(lookup(1)),
-        BROKER.hears(lookup(1, "external")),
-        BROKER.says(redirect(1, other.inner())),
-        OTHER.hears(connect()),
-        OTHER.says(connected()),
-        OTHER.hears(lookup(1, "external", authoritative=True)),
+        *redirected(1, other),
+        *followed(1),
         OTHER.says(redirect(1, STRANGERS["public"])),
         CLIENT.hears(failed(1, METADATA_ERROR, UNKNOWN_AUTHORITY)),
     )
 
 
-def scalable(url: str | None, tls: str | None) -> bytes:
-    dag = message(f1=9, f3=[message(f1=1, f2=url or "", f3=tls)], f4=url, f5=tls)
-    return command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=dag))
-
-
-def coordinators(url: str | None, tls: str | None) -> bytes:
-    return command(TC_ASSIGNMENTS, message(f1=3, f2=message(f1=2, f2=[message(f1=0, f2=url, f3=tls)])))
-
-
-def migrated(url: str | None, tls: str | None) -> bytes:
-    return command(TOPIC_MIGRATED, message(f1=7, f2=0, f3=url, f4=tls))
-
-
-Told = Callable[[str | None, str | None], bytes]
-TELLING: dict[str, Told] = {
-    "CloseProducer": lambda url, tls: closed(CLOSE_PRODUCER, url, tls),
-    "CloseConsumer": lambda url, tls: closed(CLOSE_CONSUMER, url, tls),
-    "ScalableTopicUpdate": scalable,
-    "WatchTcAssignmentsUpdate": coordinators,
-}
+REWRITTEN = {name: push for name, push in PUSHES.items() if push is not migrated}
+"""What reaches clients, without or with other addresses."""
 
 
 @whatever_is_set
-@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+@pytest.mark.parametrize("push", REWRITTEN.values(), ids=REWRITTEN)
 async def test_unknown_addresses_are_removed_from_commands_pushed_to_clients(
-    start: Start, told: Told, keys: dict[str, Any]
+    start: Start, push: Push, keys: dict[str, Any]
 ) -> None:
     stage = await start(**THROUGH, **keys)
-    left = told(None, None)
-    if told is scalable:  # known fields come before unknown ones
-        left = command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=message(f3=[message(f1=1, f2="")], f1=9)))
-    await stage.play(*HELLO, BROKER.says(told(STRANGERS["public"], None)), CLIENT.hears(left))
+    left = rewritten(push, None, None)
+    await stage.play(*HELLO, BROKER.says(push(STRANGERS["public"], None)), CLIENT.hears(left))
     assert stage.number("leaks_total") == stage.number("leaks_total", where="binary", action="blocked") == 1
 
 
 @pytest.mark.parametrize("keys", KNOWN.values(), ids=KNOWN)
-@pytest.mark.parametrize("told", TELLING.values(), ids=TELLING)
+@pytest.mark.parametrize("push", REWRITTEN.values(), ids=REWRITTEN)
 async def test_known_addresses_in_pushed_commands_become_the_brokers_external_name(
-    start: Start, other: ScriptedBroker, told: Told, keys: dict[str, Any]
+    start: Start, other: ScriptedBroker, push: Push, keys: dict[str, Any]
 ) -> None:
     """Clients that came through a proxy go there through it (ConnectionHandler, WatchTcAssignmentsDiscovery)."""
     stage = await start(**THROUGH, **keys)
-    name = host_and_port(other.outer())
-    url, tls = f"pulsar://{name}", f"pulsar+ssl://{name}"
-    named = told(url, tls)
-    if told is scalable:
-        dag = message(f3=[message(f1=1, f2=url, f3=tls)], f4=url, f5=tls, f1=9)
-        named = command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=dag))
-    await stage.play(*HELLO, BROKER.says(told(other.inner(), None)), CLIENT.hears(named))
+    named = rewritten(push, *both_schemes(host_and_port(other.outer())))
+    await stage.play(*HELLO, BROKER.says(push(other.inner(), None)), CLIENT.hears(named))
     assert stage.number("leaks_total") == 0
 
 
@@ -391,7 +361,7 @@ async def test_unsolicited_lookup_answers_lead_through_the_sidecar_or_are_blocke
     await stage.play(
         *HELLO,
         BROKER.says(found(4, other.inner())),
-        CLIENT.hears(found(4, f"pulsar://{name}", f"pulsar+ssl://{name}", through=True)),
+        CLIENT.hears(through(4, name)),
         BROKER.says(found(5, STRANGERS["public"])),
         CLIENT.hears(found(5)),
         BROKER.says(redirect(6, other.inner()) + redirect(7, STRANGERS["public"]) + ping()),
@@ -410,16 +380,9 @@ async def test_console_what_if_predicts_what_happens_to_a_redirect(
     url = f"http://127.0.0.1:{stage.sidecar.console_port}/api/what-if"
     async with ClientSession() as session, session.post(url, json=question) as answer:
         said = (await answer.json())["location"]
-    await stage.play(
-        *HELLO, CLIENT.says(lookup(1)), BROKER.hears(lookup(1, "external")), BROKER.says(redirect(1, location))
-    )
+    await stage.play(*HELLO, *looked_up(1), BROKER.says(redirect(1, location)))
     if is_known:
-        await stage.play(
-            OTHER.hears(connect()),
-            OTHER.says(connected()),
-            OTHER.hears(lookup(1, "external", authoritative=True)),
-            OTHER.says(found(1, other.inner())),
-        )
+        await stage.play(*followed(1), OTHER.says(found(1, other.inner())))
     await stage.client.hear()
     (event,) = stage.events
     assert (said["action"], said["to"]) == (event["redirectAction"], event["redirectTo"])

@@ -4,7 +4,7 @@ Numbers are those of PulsarApi.proto. A text, bytes or a nested message take the
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 Value = str | bytes | int | bool | None | Sequence["str | bytes | int | bool"]
 
@@ -17,6 +17,13 @@ REDIRECT, FOUND, FAILED = 0, 1, 2
 METADATA_ERROR, SERVICE_NOT_READY, TOO_MANY_REQUESTS, NOT_ALLOWED = 1, 6, 14, 22
 NOBODY = 2**64 - 1
 TOPIC = "persistent://public/default/orders"
+
+MALFORMED = {
+    "a command larger than its frame": b"\x00\x00\x00\x06\x00\x00\x00\x07\x08\x12",
+    "a frame of four gigabytes": b"\xff\xff\xff\xff\x00\x00\x00\x05\x08\x12",
+    "HTTP": b"GET / HTTP/1.1\r\nHost: pulsar.example.com\r\n\r\n",
+}
+"""What is no frame, whoever sends it."""
 
 
 def number(value: int) -> bytes:
@@ -101,6 +108,11 @@ def error(code: int, text: str, request: int = NOBODY) -> bytes:
     return command(ERROR, message(f1=request, f2=code, f3=text))
 
 
+def challenge(method: str = "x", data: str = "prove it", version: int | None = None) -> bytes:
+    """What a broker sends that wants more of a client than its CONNECT."""
+    return command(AUTH_CHALLENGE, message(f1="b", f2=message(f1=method, f2=data), f3=version))
+
+
 def ping() -> bytes:
     return command(PING)
 
@@ -149,3 +161,37 @@ def send(payload: bytes = b"payload", sequence: int = 0) -> bytes:
 
 def closed(kind: int, url: str | None = None, tls: str | None = None) -> bytes:
     return command(kind, message(f1=7, f2=3, f3=url, f4=tls))
+
+
+def migrated(url: str | None, tls: str | None) -> bytes:
+    return command(TOPIC_MIGRATED, message(f1=7, f2=0, f3=url, f4=tls))
+
+
+def scalable(url: str | None, tls: str | None, *, is_rewritten: bool = False) -> bytes:
+    """As the sidecar writes it, the fields that it does not know come after those that it knows."""
+    unknown = message(f1=9, f2=[message(f1=1)])
+    known = message(f3=[message(f1=number, f2=url or "", f3=tls) for number in (1, 2)], f4=url, f5=tls)
+    dag = known + unknown if is_rewritten else unknown + known
+    return command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=dag, f5="topic://public/default/orders"))
+
+
+def coordinators(url: str | None, tls: str | None) -> bytes:
+    assignments = [message(f1=number, f2=url, f3=tls) for number in (0, 1)]
+    return command(TC_ASSIGNMENTS, message(f1=3, f2=message(f1=2, f2=assignments)))
+
+
+Push = Callable[[str | None, str | None], bytes]
+"""A command that a broker pushes to a client, of an address and one for TLS."""
+
+PUSHES: dict[str, Push] = {
+    "CloseProducer": lambda url, tls: closed(CLOSE_PRODUCER, url, tls),
+    "CloseConsumer": lambda url, tls: closed(CLOSE_CONSUMER, url, tls),
+    "TopicMigrated": migrated,
+    "ScalableTopicUpdate": scalable,
+    "WatchTcAssignmentsUpdate": coordinators,
+}
+
+
+def rewritten(push: Push, url: str | None, tls: str | None) -> bytes:
+    """A pushed command with these addresses, as the sidecar writes it."""
+    return scalable(url, tls, is_rewritten=True) if push is scalable else push(url, tls)

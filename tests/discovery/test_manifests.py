@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from broker_manifests import brokers
 from scenes import DOMAIN
 
 from pulsar_ingress_proxy.cli import main
@@ -16,28 +17,6 @@ CONFIG = """
 brokers: {webServiceUrl: [http://pulsar-broker:8080], brokerServiceUrl: [pulsar://pulsar-broker:6650]}
 kubernetes: {enabled: true, gateways: [nginx]}
 timeouts: {connect: 1}
-"""
-
-BROKERS = """
-apiVersion: apps/v1
-kind: StatefulSet
-metadata: {name: pulsar-broker, namespace: pulsar}
-spec:
-  replicas: 2
-  serviceName: pulsar-broker
-  selector: {matchLabels: {component: broker}}
-  template:
-    metadata: {labels: {component: broker}}
-    spec:
-      containers:
-        - name: broker
-          ports: [{name: http, containerPort: 8080}, {name: pulsar, containerPort: 6650}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: pulsar-broker, namespace: pulsar}
-spec: {clusterIP: None, selector: {component: broker}, ports: [{name: http, port: 8080}, {name: pulsar, port: 6650}]}
----
 """
 
 SERVICES = """
@@ -77,7 +56,7 @@ def ingress(name: str, host: str, service: str, listener: str | None = "external
 def folder(tmp_path: Path) -> Path:
     root = tmp_path / "manifests"
     (root / "routes" / "brokers").mkdir(parents=True)
-    (root / "brokers.yaml").write_text(BROKERS)
+    (root / "brokers.yaml").write_text(brokers(2))
     (root / "services.yml").write_text(SERVICES)
     (root / "notes.txt").write_text("{")
     (root / "routes" / "public.json").write_text(json.dumps(ingress("public", "pulsar.example.com", "sidecar")))
@@ -207,7 +186,7 @@ def test_doctor_reports_no_gap_when_a_route_covers_any_host_of_a_template(
     ("name", "text", "said"),
     [
         ("bad.yaml", "a: b: c", "document 1: is not YAML: line 1: mapping values are not allowed here"),
-        ("bad.yaml", f"{BROKERS}\n[1", "document 3: is not YAML: line 22: "),
+        ("bad.yaml", f"{brokers(2)}---\n[1", "document 3: is not YAML: line 22: "),
         ("bad.yaml", "just text", "document 1: is no Kubernetes object: it needs apiVersion and kind"),
         ("bad.yaml", "---\n---\nkind: Pod", "document 2: is no Kubernetes object"),
         ("bad.yaml", "{apiVersion: v1, kind: Pod}", "document 1: Pod has no metadata.name"),
@@ -258,7 +237,7 @@ def test_own_namespace_with_manifests_is_first_configured_else_that_of_brokers(
 
 
 def test_stateful_set_ordinals_start_sets_the_first_broker_number(folder: Path) -> None:
-    text = BROKERS.replace("replicas: 2", "replicas: 1\n  ordinals: {start: 5}")
+    text = brokers(1).replace("replicas: 1", "replicas: 1\n  ordinals: {start: 5}")
     (folder / "brokers.yaml").write_text(text)
     config = load_mapping({"brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]}})
     assert [broker.names[0] for broker in read_store(folder, config).discovered().brokers] == [

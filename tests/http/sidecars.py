@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +12,10 @@ import pytest
 from aiohttp import ClientSession, DummyCookieJar
 from multidict import CIMultiDict, CIMultiDictProxy
 from prometheus_client.parser import text_string_to_metric_families
+from running_sidecar import LOOPBACK, RunningSidecar, running, skip_system_cas
 from yarl import URL
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
-from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.demo.metadata import numbered
 
@@ -131,10 +130,10 @@ class Client:
         method: str = "GET",
         headers: Iterable[tuple[str, str]] = (),
         body: bytes | None = None,
-        door: int = 0,
+        bind: int = 0,
     ) -> Reply:
         """One request to one of the sidecar's sockets; nothing is followed."""
-        at = self.sidecar.http_servers[door]
+        at = self.sidecar.http_servers[bind]
         url = URL(f"http://{at.bind.host}:{at.port}{target}", encoded=True)
         fields = CIMultiDict([("Host", host), *headers])
         async with self._session.request(method, url, headers=fields, data=body, allow_redirects=False) as response:
@@ -197,26 +196,20 @@ async def serving(
 
     The pool is one broker that does not lead, unless told otherwise: who is asked first is certain then.
     """
-    config = load_mapping(
-        {
-            "bindAddresses": ["http://127.0.0.1:0"],
-            "metrics": {"address": "127.0.0.1:0"},
-            "console": {"address": None},
-            "brokers": {"webServiceUrl": [cluster.brokers[n].web for n in pool]},
-            "ingresses": [PUBLIC],
-            "advertisedListeners": book(cluster, *EXTERNAL),
-            **keys,
-        }
-    )
+    config = {
+        **LOOPBACK,
+        "bindAddresses": ["http://127.0.0.1:0"],
+        "brokers": {"webServiceUrl": [cluster.brokers[n].web for n in pool]},
+        "ingresses": [PUBLIC],
+        "advertisedListeners": book(cluster, *EXTERNAL),
+        **keys,
+    }
     known = frozenset((INGRESS, *(external(broker.index) for broker in cluster.brokers), *reachable))
-    sidecar = Sidecar(config)
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("SSL_CERT_FILE", os.devnull)  # the system's CAs take 30 ms to load, and none is needed here
-        await sidecar.start()
-    try:
-        async with ClientSession(
+    async with AsyncExitStack() as stack:
+        with pytest.MonkeyPatch.context() as environment:
+            skip_system_cas(environment)
+            started = await stack.enter_async_context(running(RunningSidecar, config))
+        session = ClientSession(
             auto_decompress=False, cookie_jar=DummyCookieJar(), skip_auto_headers=["Accept-Encoding"]
-        ) as session:
-            yield Client(sidecar, session, known)
-    finally:
-        await sidecar.stop()
+        )
+        yield Client(started.sidecar, await stack.enter_async_context(session), known)

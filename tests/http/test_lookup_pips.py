@@ -18,8 +18,8 @@ class TestPip95:
             cluster.own(TOPIC, 1)
             binds = "external:http://127.0.0.1:0,partner:http://127.0.0.2:0"
             async with serving(cluster, **both(cluster), bindAddresses=binds) as client:
-                assert (await client.send(LOOKUP, host=ELSEWHERE, door=0)).json == in_full(1)
-                assert (await client.send(LOOKUP, host=ELSEWHERE, door=1)).json == in_partner(1)
+                assert (await client.send(LOOKUP, host=ELSEWHERE, bind=0)).json == in_full(1)
+                assert (await client.send(LOOKUP, host=ELSEWHERE, bind=1)).json == in_partner(1)
                 assert await client.counted("listener_hits_total") == {
                     ("public", "external", "bind", "http"): 1,
                     ("partners", "partner", "bind", "http"): 1,

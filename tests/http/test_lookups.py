@@ -369,9 +369,9 @@ class TestIngresses:
             cluster.own(TOPIC, 1)
             binds = ["http://127.0.0.1:0", "partner:http://127.0.0.2:0"]
             async with serving(cluster, **both(cluster), bindAddresses=binds) as client:
-                assert (await client.send(LOOKUP, host=host, door=1)).json == in_partner(1)
+                assert (await client.send(LOOKUP, host=host, bind=1)).json == in_partner(1)
                 assert await client.counted("listener_hits_total") == {expected: 1}
-                assert (await client.send(LOOKUP, door=0)).json == in_full(1)
+                assert (await client.send(LOOKUP, bind=0)).json == in_full(1)
 
     async def test_allowed_listeners_apply_on_bind_address_with_listener(self) -> None:
         async with SimulatedCluster(listeners=LISTENERS) as cluster:
