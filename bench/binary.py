@@ -22,9 +22,10 @@ import uvloop
 import yaml
 
 from bench import binary_ends as ends
-from bench.job import HOST, LISTENER, inside, outside
+from bench.broker import inside
 from bench.places import Place
 from bench.processes import CannotMeasure, Child, Cores, free_ports, program, started
+from bench.traffic import HOST, LISTENER, outside
 
 OURS, HAPROXY = "pulsar-ingress-proxy", "HAProxy, tcp"
 CONNECTIONS, IDLE = 32, 1000
@@ -68,7 +69,7 @@ defaults
   timeout connect 5s
   timeout client 600s
   timeout server 600s
-listen door
+listen gateway
   bind 127.0.0.1:{place.port}
   server broker 127.0.0.1:{place.broker}
 """

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import yaml
 
-from bench.job import HOST, LISTENER
 from bench.places import Place
 from bench.processes import program
+from bench.traffic import HOST, LISTENER
 
 _LUA = f"""\
 function envoy_on_request(handle)
@@ -32,7 +32,7 @@ def envoy_config(place: Place) -> dict[str, object]:
     router = {"@type": f"{_FILTERS}.http.router.v3.Router", "suppress_envoy_headers": True}
     manager = {
         "@type": f"{_FILTERS}.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "door",
+        "stat_prefix": "gateway",
         "generate_request_id": False,  # nginx and HAProxy make none
         "route_config": {"virtual_hosts": [{"name": "all", "domains": ["*"], "routes": [route]}]},
         "http_filters": [
@@ -41,7 +41,7 @@ def envoy_config(place: Place) -> dict[str, object]:
         ],
     }
     chain = {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
-    listener = {"name": "door", "address": _address(place.port), "filter_chains": [chain]}
+    listener = {"name": "gateway", "address": _address(place.port), "filter_chains": [chain]}
     endpoints = [{"lb_endpoints": [{"endpoint": {"address": _address(place.broker)}}]}]
     brokers = {"name": "brokers", "load_assignment": {"cluster_name": "brokers", "endpoints": endpoints}}
     return {"static_resources": {"listeners": [listener], "clusters": [brokers]}}

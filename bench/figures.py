@@ -11,11 +11,11 @@ class Sample:
     """One proxy under load once."""
 
     cpu_us: float
-    """CPU time of the proxy for each lookup."""
-    lookups_per_second: float
+    """CPU time of the proxy for each request."""
+    requests_per_second: float
 
     def __str__(self) -> str:
-        return f"{self.cpu_us:7.1f} µs {self.lookups_per_second:8.0f}/s"
+        return f"{self.cpu_us:7.1f} µs {self.requests_per_second:8.0f}/s"
 
 
 Rounds = Mapping[str, Sequence[Sample]]
@@ -39,7 +39,7 @@ class Row:
     cpu_us: Spread
     ratio: Spread
     """CPU time by the base's in the same round: what the machine did to both falls out."""
-    lookups_per_second: Spread
+    requests_per_second: Spread
 
 
 def rows(rounds: Rounds, base: str) -> list[Row]:
@@ -48,21 +48,20 @@ def rows(rounds: Rounds, base: str) -> list[Row]:
             proxy,
             Spread.of([sample.cpu_us for sample in samples]),
             Spread.of([sample.cpu_us / other.cpu_us for sample, other in zip(samples, rounds[base], strict=True)]),
-            Spread.of([sample.lookups_per_second for sample in samples]),
+            Spread.of([sample.requests_per_second for sample in samples]),
         )
         for proxy, samples in rounds.items()
     ]
 
 
-def table(workload: str, rounds: Rounds, base: str) -> str:
-    """Least CPU time first."""
-    lines = [f"{workload:<22} {'CPU µs/lookup':>14} {'spread':>15} {f'ratio to {base}':>16} {'spread':>13}"]
-    for row in sorted(rows(rounds, base), key=lambda row: row.ratio.median):
-        cpu, ratio = row.cpu_us, row.ratio
-        lines.append(
-            f"{row.proxy:<22} {cpu.median:>14.1f} {f'{cpu.low:.1f} – {cpu.high:.1f}':>15} "
-            f"{ratio.median:>16.2f} {f'{ratio.low:.2f} – {ratio.high:.2f}':>13}"
-        )
+def table(all_rounds: Mapping[str, Rounds], base: str) -> str:
+    """A line for each load: the base's CPU time, then the others' ratios to it, the last one with its spread."""
+    lines = []
+    for name, rounds in all_rounds.items():
+        first, *others = sorted(rows(rounds, base), key=lambda row: row.proxy != base)
+        cells = [f"{row.proxy} {row.ratio.median:.2f}" for row in others]
+        cells[-1] += f" ({others[-1].ratio.low:.2f} to {others[-1].ratio.high:.2f})"
+        lines.append(f"{name:<32} {base} {first.cpu_us.median:5.1f} µs   " + "   ".join(cells))
     return "\n".join(lines)
 
 
@@ -72,7 +71,7 @@ def as_json(rounds: Rounds, base: str) -> dict[str, Any]:
         row.proxy: {
             "cpu_us": asdict(row.cpu_us),
             "ratio": asdict(row.ratio),
-            "lookups_per_second": asdict(row.lookups_per_second),
+            "requests_per_second": asdict(row.requests_per_second),
             "samples": [asdict(sample) for sample in rounds[row.proxy]],
         }
         for row in rows(rounds, base)

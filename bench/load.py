@@ -1,14 +1,15 @@
-"""Load by wrk: keep-alive connections that ask for one topic after another, for a fixed time."""
+"""Load by wrk: keep-alive connections that send one request of a file after another, for a fixed time."""
 
 import re
 import subprocess
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.job import REQUEST_HEADERS, Workload
 from bench.processes import CannotMeasure, program
 
 CONNECTIONS = 32
+_END = b"\0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,39 +18,29 @@ class Answered:
     seconds: float
 
 
-def script(workload: Workload, unlike: bool = False) -> str:
-    """wrk's Lua: the requests are made once, each with the ids that a gateway gives it, and handed out in turn.
-
-    Where they are to be unlike each other, each has a field that none had before.
-    """
-    headers = "\n".join(f'wrk.headers["{name}"] = "{value}"' for name, value in REQUEST_HEADERS.items())
-    paths = ",\n".join(f'  "{path}"' for path in workload.paths())
-    field = 'wrk.headers["X-Unlike"] = "UNLIKE"' if unlike else ""
-    handed_out = 'string.gsub(requests[turn], "UNLIKE", string.format("%032x", count))' if unlike else "requests[turn]"
-    return f"""\
-{headers}
-{field}
-local paths = {{
-{paths}
-}}
-local requests, turn, count = {{}}, 0, 0
+def write(requests: Iterable[bytes], file: Path) -> Path:
+    """wrk's Lua script that sends these requests in turn, which are in a file beside it."""
+    file.write_bytes(b"".join(request + _END for request in requests))
+    script = file.with_suffix(".lua")
+    script.write_text(f"""\
+local requests, turn = {{}}, 0
 function init(arguments)
-  for place, path in ipairs(paths) do
-    wrk.headers["x-request-id"] = string.format("4f1d9c3a-7b52-4e08-9a6f-%012x", place)
-    wrk.headers["traceparent"] = string.format("00-0af7651916cd43dd8448eb21%08x-00f067aa0ba902b7-00", place)
-    requests[place] = wrk.format("GET", path)
+  local file = io.open("{file}", "rb")
+  for request in file:read("*a"):gmatch("(%Z+)%z") do
+    requests[#requests + 1] = request
   end
+  file:close()
 end
 function request()
-  turn, count = turn % #requests + 1, count + 1
-  local request = {handed_out}
-  return request
+  turn = turn % #requests + 1
+  return requests[turn]
 end
-"""
+""")
+    return script
 
 
 def put(port: int, script: Path, seconds: int) -> Answered:
-    """Put load on a proxy; raises CannotMeasure where a lookup failed."""
+    """Put load on a proxy; raises CannotMeasure where a request failed."""
     options = f"-t1 -c{CONNECTIONS} -d{seconds}s --timeout 10s".split()
     command = [program("wrk"), *options, "-s", str(script), f"http://127.0.0.1:{port}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)

@@ -1,33 +1,67 @@
-"""CPU time of the proxy process per lookup: ours beside nginx, HAProxy, Envoy with Lua and a plain aiohttp proxy.
+"""CPU time of the proxy process per request: ours beside nginx, HAProxy and Envoy with Lua.
 
-    python -m bench.lookups [--rounds N] [--seconds N] [--quick] [--unlike] [--json FILE]
+    python -m bench.lookups [--clients N...] [--rounds N] [--seconds N] [--quick] [--seed N] [--json FILE]
 
-All do the same job, in turns, in one run. The figure that travels between machines is the ratio: seconds depend on the
-machine, the ratio hardly.
+All do the same job, in turns, in one run, under a load like production's. The figure that travels between machines is
+the ratio: seconds depend on the machine, the ratio hardly.
 """
 
 import argparse
 import json
 import os
 import platform
+import random
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench import load
 from bench.broker import broker
 from bench.figures import Sample, as_json, table
-from bench.job import ANSWERS, WORKLOADS, ask, verify
-from bench.peers import NGINX, OURS, PEERS
+from bench.job import ask, verify
+from bench.peers import BLOCKING, FOLLOWING, NGINX, OURS, PEERS, RIVALS, Peer
 from bench.places import Place
 from bench.processes import CannotMeasure, Child, Cores, free_ports, program, started
 from bench.sidecar import events_folder
+from bench.traffic import ANSWERS, MIXED, NEW_TOPICS, PUTS, REDIRECTS, Traffic, Workload
+
+REQUESTS = 30_000
+"""Made for each row, and sent in turn."""
+MOST_CLIENTS = 10_000
 
 Samples = dict[str, dict[str, list[Sample]]]
-"""By workload, by proxy, a sample for each round."""
+"""By row, by proxy, a sample for each round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A load, and who is put under it."""
+
+    name: str
+    workload: Workload
+    clients: int
+    peers: tuple[Peer, ...] = (*RIVALS, OURS)
+
+
+def plan(clients: Sequence[int]) -> list[Row]:
+    """Each kind of load for each number of clients; then what is measured for the most of them only."""
+    rows = [
+        Row(f"{workload.name}, {number:,} client{'s' if number > 1 else ''}", workload, number)
+        for workload in (ANSWERS, REDIRECTS, MIXED)
+        for number in clients
+    ]
+    most = max(clients)
+    return [
+        *rows,
+        Row(NEW_TOPICS.name, NEW_TOPICS, most),
+        Row(PUTS.name, PUTS, most),
+        Row("redirects, followed by ours", REDIRECTS, most, (*RIVALS, FOLLOWING)),
+        Row("answers, ours with leaks: block", ANSWERS, most, (*RIVALS, BLOCKING)),
+    ]
 
 
 def main() -> None:
@@ -35,14 +69,15 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the children are ended and the folder removed
     cores, busy = Cores.of_this_machine(), os.getloadavg()[0]
     cores.stay_on_load()
+    rows = plan(options.clients)
     try:
         program("wrk")
         versions = {peer.name: peer.version() for peer in PEERS}
-        samples, event_bytes = compare(options.rounds, options.seconds, options.unlike, cores)
+        samples, event_bytes = compare(rows, options.rounds, options.seconds, options.seed, cores)
     except CannotMeasure as fault:
         sys.exit(f"bench: {fault}")
-    for workload in WORKLOADS:
-        print(table(workload.name, samples[workload.name], NGINX.name), end="\n\n")
+    print(table({row.name: samples[row.name] for row in rows}, NGINX.name))
+    print(f"\nThe fields and topics of this run were drawn by --seed {options.seed}.")
     if not event_bytes:
         print(f"{OURS.name} wrote no events: it was measured without what an event costs.")
     if busy > 0.5:
@@ -52,7 +87,7 @@ def main() -> None:
             "base": NGINX.name,
             "rounds": options.rounds,
             "seconds": options.seconds,
-            "unlike": options.unlike,
+            "seed": options.seed,
             "connections": load.CONNECTIONS,
             "machine": {
                 "cpus": os.cpu_count(),
@@ -63,27 +98,30 @@ def main() -> None:
             },
             "versions": versions,
             "event_bytes": event_bytes,
-            "workloads": {name: as_json(rounds, NGINX.name) for name, rounds in samples.items()},
+            "rows": {name: as_json(rounds, NGINX.name) for name, rounds in samples.items()},
         }
         options.json.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7, help="after one that warms up (default 7)")
-    parser.add_argument("--seconds", type=int, default=2, help="for each proxy, workload and round (default 2)")
-    parser.add_argument("--quick", action="store_true", help="2 rounds of 1 second: does it run?")
-    parser.add_argument("--unlike", action="store_true", help="give every lookup a field that none had before")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 100, 1000, MOST_CLIENTS], help="how many")
+    parser.add_argument("--rounds", type=int, default=3, help="after one that warms up (default 3)")
+    parser.add_argument("--seconds", type=int, default=2, help="for each proxy, row and round (default 2)")
+    parser.add_argument("--quick", action="store_true", help="1 round of 1 second with 1,000 clients: does it run?")
+    parser.add_argument("--seed", type=int, help="what fields and topics are drawn by (default: another each time)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here")
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.seconds = 2, 1
-    if options.rounds < 1 or options.seconds < 1:
-        parser.error("--rounds and --seconds should be 1 or more")
+        options.clients, options.rounds, options.seconds = [1000], 1, 1
+    if options.rounds < 1 or options.seconds < 1 or min(options.clients) < 1:
+        parser.error("--rounds, --seconds and --clients should be 1 or more")
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(10**6)
     return options
 
 
-def compare(rounds: int, seconds: int, unlike: bool, cores: Cores) -> tuple[Samples, int]:
+def compare(rows: Sequence[Row], rounds: int, seconds: int, seed: int, cores: Cores) -> tuple[Samples, int]:
     """Measure all proxies; also gives how many bytes of events ours wrote."""
     with tempfile.TemporaryDirectory(prefix="bench-lookups-") as name:
         folder = Path(name)
@@ -91,9 +129,11 @@ def compare(rounds: int, seconds: int, unlike: bool, cores: Cores) -> tuple[Samp
         places = {
             peer.name: Place(folder / str(port), port, broker_port) for peer, port in zip(PEERS, ports, strict=True)
         }
+        traffic = Traffic(1, seed)
         with ExitStack() as running:
-            running.enter_context(started(broker(folder, broker_port), broker_port, cores.load, folder / "said"))
-            if (status := ask(broker_port, ANSWERS.path(1, 1))[0]) != 403:
+            command = broker(folder, broker_port, traffic.reference)
+            running.enter_context(started(command, broker_port, cores.load, folder / "said"))
+            if (status := ask(broker_port, traffic.one(ANSWERS, 1))[0]) != 403:
                 raise CannotMeasure(f"the broker should refuse a lookup that nobody tagged, and answered {status}")
             proxies: dict[str, Child] = {}
             for peer in PEERS:
@@ -103,31 +143,38 @@ def compare(rounds: int, seconds: int, unlike: bool, cores: Cores) -> tuple[Samp
                 proxies[peer.name] = running.enter_context(
                     started(command, place.port, cores.proxy, place.folder / "said")
                 )
-                verify(peer.name, place.port)
-            samples = _measure(proxies, places, folder, rounds, seconds, unlike)
+                verify(peer.name, place.port, traffic, is_following=peer is FOLLOWING)
+            samples = _measure(rows, proxies, places, folder, rounds, seconds, seed)
         return samples, sum(file.stat().st_size for file in events_folder(places[OURS.name]).iterdir())
 
 
 def _measure(
-    proxies: Mapping[str, Child], places: Mapping[str, Place], folder: Path, rounds: int, seconds: int, unlike: bool
+    rows: Sequence[Row],
+    proxies: Mapping[str, Child],
+    places: Mapping[str, Place],
+    folder: Path,
+    rounds: int,
+    seconds: int,
+    seed: int,
 ) -> Samples:
     """Alternate between the proxies, each round in another order: what else the machine does falls on all."""
-    samples: Samples = {workload.name: {proxy: [] for proxy in proxies} for workload in WORKLOADS}
-    order = list(proxies)
-    for turn in range(rounds + 1):  # the first warms up, with one workload
-        for workload in WORKLOADS if turn else WORKLOADS[:1]:
-            script = folder / f"{workload.name}.lua"
-            script.write_text(load.script(workload, unlike))
-            for proxy in order:
+    samples: Samples = {row.name: {peer.name: [] for peer in row.peers} for row in rows}
+    scripts = {
+        row.name: load.write(Traffic(row.clients, seed).requests(row.workload, REQUESTS), folder / f"{place}.requests")
+        for place, row in enumerate(rows)
+    }
+    for turn in range(rounds + 1):  # the first warms up, with one row
+        for row in rows if turn else rows[:1]:
+            for place in range(len(row.peers)):
+                peer = row.peers[(place + turn) % len(row.peers)].name
                 try:
-                    sample = _sample(proxies[proxy], places[proxy].port, script, seconds if turn else 1)
+                    sample = _sample(proxies[peer], places[peer].port, scripts[row.name], seconds if turn else 1)
                 except CannotMeasure as fault:
-                    raise CannotMeasure(f"{proxy}, {workload.name}: {fault}") from None
+                    raise CannotMeasure(f"{peer}, {row.name}: {fault}") from None
                 if turn:
-                    samples[workload.name][proxy].append(sample)
+                    samples[row.name][peer].append(sample)
                 what = f"round {turn}" if turn else "warm-up"
-                print(f"{what}  {workload.name:<10} {proxy:<22} {sample}", file=sys.stderr)
-        order = [*order[1:], order[0]]
+                print(f"{what}  {row.name:<32} {peer:<34} {sample}", file=sys.stderr)
     return samples
 
 

@@ -5,17 +5,15 @@ A command runs in the foreground; giving it writes what the proxy reads.
 
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import aiohttp
+from functools import partial
 
 from bench.envoy import envoy_command, envoy_program
-from bench.job import HOST, LISTENER
 from bench.places import Place
 from bench.processes import program
 from bench.sidecar import sidecar_command
+from bench.traffic import HOST, LISTENER
 from pulsar_ingress_proxy import __version__
 
 
@@ -50,6 +48,7 @@ http {{
       proxy_set_header Connection "";
       proxy_set_header Host $http_host;
       proxy_set_header X-Pulsar-ListenerName {LISTENER};
+      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
       proxy_redirect ~^http://pulsar-broker-(\\d+)\\.[^/:]+(?::\\d+)?/(.*)$ https://broker-$1.{HOST}/$2;
     }}
   }}
@@ -71,9 +70,10 @@ defaults
   timeout connect 5s
   timeout client 60s
   timeout server 60s
-frontend door
+frontend gateway
   bind 127.0.0.1:{place.port}
   http-request set-header X-Pulsar-ListenerName {LISTENER}
+  option forwardfor
   http-response replace-header Location '^http://pulsar-broker-([0-9]+)\\.[^/:]+(:[0-9]+)?/(.*)$' \
 'https://broker-\\1.{HOST}/\\3'
   default_backend brokers
@@ -85,10 +85,6 @@ backend brokers
 
 def haproxy_command(place: Place) -> list[str]:
     return [program("haproxy"), "-db", "-q", "-f", place.write("haproxy.cfg", haproxy_config(place))]
-
-
-def plain_command(place: Place) -> list[str]:
-    return [sys.executable, "-m", "bench.plain", str(place.port), str(place.broker)]
 
 
 def _says(*command: str) -> str:
@@ -105,6 +101,8 @@ def version_in(said: str) -> str:
 NGINX = Peer("nginx", nginx_command, lambda: _says(program("nginx"), "-v"))
 HAPROXY = Peer("HAProxy", haproxy_command, lambda: _says(program("haproxy"), "-v"))
 ENVOY = Peer("Envoy with Lua", envoy_command, lambda: _says(envoy_program(), "--version"))
-PLAIN = Peer("plain aiohttp", plain_command, lambda: aiohttp.__version__)
 OURS = Peer("pulsar-ingress-proxy", sidecar_command, lambda: __version__)
-PEERS = (NGINX, HAPROXY, ENVOY, PLAIN, OURS)
+FOLLOWING = Peer("pulsar-ingress-proxy, following", partial(sidecar_command, redirects="follow"), lambda: __version__)
+BLOCKING = Peer("pulsar-ingress-proxy, blocking", partial(sidecar_command, leaks="block"), lambda: __version__)
+RIVALS = (NGINX, HAPROXY, ENVOY)
+PEERS = (*RIVALS, OURS, FOLLOWING, BLOCKING)

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import yaml
 
-from bench.job import HOST, LISTENER, inside, outside
+from bench.broker import inside
 from bench.places import Place
 from bench.processes import free_ports
+from bench.traffic import HOST, LISTENER, outside
 
 
-def sidecar_config(place: Place) -> dict[str, object]:
+def sidecar_config(place: Place, redirects: str = "rewrite", leaks: str = "rewrite") -> dict[str, object]:
     """As an operator would have it: metrics and the event log are on."""
     metrics, console = free_ports(2)
     return {
@@ -21,12 +22,15 @@ def sidecar_config(place: Place) -> dict[str, object]:
             {
                 "broker": inside("{n}"),
                 "listeners": [
+                    f"internal:http://127.0.0.1:{place.broker}",
                     f"{LISTENER}:https://{outside('{n}')}",
                     f"{LISTENER}:pulsar://{outside('{n}')}:6650",
                     f"{LISTENER}:pulsar+ssl://{outside('{n}')}:6651",
                 ],
             }
         ],
+        "redirects": {"lookup": redirects, "admin": redirects},
+        "leaks": leaks,
         "events": {"path": str(events_folder(place))},
         "metrics": {"address": f"127.0.0.1:{metrics}"},
         "console": {"address": f"127.0.0.1:{console}"},
@@ -38,8 +42,10 @@ def events_folder(place: Place) -> Path:
     return place.folder / "events"
 
 
-def sidecar_command(place: Place, *python_options: str) -> list[str]:
+def sidecar_command(
+    place: Place, *python_options: str, redirects: str = "rewrite", leaks: str = "rewrite"
+) -> list[str]:
     """Write what the sidecar reads, and give the command that runs it, under a profiler perhaps."""
     events_folder(place).mkdir()
-    config = place.write("config.yaml", yaml.safe_dump(sidecar_config(place)))
+    config = place.write("config.yaml", yaml.safe_dump(sidecar_config(place, redirects, leaks)))
     return [sys.executable, *python_options, "-m", "pulsar_ingress_proxy", "run", "--config", config]
