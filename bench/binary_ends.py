@@ -13,7 +13,8 @@ from typing import cast
 
 import uvloop
 
-from bench.job import LISTENER, inside, outside
+from bench.broker import inside
+from bench.traffic import LISTENER, outside
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Connected, Lookup, LookupResponse
 from pulsar_ingress_proxy.binary.frames import write
 

@@ -44,7 +44,7 @@ CACHES = (
 """Those of a process; addresses are found in two ways, and decisions made for two protocols."""
 
 FAST_PATH = 8 * MIB
-"""What the fast path of one socket remembers of requests and answers."""
+"""What the fast path of one binary socket remembers of lookups and answers."""
 
 EVENT_QUEUE = 16 * MIB
 """Events that wait for the disk."""

@@ -31,9 +31,6 @@ from pulsar_ingress_proxy.syntax.authorities import Network
 if TYPE_CHECKING:
     from pulsar_ingress_proxy.http.server import HttpServer
 
-LOOKUP = b"GET /lookup/v2/topic/"
-"""What the requests begin with that may go the short way."""
-
 _HTTP2_PREFACE = "Pause on PRI/Upgrade"
 """What llhttp says when it has read one."""
 
@@ -92,7 +89,6 @@ class ClientConnection(RequestHandler):
         "_head_timer",
         "_held",
         "_http_server",
-        "_is_between",
         "_is_excess",
         "_is_taking_up",
         "_ongoing",
@@ -122,8 +118,6 @@ class ClientConnection(RequestHandler):
         self._transport: asyncio.BaseTransport | None = None
         """As long as there is a connection; aiohttp forgets its own as soon as it closes it."""
         self._head_bytes = 0
-        self._is_between = True
-        """Whether the parser is surely between two requests, and so a request may go past it."""
         self._head_timer: asyncio.TimerHandle | None = None
         self._trust: tuple[tuple[Network, ...], bool] = ((), False)
         self._is_excess = False
@@ -236,10 +230,6 @@ class ClientConnection(RequestHandler):
         self.release()
         self._take_up_held()
 
-    def hand_on(self, ongoing: Ongoing) -> None:
-        """Another goes on with the request under way."""
-        self._ongoing = ongoing
-
     def _take_up_held(self) -> None:
         if self._held and not self._is_taking_up:
             # In a turn of its own, or a pipeline of requests would become a stack of calls.
@@ -311,7 +301,7 @@ class ClientConnection(RequestHandler):
         if self._is_excess:
             self._refuse(503, "overloaded", "more connections are open than limits.connections allows", retry_after=1)
         elif self._waiter is None or self._waiter.done() or self._messages:
-            found, self._is_between, queued = self._request_count, False, len(self._messages)
+            found, queued = self._request_count, len(self._messages)
             if self._body.is_eof() and self._switched is None and not self.charge(memory.HEAD * len(data)):
                 self.reset()  # it asks for more before it has its answer, and others need the memory
                 return
@@ -346,13 +336,6 @@ class ClientConnection(RequestHandler):
         if not self.charge((0 if self._head_bytes else memory.REQUEST) + memory.HEAD * len(data)):
             self._refuse_excess()
             return
-        may_be_alike = self._is_between and data.startswith(LOOKUP)
-        if may_be_alike:
-            self._ongoing = self._http_server.begin_alike(self, data)
-            if self._ongoing is not None:
-                self._request_count += 1
-                return
-        self._is_between = False
         try:
             messages, upgraded, tail = self._parser.feed_data(data)
         except HttpProcessingError as error:
@@ -375,8 +358,6 @@ class ClientConnection(RequestHandler):
             cycle = self._http_server.cycle(self, message)
             self._ongoing = cycle
             cycle.start()
-            if may_be_alike and self._is_between:
-                self._http_server.learn(self, data, cycle)
             return
         self._request_count += len(messages)
         self._messages.extend(messages)
@@ -392,7 +373,6 @@ class ClientConnection(RequestHandler):
         _, end, rest = data.partition(b"\r\n\r\n")
         if not end:  # it came in two pieces
             rest = data.lstrip(b"\r\n")
-        self._is_between = bool(end) and not rest
         self._head_bytes = len(rest)
 
     def _charge_fields(self, messages: Iterable[tuple[Any, StreamReader]]) -> bool:

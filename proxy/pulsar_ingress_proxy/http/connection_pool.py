@@ -26,16 +26,6 @@ class ConnectionPool:
         self._ticker = self._loop.call_later(_TICK, self._tick)
         self._sweeper = self._loop.call_later(idle_timeout, self._sweep)
 
-    def kept_in_turn(self, urls: tuple[ServiceUrl, ...]) -> UpstreamConnection | None:
-        """A kept connection to the broker whose turn it is, if there is one and no broker has failed of late."""
-        if len(urls) == 1:
-            return self.kept(urls[0])
-        url = self.brokers.whose_turn(urls)
-        connection = self.kept(url) if url is not None else None
-        if connection is not None:
-            self.brokers.take_turn()
-        return connection
-
     def kept(self, url: ServiceUrl) -> UpstreamConnection | None:
         """A connection that was kept and can still be used, if there is one."""
         idle = self._idle.get(url)

@@ -7,7 +7,7 @@ answer, which is how nearly all lookups go; and `run`, a coroutine, for everythi
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from itertools import chain, islice
 from time import perf_counter, time
@@ -27,7 +27,7 @@ from pulsar_ingress_proxy.http.upstream import UpstreamConnection
 from pulsar_ingress_proxy.http.websocket import Tunnel
 from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.errors import BadAnswer, BodyBroken, ClosedEarly, Unreachable, UpstreamError
-from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.tracing import Span
 from pulsar_ingress_proxy.routing.answers import decide_leak, lacks_listener, leak_refusal
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
@@ -39,7 +39,6 @@ from pulsar_ingress_proxy.routing.selection import Refusal
 from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
 
 _IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))  # RFC 9110 9.2.2
-_UNCOMMON = frozenset((b"expect", b"upgrade", b"content-length", b"transfer-encoding", b"te", b"trailer"))
 _VERSIONS = (HttpVersion11, HttpVersion10)
 """The parser takes 0.9 and 2.0 too, and whatever is behind us could read their framing in another way."""
 _NO_BODY = frozenset((204, 304))
@@ -70,7 +69,6 @@ class RequestCycle:
     """What the broker under way was asked, and who may be asked next."""
     _continued = False
     _asked_at = 0.0
-    _taught: Callable[[UpstreamConnection, AccessRecord, bytes], None] | None = None
     _hops: set[tuple[str, object]] | None = None
     """The redirects that were followed: whom they named, and what to ask for."""
     _span: Span | None = None
@@ -83,11 +81,10 @@ class RequestCycle:
         client: ClientConnection,
         message: RawRequestMessage,
         body: StreamReader | None = None,
-        decisions: DecisionCache | None = None,
     ) -> None:
         self._context = context
         self._pool = pool
-        self.decisions = decisions = decisions or context.decisions
+        self.decisions = decisions = context.decisions
         self._config = decisions.config
         self._bind = bind
         self._client = client
@@ -108,24 +105,7 @@ class RequestCycle:
         self._response = ResponseWriter(client, record, chunks, not message.should_close and chunks, body)
         self._is_excess = not context.begin()
 
-    @property
-    def is_plain_lookup(self) -> bool:
-        """Whether the fields say nothing but what every lookup of this client says."""
-        return (
-            self._is_lookup
-            and self._method == "GET"
-            and not self._query
-            and self._reader is None
-            and self._response.keep_alive
-            and self.decision.refusal is None
-            and not self._is_excess
-            and not self._config.shadow
-            and self._span is None
-            and _UNCOMMON.isdisjoint(self.head.special)
-            and not headers.connection_options(self.head.special.get(b"connection", b""))
-        )
-
-    # The two ways through.
+    # The ways through.
 
     def start(self) -> None:
         """Go as far as can be gone without waiting, and on from there when the broker answers."""
@@ -148,29 +128,6 @@ class RequestCycle:
             self._fault()
         self._finish()
 
-    def take_over(self, begun: BriefRecord, started: float, asked_at: float, connection: UpstreamConnection) -> bool:
-        """Go on with a lookup that a broker has been asked already; false where that cannot be."""
-        self.record.id, self.record.time = begun.id, begun.time
-        self._started, self._asked_at = started, asked_at
-        self._is_excess = False
-        try:
-            self._decide()
-            self._question = self._plan(connection.url)
-        except Exception:
-            self._pool.unwatch(connection)
-            connection.close()
-            self._fault()
-            self._finish()
-            return False
-        self._connection = connection
-        connection.expect(self._method)
-        connection.call_back(self._answered, self._patience())
-        return True
-
-    def learn_from(self, taught: Callable[[UpstreamConnection, AccessRecord, bytes], None]) -> None:
-        """Call this with what came of the request, if it is answered without waiting any more."""
-        self._taught = taught
-
     def _answered(self) -> None:
         """The broker has said something, or never will."""
         method, target, urls = self._question
@@ -187,8 +144,6 @@ class RequestCycle:
             if redirect is not None:
                 self._go_on(self._follow(redirect, connection, method))
                 return
-            if self._taught is not None:
-                self._taught(connection, self.record, self._response.sent)
         except UpstreamError as error:
             connection.close()
             self._give_up(error)
@@ -300,7 +255,7 @@ class RequestCycle:
         if self.trusted and b"x-forwarded-for" in head.special:
             record.peer = self.decisions.forwarded_client(head.special[b"x-forwarded-for"]) or record.peer
         headers.check_transfer_encoding(head)
-        self._path, self._query, record.target, self._asked, self.decision, self.number = read_and_decide(
+        self._path, self._query, record.target, self._asked, self.decision = read_and_decide(
             self.decisions, message.method, message.path, head, self._bind, self.trusted
         )
         record.request = self._asked
@@ -318,8 +273,8 @@ class RequestCycle:
             self._is_excess |= not self._client.charge(memory.REQUEST + _room_for(length))
             self._body = RequestBody(self._reader, length, config.redirects.replay_bytes, self._context.replays)
 
-    def _plan(self, asked: ServiceUrl | None = None) -> tuple[str, str, Iterator[ServiceUrl]]:
-        """What to ask, and which brokers, in order: first the one that was asked already, if any."""
+    def _plan(self) -> tuple[str, str, Iterator[ServiceUrl]]:
+        """What to ask, and which brokers, in order."""
         query, target = self._query, self.message.path
         if self._is_lookup and self._asked.query_names and not self._config.shadow:
             selection = self.decision.selection
@@ -332,8 +287,7 @@ class RequestCycle:
             self.record.broker = chosen.broker.name
             return self._method, target, iter((chosen.url,))
         pool = self._config.function_pool if chosen.pool == "functions" else self._config.web_pool
-        in_order = self._pool.brokers.in_turn(pool) if asked is None else self._pool.brokers.after(asked, pool)
-        return self._method, target, in_order
+        return self._method, target, self._pool.brokers.in_turn(pool)
 
     # Asking brokers.
 
@@ -642,8 +596,8 @@ def read_and_decide(
     head: headers.RequestHead,
     bind: BindAddress,
     trusted: bool,
-) -> tuple[str, str, Target, Request, Decision, int]:
-    """Path and query as they were, what they are about, the request, its decision and that one's number.
+) -> tuple[str, str, Target, Request, Decision]:
+    """Path and query as they were, what they are about, the request and its decision.
 
     Raises BadHead.
     """

@@ -31,8 +31,6 @@ class ResponseWriter:
         """Whether the client knows chunks: HTTP/1.0 does not."""
         self.keep_alive = keep_alive
         self._request_body = request_body
-        self.sent = b""
-        """The head, and what went out with it."""
 
     def whole(self, status: int, reason: bytes, fields: headers.Fields, body: bytes) -> None:
         fields.append(b"Content-Length: %d" % len(body))
@@ -48,8 +46,7 @@ class ResponseWriter:
             fields.append(b"Connection: close")
         record.status = status
         record.response_bytes += len(body)
-        self.sent = headers.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body
-        self._client.write(self.sent)
+        self._client.write(headers.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body)
 
     def refuse(self, refusal: Refusal, close: bool = False) -> None:
         """An answer of our own."""

@@ -9,7 +9,6 @@ from aiohttp.web_request import BaseRequest
 from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.http.client import Answered, ClientConnection, TooSlow, head_size
 from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
-from pulsar_ingress_proxy.http.lane import Lane, Run
 from pulsar_ingress_proxy.http.request_cycle import RequestCycle
 from pulsar_ingress_proxy.memory import Budget
 from pulsar_ingress_proxy.net.context import ServerContext
@@ -27,7 +26,6 @@ class HttpServer(SocketServer[ClientConnection], web.Server):
         SocketServer.__init__(self, context, bind)
         web.Server.__init__(self, self._answer, handler_cancellation=True)
         self._pool = pool
-        self._lane = Lane(context, pool)
 
     def _let_finish(self, client: ClientConnection) -> None:
         client.close()
@@ -45,14 +43,6 @@ class HttpServer(SocketServer[ClientConnection], web.Server):
     def cycle(self, client: ClientConnection, message: RawRequestMessage) -> RequestCycle:
         """A request without a body."""
         return RequestCycle(self._context, self._pool, self.bind, client, message)
-
-    def begin_alike(self, client: ClientConnection, data: bytes) -> Run | None:
-        """A lookup that is like one before, or None."""
-        return self._lane.begin(client, data)
-
-    def learn(self, client: ClientConnection, data: bytes, cycle: RequestCycle) -> None:
-        """So that the next may be."""
-        self._lane.learn(client, data, cycle, self.bind)
 
     def count(self, record: AccessRecord) -> None:
         """What was answered before it became a request."""

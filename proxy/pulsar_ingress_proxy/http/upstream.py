@@ -31,18 +31,6 @@ class RawReceiver(Protocol):
     def upstream_writable(self, writable: bool) -> None: ...
 
 
-class Hearer(Protocol):
-    """Who knows most answers by heart, and needs nothing of them parsed."""
-
-    def heard(self, data: bytes) -> bool:
-        """Be told what came first of an answer; true where it was known, and all of it."""
-        ...
-
-    def hand_over(self) -> None:
-        """Let another, who has set `call_back`, hear the answer, or that there is none."""
-        ...
-
-
 class UpstreamConnection(asyncio.Protocol):
     """Asks one request at a time: `ask`, `head`, then `read` until it gives nothing."""
 
@@ -60,7 +48,6 @@ class UpstreamConnection(asyncio.Protocol):
         """Called when the broker asks for the body with a 100 (Continue)."""
         self._waiter: asyncio.Future[None] | None = None
         self._callback: Callable[[], None] | None = None
-        self._hearer: Hearer | None = None
         self._within = self._last_write = 0.0
         self._write_waiter: asyncio.Future[None] | None = None
         self._error: UpstreamError | None = None
@@ -114,13 +101,6 @@ class UpstreamConnection(asyncio.Protocol):
             self._parser = httptools.HttpResponseParser(self)  # llhttp still waits for the body that it was promised
         self._begin(method)
 
-    def ask_alike(self, head: bytes, hearer: Hearer, within: float) -> None:
-        """Send a request whose answer may be known; `expire` holds for it too."""
-        self._hearer = hearer
-        self._within = within
-        self._idle = False
-        self.write(head)
-
     def write(self, data: bytes) -> None:
         self._last_write = self._loop.time()
         if self._transport is not None:
@@ -146,20 +126,12 @@ class UpstreamConnection(asyncio.Protocol):
         Whoever keeps the connections has to look at `expire` now and then: a timer of its own would cost more.
         """
         self._callback = callback
-        self._hearer = None
         self._within = within
 
     def expire(self, now: float) -> None:
         """Give up on an answer that is overdue."""
-        if self._last_write + self._within < now:
-            self._hand_over()
-            if self._callback is not None:
-                self._time_out(self._within)
-
-    def _hand_over(self) -> None:
-        hearer, self._hearer = self._hearer, None
-        if hearer is not None:
-            hearer.hand_over()
+        if self._callback is not None and self._last_write + self._within < now:
+            self._time_out(self._within)
 
     async def read(self, within: float) -> bytes:
         """The next piece of the body; nothing at its end."""
@@ -217,11 +189,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def data_received(self, data: bytes) -> None:
-        hearer = self._hearer
-        if hearer is not None:
-            self._hearer = None
-            if hearer.heard(data):
-                return
         if self._raw is not None:
             self._raw.upstream_data(data)
             return
@@ -266,7 +233,6 @@ class UpstreamConnection(asyncio.Protocol):
             self._ended_whole = ends_whole(self._transport.get_extra_info("ssl_object"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._hand_over()
         self._transport = None
         del self._parser  # which refers to us: such a cycle waits for a full garbage collection
         why = f": {in_words(exc)}" if isinstance(exc, OSError) else ""

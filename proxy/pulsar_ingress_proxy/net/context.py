@@ -48,15 +48,6 @@ class ServerContext:
         in_flight[0] += 1
         return in_flight[0] <= self.decisions.config.limits.in_flight
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the next HTTP request would be one too many."""
-        return self.metrics.in_flight.cell("http")[0] >= self.decisions.config.limits.in_flight
-
-    def let_go(self) -> None:
-        """One HTTP request less, as another goes on with it."""
-        self.metrics.in_flight.cell("http")[0] -= 1
-
     def finish(self, record: AccessRecord) -> None:
         """An HTTP request is over."""
         self.metrics.in_flight.cell("http")[0] -= 1

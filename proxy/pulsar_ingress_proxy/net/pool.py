@@ -43,20 +43,6 @@ class BrokerPool:
         now = self._loop.time()
         return iter(sorted(turn, key=lambda url: self._failures.get(url, (0, 0.0))[1] > now))
 
-    def whose_turn(self, urls: tuple[ServiceUrl, ...]) -> ServiceUrl | None:
-        """The broker whose turn it is, if none of them has failed of late; `take_turn` goes on to the next."""
-        if self._failures and not self._failures.keys().isdisjoint(urls):
-            return None
-        return urls[(self._turn + 1) % len(urls)]
-
-    def take_turn(self) -> None:
-        self._turn += 1
-
-    def after(self, url: ServiceUrl, urls: tuple[ServiceUrl, ...]) -> Iterator[ServiceUrl]:
-        """All brokers once, this one first, without a turn being taken."""
-        place = urls.index(url)
-        return iter(urls[place:] + urls[:place])
-
     def failed(self, url: ServiceUrl) -> None:
         """Ask this broker last for a while, longer each time."""
         now = self._loop.time()

@@ -18,29 +18,6 @@ _CHARACTER = 4
 """Bytes that one takes at the most."""
 
 
-class BriefRecord:
-    """The record of a lookup that went like one before it: what it has of its own, and the words that they share."""
-
-    __slots__ = (
-        "about", "client", "decision_words", "duration", "id", "outcome", "path", "request_bytes", "response_bytes",
-        "time", "upstream_duration",
-    )  # fmt: skip
-
-    id: str
-    time: float
-    path: str
-    duration: float
-    upstream_duration: float
-    decision_words: str
-    about: str
-    outcome: list[str]
-    """Between its parts stands the path."""
-    memory = _PLAIN
-    request_bytes: int
-    response_bytes: int
-    client: str
-
-
 @dataclass(slots=True)
 class AccessRecord:
     """Filled in as the request goes by."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 
 from pulsar_ingress_proxy.memory import CLIENT_CLASSES, EVENT_DECISIONS, USER_AGENTS
-from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.batches import Batch
 from pulsar_ingress_proxy.observability.event_schema import SCHEMA_VERSION
 from pulsar_ingress_proxy.routing.paths import Target
@@ -41,16 +41,11 @@ def origin(cluster: str, sidecar: str) -> str:
     return _sound(f'"cluster":{quoted(cluster)},"sidecar":{quoted(sidecar)}')
 
 
-def line(record: AccessRecord | BriefRecord | Batch, origin: str) -> str:
+def line(record: AccessRecord | Batch, origin: str) -> str:
     """The event as it is written: ASCII, so that nothing in a topic's name can be taken for the end of a line."""
     if isinstance(record, Batch):
         return batch_lines(record, origin)[0]
-    if isinstance(record, BriefRecord):
-        decided, about, outcome = record.decision_words, record.about, record.path.join(record.outcome)
-        whose = record.client
-    else:
-        decided, about, outcome = decision_words(record), names(record.target), result(record)
-        whose = client(record)
+    decided, about, outcome, whose = decision_words(record), names(record.target), result(record), client(record)
     second, microsecond = _whole(record.time)
     upstream = record.upstream_duration
     took = _milliseconds(record.duration)

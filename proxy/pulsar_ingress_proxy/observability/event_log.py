@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from pulsar_ingress_proxy.config.model import Events
 from pulsar_ingress_proxy.memory import EVENT_LINES, EVENT_QUEUE
-from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.batches import Batch
 from pulsar_ingress_proxy.observability.event_files import Folder, Unfinished
 from pulsar_ingress_proxy.observability.event_lines import batch_lines, event, line, origin
@@ -59,7 +59,7 @@ class EventLog:
         # A file alone must not be more than is kept.
         self._file_bytes = min(settings.rotate_bytes, settings.retain_bytes)
 
-        self._queue: deque[AccessRecord | BriefRecord | Batch] = deque()
+        self._queue: deque[AccessRecord | Batch] = deque()
         self._room = room
         self._added = self._taken = 0
         """Events, and not what is in the queue: a batch has many."""
@@ -85,14 +85,14 @@ class EventLog:
     def start(self) -> None:
         self._thread.start()
 
-    def add(self, record: AccessRecord | BriefRecord) -> None:
+    def add(self, record: AccessRecord) -> None:
         """Take a record that nobody will change any more. Never waits, never fails."""
         self._admit(record, 1)
 
     def add_batch(self, batch: Batch) -> None:
         self._admit(batch, len(batch))
 
-    def _admit(self, events: AccessRecord | BriefRecord | Batch, number: int) -> None:
+    def _admit(self, events: AccessRecord | Batch, number: int) -> None:
         size = events.memory
         waiting = self._bytes_added - self._bytes_taken
         if self._added - self._taken + number <= self._room and waiting + size <= EVENT_QUEUE:
@@ -235,8 +235,8 @@ class EventLog:
                 lines.append(line(events, self._origin))
         return lines
 
-    def _taken_out(self, count: int, to_drop: bool = False) -> list[AccessRecord | BriefRecord | Batch]:
-        out: list[AccessRecord | BriefRecord | Batch] = []
+    def _taken_out(self, count: int, to_drop: bool = False) -> list[AccessRecord | Batch]:
+        out: list[AccessRecord | Batch] = []
         last, full = self._taken + count, self._bytes_taken + EVENT_LINES
         while self._queue and self._taken < last and (self._bytes_taken < full or to_drop):
             out.append(self._queue.popleft())
@@ -268,5 +268,5 @@ class EventLog:
             self._dropped("queue-full", count)
 
 
-def _number(events: AccessRecord | BriefRecord | Batch) -> int:
+def _number(events: AccessRecord | Batch) -> int:
     return len(events) if isinstance(events, Batch) else 1

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
-from pulsar_ingress_proxy.observability.catalogue import REQUESTS, Metric, Sidecar
+from pulsar_ingress_proxy.observability.catalogue import Metric, Sidecar
 
 if TYPE_CHECKING:
     from pulsar_ingress_proxy.observability.batches import Batch
@@ -113,30 +113,15 @@ class Histogram:
 class Course:
     """Where requests are counted that all went the same way: looked up once, and only added to after that."""
 
-    __slots__ = ("_durations", "_in_flight", "_tallies", "_waits")
+    __slots__ = ("_tallies",)
 
     def __init__(self, metrics: "Metrics", record: AccessRecord) -> None:
-        labels = (record.target.kind, record.protocol)
         self._tallies = metrics.tallies(record)
-        self._in_flight = metrics.in_flight.cell(record.protocol)
-        self._durations = metrics.duration.counts(labels)
-        self._waits = metrics.upstream_duration.counts(labels)
 
     def add(self, number: int) -> None:
         """So many more, whose durations are counted elsewhere."""
         for cell in self._tallies:
             cell[0] += number
-
-    def ended(self, duration: float, upstream_duration: float) -> None:
-        """One that was in flight is over."""
-        self._in_flight[0] -= 1
-        self.add(1)
-        durations, waits = self._durations, self._waits
-        place = bisect_left(REQUESTS, duration)
-        durations[place] += 1
-        durations[-1] += duration
-        waits[place if upstream_duration == duration else bisect_left(REQUESTS, upstream_duration)] += 1
-        waits[-1] += upstream_duration
 
 
 class Numbers(Collector):

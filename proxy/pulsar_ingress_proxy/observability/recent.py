@@ -12,7 +12,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from pulsar_ingress_proxy.memory import RECENT
-from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 
 if TYPE_CHECKING:
     from pulsar_ingress_proxy.observability.batches import Batch
@@ -31,10 +31,10 @@ class Kept(NamedTuple):
 
     number: int
     sorts: tuple[Sort, ...]
-    record: "AccessRecord | BriefRecord | Batch"
+    record: "AccessRecord | Batch"
 
 
-_Kept = tuple[int, tuple[Sort, ...], "AccessRecord | BriefRecord | Batch"]
+_Kept = tuple[int, tuple[Sort, ...], "AccessRecord | Batch"]
 
 
 class Ring(deque[_Kept]):
@@ -73,7 +73,7 @@ class Recent:
         self.before_read()
         return self._newest
 
-    def add(self, record: AccessRecord | BriefRecord, sorts: tuple[Sort, ...]) -> None:
+    def add(self, record: AccessRecord, sorts: tuple[Sort, ...]) -> None:
         number = self._newest = self._newest + 1
         (self._rings[sorts[0]] if sorts else self._plain).add((number, sorts, record))
 

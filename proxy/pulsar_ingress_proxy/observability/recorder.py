@@ -4,7 +4,7 @@ import asyncio
 import secrets
 from time import perf_counter, time
 
-from pulsar_ingress_proxy.observability.access_record import AccessRecord, BriefRecord
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.batches import Batch, Outcome
 from pulsar_ingress_proxy.observability.event_log import EventLog
 from pulsar_ingress_proxy.observability.metrics import Metrics
@@ -39,14 +39,6 @@ class Recorder:
             self._events.add(record)
         if self._recent is not None:
             self._recent.add(record, sorts_of(record))
-
-    def record_alike(self, record: BriefRecord, outcome: Outcome) -> None:
-        """A lookup over HTTP that went like one before it."""
-        outcome.course.ended(record.duration, record.upstream_duration)
-        if self._events is not None:
-            self._events.add(record)
-        if self._recent is not None:
-            self._recent.add(record, outcome.sorts)
 
     def record_soon(
         self, asked: tuple[str, str], outcome: Outcome, client: str, started: float, duration: float

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Hashable
 from functools import lru_cache
-from itertools import count
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pulsar_ingress_proxy.memory import DECISIONS, FORWARDED_CLIENTS, LOOKUP_ANSWERS
 from pulsar_ingress_proxy.routing.answers import LookupAnswer, put_on_listener
@@ -22,10 +21,7 @@ class DecisionCache:
         self.snapshot = snapshot
         self.config = snapshot.config
         self._answers: dict[Hashable, object] = {}
-        self._requests: dict[tuple[object, ...], tuple[Request, Decision, int]] = {}
-        self._number = count()
-        self.outcomes: dict[tuple[int | bytes, ...], Any] = {}
-        """What came of HTTP lookups, by the number of their decision and what the broker said, without the path."""
+        self._requests: dict[tuple[object, ...], tuple[Request, Decision]] = {}
 
         @lru_cache(LOOKUP_ANSWERS.entries)
         def remembered(body: bytes, listener: str) -> LookupAnswer:
@@ -52,15 +48,15 @@ class DecisionCache:
         self._answers[question] = answer
         return answer
 
-    def decide(self, key: tuple[object, ...], read: Callable[[], tuple[Request, int]]) -> tuple[Request, Decision, int]:
-        """The request with this key, what is decided about it, and the number of that decision.
+    def decide(self, key: tuple[object, ...], read: Callable[[], tuple[Request, int]]) -> tuple[Request, Decision]:
+        """The request with this key, and what is decided about it.
 
         `read` gives the request and the size of the texts of a client's that are in it and in its key.
         """
         known = self._requests.get(key)
         if known is None:
             request, size = read()
-            known = (request, decide(request, self.snapshot), next(self._number))
+            known = (request, decide(request, self.snapshot))
             if size <= DECISIONS.longest:
                 if len(self._requests) >= DECISIONS.entries:
                     self._requests.clear()

@@ -141,9 +141,10 @@ def most_memory(config: Config) -> dict[str, int]:
     """The most bytes that clients can make the sidecar hold, by the config key or the part that they come from."""
     limits, sockets = config.limits, config.bind_addresses
     protocols = len({socket.scheme in BINARY_SCHEMES for socket in sockets})
+    binary = sum(socket.scheme in BINARY_SCHEMES for socket in sockets)
     with_tls = any(socket.scheme in TLS_SCHEMES for socket in sockets)
     connection = memory.CONNECTION + 2 * memory.UNSENT + (memory.TLS_CONNECTION if with_tls else 0)
-    caches = sum(cache.total_bytes for cache in memory.CACHES) + len(sockets) * memory.FAST_PATH
+    caches = sum(cache.total_bytes for cache in memory.CACHES) + binary * memory.FAST_PATH
     events = memory.EVENT_QUEUE + 2 * _ESCAPED * memory.EVENT_LINES if config.events.path is not None else 0
     return {
         "process": PROCESS + (DISCOVERY if config.kubernetes.enabled else 0),
