@@ -23,7 +23,7 @@ LEAK = says(Answer(200, json.dumps({"brokerUrl": STRANGER}).encode(), "applicati
 
 
 class Place:
-    """What a test asks: the door, the console, and those behind."""
+    """A sidecar and its brokers; `session` takes paths of the console."""
 
     def __init__(
         self, cluster: SimulatedCluster, sidecar: Sidecar, session: ClientSession, keys: dict[str, Any]
@@ -33,13 +33,9 @@ class Place:
         self.session = session
         self.keys = keys
 
-    @property
-    def console(self) -> str:
-        return f"http://127.0.0.1:{self.sidecar.console_port}"
-
     async def get(self, path: str, **headers: str) -> ClientResponse:
         """An answer of the console, read to its end."""
-        async with self.session.get(self.console + path, headers=headers) as answer:
+        async with self.session.get(path, headers=headers) as answer:
             await answer.read()
             return answer
 
@@ -49,12 +45,12 @@ class Place:
         return await answer.json()
 
     async def what_if(self, **question: Any) -> Any:
-        async with self.session.post(f"{self.console}/api/what-if", json=question) as answer:
+        async with self.session.post("/api/what-if", json=question) as answer:
             assert answer.status == 200, await answer.text()
             return await answer.json()
 
     async def ask(self, path: str, host: str = HOST, **headers: str) -> int:
-        """One request through the door, as a gateway sends it."""
+        """One request to the sidecar, as a gateway sends it."""
         url = URL(f"http://127.0.0.1:{self.sidecar.http_servers[0].port}{path}", encoded=True)
         fields = {"Host": host, "X-Forwarded-Proto": "https", **headers}
         async with self.session.get(url, headers=fields, allow_redirects=False) as answer:
@@ -107,7 +103,8 @@ async def serving(cluster: SimulatedCluster, **keys: Any) -> AsyncIterator[Place
         environment.setenv("SSL_CERT_FILE", os.devnull)  # the system's CAs take 30 ms to load, and none is needed here
         await sidecar.start()
     try:
-        async with ClientSession() as session:
+        console = f"http://127.0.0.1:{sidecar.console_port}" if sidecar.console_port is not None else None
+        async with ClientSession(console) as session:
             yield Place(cluster, sidecar, session, config)
     finally:
         await sidecar.stop()

@@ -20,11 +20,11 @@ BASE: dict[str, Any] = {
 }
 
 
-def picture(discovered: Discovered | None = None, **keys: Any) -> Snapshot:
+def snapshot(discovered: Discovered | None = None, **keys: Any) -> Snapshot:
     return build(load_mapping({**BASE, **keys}), discovered=discovered or Discovered())
 
 
-def door(**changed: Any) -> dict[str, Any]:
+def ingress(**changed: Any) -> dict[str, Any]:
     return {"ingresses": [{**BASE["ingresses"][0], **changed}]}
 
 
@@ -36,16 +36,16 @@ def book(listeners: str) -> dict[str, Any]:
     ("keys", "lines"),
     [
         ({}, []),
-        (door(hosts=["a.example", "b.example"]), ["ingress public: host b.example is new"]),
+        (ingress(hosts=["a.example", "b.example"]), ["ingress public: host b.example is new"]),
         (
-            door(hosts=["b.example"]),
+            ingress(hosts=["b.example"]),
             ["ingress public: host b.example is new", "ingress public: host a.example is gone"],
         ),
-        (door(listener="internal"), ["ingress public: listener external is now internal"]),
-        (door(expose=["lookup", "client"]), ["ingress public: expose unset is now client, lookup"]),
-        (door(allowedListeners=[]), ["ingress public: allowedListeners unset is now empty"]),
-        (door(lookupProperties={"rack": "a"}), ["ingress public: lookupProperties empty is now rack=a"]),
-        (door(name="other"), ["ingress other: new, a.example for 'external'", "ingress public: gone"]),
+        (ingress(listener="internal"), ["ingress public: listener external is now internal"]),
+        (ingress(expose=["lookup", "client"]), ["ingress public: expose unset is now client, lookup"]),
+        (ingress(allowedListeners=[]), ["ingress public: allowedListeners unset is now empty"]),
+        (ingress(lookupProperties={"rack": "a"}), ["ingress public: lookupProperties empty is now rack=a"]),
+        (ingress(name="other"), ["ingress other: new, a.example for 'external'", "ingress public: gone"]),
         (
             book("internal:http://b-0:8080,external:https://c-0.example"),
             ["broker b-0: external is at https://c-0.example (config), no longer at https://b-0.example (config)"],
@@ -73,26 +73,26 @@ def book(listeners: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_config_changes_are_described_line_by_line(keys: dict[str, Any], lines: list[str]) -> None:
-    assert list(changes(picture(), picture(**keys))) == lines
+    assert list(changes(snapshot(), snapshot(**keys))) == lines
 
 
 def test_discovered_objects_are_described_when_they_appear_and_disappear() -> None:
     url = parse_service_url("https://b-0.found")
     found = Discovered(
-        ingresses=(Ingress("ingress/web/door", ("c.example",), "external"),),
+        ingresses=(Ingress("ingress/web/public", ("c.example",), "external"),),
         brokers=(
             DiscoveredBroker(("b-9",), {"external": {"https": url}}, {("external", "https"): ("derived", "route/x")}),
         ),
         conflicts=(Conflict("route/web/odd", "says too little"),),
     )
-    after = picture(found)
-    assert list(changes(picture(), after)) == [
-        "ingress ingress/web/door: new, c.example for 'external'",
+    after = snapshot(found)
+    assert list(changes(snapshot(), after)) == [
+        "ingress ingress/web/public: new, c.example for 'external'",
         "broker b-9: new, with 1 address",
         "conflict: route/web/odd says too little",
     ]
-    assert list(changes(after, picture())) == [
-        "ingress ingress/web/door: gone",
+    assert list(changes(after, snapshot())) == [
+        "ingress ingress/web/public: gone",
         "broker b-9: gone",
         "no longer in conflict: route/web/odd says too little",
     ]
@@ -104,5 +104,5 @@ def test_another_source_of_the_same_address_is_a_change() -> None:
     def found(source: Any) -> Discovered:
         return Discovered(brokers=(DiscoveredBroker(("b-9",), {"e": {"https": url}}, {("e", "https"): (source, "x")}),))
 
-    (line,) = changes(picture(found("derived")), picture(found("annotation")))
+    (line,) = changes(snapshot(found("derived")), snapshot(found("annotation")))
     assert line == "broker b-9: e is at https://b-0.example (annotation), no longer at https://b-0.example (derived)"

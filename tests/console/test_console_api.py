@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession
 from consoles import HOST, LOOKUP, Place, serving
 from jsonschema import Draft202012Validator
 
@@ -43,8 +42,9 @@ class TestDescription:
         assert served == routed
 
     async def test_openapi_schemas_are_valid_json_schemas(self, place: Place) -> None:
-        described = await place.api("openapi.json")
-        for schema in described["components"]["schemas"].values():
+        schemas = (await place.api("openapi.json"))["components"]["schemas"]
+        assert schemas
+        for schema in schemas.values():
             Draft202012Validator.check_schema(schema)
 
     @pytest.mark.parametrize("route", [route for route in ROUTES if route.answer is not None], ids=lambda it: it.name)
@@ -94,17 +94,17 @@ class TestStatus:
         assert (await place.api("status"))["reloadProblem"] == "config.yaml:3: bindAddress: unknown key"
 
 
-class TestDoors:
+class TestIngresses:
     async def test_ingresses_are_listed_with_their_counts_sockets_and_listeners(self, place: Place) -> None:
         await everything(place)
-        doors = await place.api("doors")
-        public, partner = doors["doors"]
+        found = await place.api("doors")
+        public, partner = found["doors"]
         assert public["hosts"] == [HOST, f"*.{HOST}"]
         assert (public["listener"], public["source"], public["expose"]) == ("external", "config", None)
         assert (public["hits"], public["misses"]) == (3, 0)
         assert partner["expose"] == ["lookup"]
-        assert doors["sockets"] == [{"address": "127.0.0.1:0", "scheme": "http", "listener": None}]
-        assert [one["name"] for one in doors["listeners"] if one["internal"]] == ["internal"]
+        assert found["sockets"] == [{"address": "127.0.0.1:0", "scheme": "http", "listener": None}]
+        assert [one["name"] for one in found["listeners"] if one["internal"]] == ["internal"]
 
 
 class TestBrokers:
@@ -214,7 +214,7 @@ class TestReachability:
         assert (await self.finished(place))["check"]["checkedAt"] is not None
 
     async def test_head_request_does_not_start_a_reachability_round(self, place: Place) -> None:
-        async with place.session.head(f"{place.console}/api/reachability") as answer:
+        async with place.session.head("/api/reachability") as answer:
             assert answer.status == 200
         assert not (await place.api("brokers"))["check"]["running"]
 
@@ -396,7 +396,7 @@ class TestWhatIf:
     async def test_invalid_what_if_question_is_refused_with_400_and_a_reason(
         self, place: Place, question: dict[str, Any], words: str
     ) -> None:
-        async with place.session.post(f"{place.console}/api/what-if", json=question) as answer:
+        async with place.session.post("/api/what-if", json=question) as answer:
             assert answer.status == 400
             reason = (await answer.json())["reason"]
         assert reason.startswith("bad-question: ")
@@ -425,7 +425,6 @@ async def test_sidecar_serves_clients_when_the_console_port_is_taken(
     try:
         assert other.console_port is None
         assert f"console.address {address}: cannot be bound" in caplog.text
-        async with ClientSession() as session:
-            assert await Place(place.cluster, other, session, {}).ask("/status.html") == 200
+        assert await Place(place.cluster, other, place.session, {}).ask("/status.html") == 200
     finally:
         await other.stop()

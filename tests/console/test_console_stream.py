@@ -1,4 +1,4 @@
-"""Decisions as they are made: told once, in order, and nobody waits for a reader."""
+"""Decisions as they are made: sent once, in order, and nobody waits for a reader."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ class Events:
 
 @asynccontextmanager
 async def listening(place: Place, query: str = "", **headers: str) -> AsyncIterator[Events]:
-    url = f"{place.console}/api/decisions/stream{query}"
-    async with place.session.get(url, headers=headers) as answer:
+    async with place.session.get(f"/api/decisions/stream{query}", headers=headers) as answer:
         assert answer.content_type == "text/event-stream"
         yield Events(answer)
 

@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator, Mapping
 from itertools import count, product
 
 import pytest
-from aiohttp import ClientSession, DummyCookieJar
 from broker_cases import CASES, Case, Named, Reply, played
-from yarl import URL
+from broker_client import Client, broker_client
 
 from pulsar_ingress_proxy.demo.cluster import Listener, SimulatedCluster
 from pulsar_ingress_proxy.demo.metadata import Family, LoadManager
@@ -20,10 +19,10 @@ _numbers = count()
 class SimulatedBrokers:
     """The simulated brokers as the cases ask them."""
 
-    def __init__(self, cluster: SimulatedCluster, session: ClientSession) -> None:
+    def __init__(self, cluster: SimulatedCluster, client: Client) -> None:
         self.cluster_name = "pulsar"
         self._cluster = cluster
-        self._session = session
+        self._client = client
 
     @property
     def words(self) -> frozenset[str]:
@@ -60,29 +59,21 @@ class SimulatedBrokers:
     async def send(
         self, broker: int, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> Reply:
-        url = URL(self._cluster.brokers[broker].web + target, encoded=True)
-        async with self._session.request(
-            method,
-            url,
-            data=body,
-            headers={"Host": self.names[broker].id, **headers},
-            allow_redirects=False,
-            skip_auto_headers=["Accept-Encoding"],
-        ) as response:
-            named = {name.lower(): value for name, value in response.headers.items()}
-            return Reply(response.status, named, await response.read())
+        host = {"Host": self.names[broker].id}
+        reply = await self._client.send(self._cluster.brokers[broker], target, method, body, {**host, **headers})
+        return Reply(reply.status, {name.lower(): value for name, value in reply.headers.items()}, reply.body)
 
 
 @pytest.fixture
-async def session() -> AsyncIterator[ClientSession]:
-    async with ClientSession(cookie_jar=DummyCookieJar()) as session:
-        yield session
+async def client() -> AsyncIterator[Client]:
+    async with broker_client() as one:
+        yield one
 
 
 @pytest.mark.parametrize(("family", "load_manager", "trusts"), KINDS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_simulated_brokers_answer_as_real_brokers_do(
-    case: Case, family: Family, load_manager: LoadManager, trusts: bool, session: ClientSession
+    case: Case, family: Family, load_manager: LoadManager, trusts: bool, client: Client
 ) -> None:
     external = Listener(
         broker_service_url="pulsar://broker-{n}.pulsar.example.com:{n+6650}",
@@ -95,4 +86,4 @@ async def test_simulated_brokers_answer_as_real_brokers_do(
         missing_namespaces=["public/nothing", "nobody/nothing"],
         trust_forwarded=trusts,
     ) as cluster:
-        assert (await played(case, SimulatedBrokers(cluster, session))).faults == []
+        assert (await played(case, SimulatedBrokers(cluster, client))).faults == []

@@ -1,7 +1,9 @@
 """The demo while it runs: it says where the console is, and that has something of everything to show."""
 
 import asyncio
+import io
 import re
+import sys
 from typing import Any
 
 import pytest
@@ -10,17 +12,32 @@ from aiohttp import ClientSession
 from pulsar_ingress_proxy.demo import load, show
 
 
-async def test_running_demo_shows_hits_misses_redirects_a_leak_and_conflicts(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Output(io.StringIO):
+    """What is printed, for a test to wait for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._more = asyncio.Event()
+
+    def write(self, text: str) -> int:
+        self._more.set()
+        return super().write(text)
+
+    async def until(self, text: str) -> str:
+        while text not in self.getvalue():
+            self._more.clear()
+            await self._more.wait()
+        return self.getvalue()
+
+
+async def test_running_demo_shows_hits_misses_redirects_a_leak_and_conflicts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "PAUSE", 0)
+    output = Output()
+    monkeypatch.setattr(sys, "stdout", output)
     ended = asyncio.Event()
     demo = asyncio.create_task(show.run(False, ended))
-    said = ""
     async with asyncio.timeout(50), ClientSession() as session:
-        while "Running until Ctrl-C" not in said:
-            await asyncio.sleep(0.01)
-            said += capsys.readouterr().out
+        said = await output.until("Running until Ctrl-C")
         console = re.search(r"the console +(http://127\.0\.0\.1:\d+/)", said)
         metrics = re.search(r"the metrics +(http://127\.0\.0\.1:\d+/metrics)", said)
         assert console is not None

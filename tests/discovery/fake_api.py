@@ -30,8 +30,8 @@ BUILT_IN = {
 }
 
 
-def door(host: str, listener: str = "external") -> Object:
-    """The parts of an annotated Ingress."""
+def ingress_parts(host: str, listener: str = "external") -> Object:
+    """The parts of an Ingress that is annotated with a listener."""
     backend = {"service": {"name": "pulsar-broker", "port": {"number": 8080}}}
     paths = [{"path": "/", "pathType": "Prefix", "backend": backend}]
     return {

@@ -1,4 +1,4 @@
-"""Scenes to look at: worlds from the manifests that operators write, and what is found in them."""
+"""Object stores filled from the manifests that operators write, and what is discovered in them."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -10,6 +10,7 @@ from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore, PodIden
 from pulsar_ingress_proxy.routing.discovered import Discovered
 
 DOMAIN = "pulsar-broker.pulsar.svc.cluster.local"
+BROKER_HOST = "broker-0.pulsar.example.com"
 
 CONFIG = """
 brokers:
@@ -72,6 +73,13 @@ spec:
 """
 
 
+def fill(text: str, **values: str) -> str:
+    """A template with values for the names that stand in it in capitals."""
+    for name, value in values.items():
+        text = text.replace(name.upper(), value)
+    return text
+
+
 def objects(text: str) -> list[dict[str, Any]]:
     return [document for document in yaml.safe_load_all(text) if document]
 
@@ -84,7 +92,7 @@ def config(changes: str = "") -> Config:
 
 
 def scene(*texts: str, changes: str = "", own: PodIdentity = OWN) -> ObjectStore:
-    """A world with these manifests."""
+    """An object store with these manifests."""
     return filled(ObjectStore(config(changes), own), [obj for text in texts for obj in objects(text)])
 
 
@@ -94,7 +102,7 @@ def filled(store: ObjectStore, manifests: Iterable[dict[str, Any]]) -> ObjectSto
     return store
 
 
-def doors(discovered: Discovered) -> dict[str, tuple[str, list[str]]]:
+def ingresses(discovered: Discovered) -> dict[str, tuple[str, list[str]]]:
     """Each ingress's listener and hosts, by its name."""
     return {one.name: (one.listener, list(one.hosts)) for one in discovered.ingresses}
 

@@ -24,7 +24,7 @@ from pulsar_ingress_proxy.syntax.listeners import ServiceUrl, parse_service_url
 
 
 class Round:
-    """AdminPoller that a test makes, and what came of them."""
+    """Makes a round of an AdminPoller when called, and keeps what was pushed."""
 
     def __init__(self, cluster: SimulatedCluster, pool: BrokerPool, reported: Discovered, **keys: Any) -> None:
         config = load_mapping({"brokers": {"webServiceUrl": [cluster.brokers[0].web], "discover": "admin", **keys}})

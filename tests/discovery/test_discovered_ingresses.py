@@ -1,7 +1,7 @@
-"""Object → door: which objects become ingresses, with which hosts, on which listener."""
+"""Object → ingress: which objects become ingresses, with which hosts, on which listener."""
 
 import pytest
-from scenes import OWN, brokers, doors, reported, scene
+from scenes import OWN, brokers, fill, ingresses, reported, scene
 
 from pulsar_ingress_proxy.discovery.reconciler.store import PodIdentity
 
@@ -83,12 +83,6 @@ spec:
 LISTENER = "pulsar-ingress-proxy/listener: "
 
 
-def fill(text: str, **values: str) -> str:
-    for name, value in values.items():
-        text = text.replace(name.upper(), value)
-    return text
-
-
 @pytest.mark.parametrize(
     ("spec", "hosts"),
     [
@@ -123,7 +117,7 @@ def fill(text: str, **values: str) -> str:
     ],
 )
 def test_ingress_of_our_class_takes_the_hosts_of_its_rules(spec: str, hosts: list[str] | None) -> None:
-    found = doors(scene(INGRESS.format(spec=spec).replace("spec:\n  {", "spec: {")).discovered())
+    found = ingresses(scene(INGRESS.format(spec=spec).replace("spec:\n  {", "spec: {")).discovered())
     assert found == ({} if hosts is None else {"ingress/pulsar/public": ("external", hosts)})
 
 
@@ -131,7 +125,7 @@ def test_ingress_class_may_be_given_by_annotation() -> None:
     text = INGRESS.format(spec=f"rules: [{{host: a.example, {SIDECAR}}}]").replace(
         "listener: external", "listener: external, kubernetes.io/ingress.class: nginx"
     )
-    assert doors(scene(text).discovered()) == {"ingress/pulsar/public": ("external", ["a.example"])}
+    assert ingresses(scene(text).discovered()) == {"ingress/pulsar/public": ("external", ["a.example"])}
 
 
 @pytest.mark.parametrize(
@@ -165,9 +159,9 @@ def test_gateway_annotation_maps_all_or_named_sections_to_listeners(
 
 def test_gateway_section_without_hostname_serves_every_allowed_host() -> None:
     text = fill(GATEWAY, annotations=LISTENER + "'plain=external'").replace("      hostname: pulsar.example.com\n", "")
-    assert doors(scene(text).discovered()) == {"gateway/edge/public": ("external", ["*"])}
+    assert ingresses(scene(text).discovered()) == {"gateway/edge/public": ("external", ["*"])}
     narrowed = scene(text, changes="kubernetes: {allowedHostSuffixes: [pulsar.example.com]}").discovered()
-    assert doors(narrowed) == {"gateway/edge/public": ("external", ["pulsar.example.com", "*.pulsar.example.com"])}
+    assert ingresses(narrowed) == {"gateway/edge/public": ("external", ["pulsar.example.com", "*.pulsar.example.com"])}
 
 
 def test_unknown_section_in_the_listener_annotation_is_reported() -> None:
@@ -227,26 +221,26 @@ def test_http_route_takes_only_hosts_that_its_gateway_sections_allow(
 ) -> None:
     route = fill(ROUTE, annotations=LISTENER + "partner", parent=parent, hosts=hosts)
     discovered = scene(fill(GATEWAY, annotations=""), route).discovered()
-    assert doors(discovered) == ({} if found is None else {"httproute/pulsar/main": ("partner", found)})
+    assert ingresses(discovered) == ({} if found is None else {"httproute/pulsar/main": ("partner", found)})
 
 
 def test_a_route_whose_gateway_is_listed_but_not_seen_still_has_its_hosts() -> None:
     route = fill(ROUTE, annotations=LISTENER + "external", parent="{name: public, namespace: edge}", hosts="a.example")
-    assert doors(scene(route).discovered()) == {"httproute/pulsar/main": ("external", ["a.example"])}
+    assert ingresses(scene(route).discovered()) == {"httproute/pulsar/main": ("external", ["a.example"])}
 
 
 def test_route_refused_by_its_gateway_is_not_an_ingress() -> None:
     parent = "{name: public, namespace: edge}"
     route = fill(ROUTE, annotations=LISTENER + "external", parent=parent, hosts="b.pulsar.example.com")
     status = "status: {parents: [{parentRef: PARENT, conditions: [{type: Accepted, status: 'False'}]}]}"
-    assert doors(scene(fill(GATEWAY, annotations=""), route + fill(status, parent=parent)).discovered()) == {}
+    assert ingresses(scene(fill(GATEWAY, annotations=""), route + fill(status, parent=parent)).discovered()) == {}
 
 
 def test_listener_of_a_route_overrides_that_of_its_gateway_for_its_hosts() -> None:
     parent = "{name: public, namespace: edge, sectionName: plain}"
     route = fill(ROUTE, annotations=LISTENER + "partner", parent=parent, hosts="")
     discovered = scene(fill(GATEWAY, annotations=LISTENER + "external"), route).discovered()
-    assert doors(discovered) == {
+    assert ingresses(discovered) == {
         "httproute/pulsar/main": ("partner", ["pulsar.example.com"]),
         "gateway/edge/public": ("external", ["*.pulsar.example.com", "pulsar.partner.example"]),
     }
@@ -271,19 +265,21 @@ def test_tls_and_tcp_routes_take_the_host_of_their_gateway_section(kind: str) ->
         ROUTE, annotations=LISTENER + "external", parent="{name: public, namespace: edge, sectionName: web}", hosts=""
     )
     version = "v1alpha2" if kind == "TCPRoute" else "v1alpha3"
-    found = doors(scene(gateway, route.replace("HTTPRoute", kind).replace("io/v1\n", f"io/{version}\n")).discovered())
+    found = ingresses(
+        scene(gateway, route.replace("HTTPRoute", kind).replace("io/v1\n", f"io/{version}\n")).discovered()
+    )
     assert found == {f"{kind.lower()}/pulsar/main": ("external", ["*.pulsar.example.com"])}
 
 
 def test_istio_gateway_takes_the_hosts_of_all_its_servers() -> None:
     discovered = scene(fill(ISTIO_GATEWAY, annotations=LISTENER + "external"), changes=NO_LIST).discovered()
     hosts = ["*.pulsar.example.com", "pulsar.example.com", "*.binary.example.com"]
-    assert doors(discovered) == {"gateway/edge/pulsar": ("external", hosts)}
+    assert ingresses(discovered) == {"gateway/edge/pulsar": ("external", hosts)}
 
 
 def test_istio_gateway_annotation_may_name_a_single_server() -> None:
     discovered = scene(fill(ISTIO_GATEWAY, annotations=LISTENER + "'tls-pulsar=partner'"), changes=NO_LIST).discovered()
-    assert doors(discovered) == {"gateway/edge/pulsar": ("partner", ["*.binary.example.com"])}
+    assert ingresses(discovered) == {"gateway/edge/pulsar": ("partner", ["*.binary.example.com"])}
 
 
 NO_LIST = "kubernetes: {gateways: []}"
@@ -336,15 +332,15 @@ def test_virtual_service_takes_only_hosts_that_its_gateway_allows(
 ) -> None:
     route = fill(VIRTUAL_SERVICE, annotations=LISTENER + "partner", gateways=gateways, hosts=hosts)
     discovered = scene(fill(ISTIO_GATEWAY, annotations=""), route, changes=NO_LIST).discovered()
-    assert doors(discovered) == ({} if found is None else {"virtualservice/pulsar/main": ("partner", found)})
+    assert ingresses(discovered) == ({} if found is None else {"virtualservice/pulsar/main": ("partner", found)})
 
 
 def test_virtual_service_not_exported_to_the_gateway_is_not_an_ingress() -> None:
     route = fill(VIRTUAL_SERVICE, annotations=LISTENER + "a", gateways="edge/pulsar", hosts="b.pulsar.example.com")
     gateway = fill(ISTIO_GATEWAY, annotations="")
-    for exported, is_door in (("'.'", False), ("edge", True), ("'*'", True)):
+    for exported, is_ingress in (("'.'", False), ("edge", True), ("'*'", True)):
         text = route.replace("spec:", f"spec:\n  exportTo: [{exported}]")
-        assert bool(scene(gateway, text, changes=NO_LIST).discovered().ingresses) is is_door
+        assert bool(scene(gateway, text, changes=NO_LIST).discovered().ingresses) is is_ingress
 
 
 SERVICE = """
@@ -388,12 +384,12 @@ def test_service_of_our_gateway_takes_its_annotated_or_load_balancer_hosts(
     for name in ("edge", "another"):  # listed, or selecting our pod
         text = fill(SERVICE, name=name, type=type_, annotations=annotations, ingress=ingress)
         found = {} if hosts is None else {f"service/edge/{name}": ("external", hosts)}
-        assert doors(scene(text).discovered()) == found
+        assert ingresses(scene(text).discovered()) == found
 
 
 def test_service_of_another_gateway_is_not_an_ingress() -> None:
     text = fill(SERVICE, name="other", type="LoadBalancer", annotations="", ingress="{ip: 203.0.113.7}")
-    assert doors(scene(text.replace("{app: edge}", "{app: other}")).discovered()) == {}
+    assert ingresses(scene(text.replace("{app: edge}", "{app: other}")).discovered()) == {}
 
 
 def test_annotations_set_lookup_properties_allowed_listeners_and_expose() -> None:
@@ -401,10 +397,10 @@ def test_annotations_set_lookup_properties_allowed_listeners_and_expose() -> Non
         "pulsar-ingress-proxy/lookup-properties: 'rack=eu-1a, tier=', pulsar-ingress-proxy/allowed-listeners: 'a, b', "
         "pulsar-ingress-proxy/expose: 'lookup, client'"
     )
-    (door,) = scene(fill(GATEWAY, annotations=f"{LISTENER}external, {annotations}")).discovered().ingresses
-    assert door.lookup_properties == {"rack": "eu-1a", "tier": ""}
-    assert door.allowed_listeners == frozenset(["a", "b"])
-    assert door.expose == frozenset(["lookup", "client"])
+    (ingress,) = scene(fill(GATEWAY, annotations=f"{LISTENER}external, {annotations}")).discovered().ingresses
+    assert ingress.lookup_properties == {"rack": "eu-1a", "tier": ""}
+    assert ingress.allowed_listeners == frozenset(["a", "b"])
+    assert ingress.expose == frozenset(["lookup", "client"])
 
 
 @pytest.mark.parametrize(
@@ -431,15 +427,15 @@ def test_invalid_annotation_is_reported_and_gives_no_ingress(annotations: str, s
 
 def test_empty_allowed_listeners_annotation_allows_no_listener() -> None:
     annotations = f"{LISTENER}external, pulsar-ingress-proxy/allowed-listeners: ''"
-    (door,) = scene(fill(GATEWAY, annotations=annotations)).discovered().ingresses
-    assert door.allowed_listeners == frozenset()
+    (ingress,) = scene(fill(GATEWAY, annotations=annotations)).discovered().ingresses
+    assert ingress.allowed_listeners == frozenset()
 
 
 @pytest.mark.parametrize("areas", ["''", "lookups"])
 def test_empty_or_invalid_expose_annotation_exposes_nothing(areas: str) -> None:
     annotations = f"{LISTENER}external, pulsar-ingress-proxy/expose: {areas}"
-    (door,) = scene(fill(GATEWAY, annotations=annotations)).discovered().ingresses
-    assert door.expose == frozenset()
+    (ingress,) = scene(fill(GATEWAY, annotations=annotations)).discovered().ingresses
+    assert ingress.expose == frozenset()
 
 
 def test_section_in_the_listener_annotation_of_an_ingress_is_reported() -> None:
@@ -456,7 +452,7 @@ def test_every_annotated_object_is_an_ingress_when_gateways_is_empty() -> None:
         "name: public", "name: bare"
     )
     discovered = scene(ingress, route, bare, fill(GATEWAY, annotations=""), changes=NO_LIST).discovered()
-    assert sorted(doors(discovered)) == ["httproute/pulsar/main", "ingress/pulsar/public"]
+    assert sorted(ingresses(discovered)) == ["httproute/pulsar/main", "ingress/pulsar/public"]
 
 
 def test_two_objects_with_equal_host_and_listener_are_both_ingresses() -> None:
@@ -464,5 +460,5 @@ def test_two_objects_with_equal_host_and_listener_are_both_ingresses() -> None:
         "spec:\n  {", "spec: {"
     )
     discovered = scene(one, one.replace("name: public", "name: second"), brokers()).discovered()
-    assert sorted(doors(discovered)) == ["ingress/pulsar/public", "ingress/pulsar/second"]
+    assert sorted(ingresses(discovered)) == ["ingress/pulsar/public", "ingress/pulsar/second"]
     assert discovered.conflicts == ()

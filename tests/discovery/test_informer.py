@@ -1,4 +1,4 @@
-"""List and watch: what is heard, and what becomes of every way in which an API server can stop talking."""
+"""List and watch: what an informer reports, and how it recovers from every way in which an API server can fail."""
 
 from __future__ import annotations
 
@@ -83,20 +83,20 @@ async def watching(
 async def test_objects_are_listed_by_pages_and_then_watched(api: FakeApi, tmp_path: Path) -> None:
     api.page = 2
     for number in range(5):
-        await api.put(INGRESSES, f"door-{number}", spec={})
+        await api.put(INGRESSES, f"ingress-{number}", spec={})
     async with watching(api, tmp_path) as (heard, _):
         await heard.until("opened")
-        await api.put(INGRESSES, "door-1", spec={"changed": True})
+        await api.put(INGRESSES, "ingress-1", spec={"changed": True})
         await api.put(INGRESSES, "late", spec={})
-        await api.delete(INGRESSES, "door-0")
-        await heard.until("remove", "door-0")
+        await api.delete(INGRESSES, "ingress-0")
+        await heard.until("remove", "ingress-0")
     assert heard.reported == [
-        *[("put", f"door-{number}") for number in range(5)],
+        *[("put", f"ingress-{number}") for number in range(5)],
         ("listed",),
         ("opened",),
-        ("put", "door-1"),
+        ("put", "ingress-1"),
         ("put", "late"),
-        ("remove", "door-0"),
+        ("remove", "ingress-0"),
     ]
     assert {(each["apiVersion"], each["kind"]) for each in heard.objects} == {("networking.k8s.io/v1", "Ingress")}
     watch = await api.watched(INGRESSES)
@@ -265,12 +265,12 @@ async def test_watches_that_end_at_once_count_as_failures(api: FakeApi, tmp_path
 async def test_an_api_server_that_is_away_is_tried_until_it_is_back(tmp_path: Path) -> None:
     api = FakeApi(INGRESSES)
     async with serving_api(api):
-        await api.put(INGRESSES, "door")
+        await api.put(INGRESSES, "ingress")
     async with watching(api, tmp_path) as (heard, _):
         await heard.until("refused", "unreachable", times=3)
         async with serving_api(api, api.port):
             await heard.until("opened")
-            assert heard.reported[-3:] == [("put", "door"), ("listed",), ("opened",)]
+            assert heard.reported[-3:] == [("put", "ingress"), ("listed",), ("opened",)]
 
 
 async def test_objects_of_a_kind_are_removed_when_its_definition_is_deleted(api: FakeApi, tmp_path: Path) -> None:

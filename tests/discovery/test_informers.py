@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from fake_api import BUILT_IN, INGRESSES, FakeApi, door, says, serving_api
+from fake_api import BUILT_IN, INGRESSES, FakeApi, ingress_parts, says, serving_api
 
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.discovery.api_client import KubernetesApi, Patience
@@ -155,7 +155,7 @@ async def api(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeApi]:
 
 
 async def test_nothing_is_pushed_before_every_kind_has_been_listed(api: FakeApi, tmp_path: Path) -> None:
-    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+    await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
     api.script[PODS].extend([says(500)] * 3)
     async with watching(api, tmp_path) as watched:
         await watched.news.number(1)
@@ -176,23 +176,23 @@ async def test_changes_that_come_together_are_pushed_as_one_update(api: FakeApi,
     async with watching(api, tmp_path, patience) as watched:
         await watched.news.number(1)
         for number in range(20):
-            await api.put(INGRESSES, f"door-{number}", **door(f"pulsar-{number}.example.com"))
+            await api.put(INGRESSES, f"ingress-{number}", **ingress_parts(f"pulsar-{number}.example.com"))
         assert len((await watched.news.number(2)).ingresses) == 20
-        await api.delete(INGRESSES, "door-7")
+        await api.delete(INGRESSES, "ingress-7")
         assert len((await watched.news.number(3)).ingresses) == 19
 
 
 async def test_irrelevant_object_changes_are_not_pushed(api: FakeApi, tmp_path: Path) -> None:
-    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+    await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
     async with watching(api, tmp_path) as watched:
         await watched.news.number(1)
         await api.watched(INGRESSES)
-        parts = door("pulsar.example.com")
+        parts = ingress_parts("pulsar.example.com")
         await api.put(INGRESSES, "public", **parts, status={"loadBalancer": {}})
         parts["metadata"]["labels"] = {"team": "messaging"}
         await api.put(INGRESSES, "public", **parts)
         await api.put(INGRESSES, "unrelated", spec={"rules": [{"host": "shop.example.com"}]})
-        await api.put(INGRESSES, "public", **door("other.example.com"))
+        await api.put(INGRESSES, "public", **ingress_parts("other.example.com"))
         await watched.news.number(2)
     assert watched.news.hosts == [["pulsar.example.com"], ["other.example.com"]]
 
@@ -245,7 +245,7 @@ async def test_a_kind_is_read_in_the_best_version_that_is_served(
 async def test_forbidden_kind_is_logged_once_and_does_not_block_the_other_kinds(
     api: FakeApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+    await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
     api.script[PODS].extend([says(403, "pods is forbidden")] * 4)
     async with watching(api, tmp_path) as watched:
         await watched.news.number(1)
@@ -261,9 +261,14 @@ async def test_forbidden_kind_is_logged_once_and_does_not_block_the_other_kinds(
 
 async def test_kind_is_watched_even_when_api_group_discovery_is_forbidden(api: FakeApi, tmp_path: Path) -> None:
     api.define(GATEWAY_API, "v1", "httproutes")
-    api.script[f"/apis/{GATEWAY_API}"].append(says(403))
+    group = f"/apis/{GATEWAY_API}"
+    api.script[group].extend([says(403)] * 1000)
     async with watching(api, tmp_path) as watched:
         await watched.until_synced("HTTPRoute")
+        assert watched.synced("HTTPRoute") == 1
+    assert len(api.script[group]) < 1000
+    assert api.to(f"{group}/v1") == []
+    assert api.lists(ROUTES) == 1
 
 
 async def test_kind_that_keeps_failing_is_waited_for_and_then_skipped(
@@ -271,7 +276,7 @@ async def test_kind_that_keeps_failing_is_waited_for_and_then_skipped(
 ) -> None:
     """As where the webhook is down that converts it."""
     api.define(GATEWAY_API, "v1", "httproutes")
-    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+    await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
     api.script[ROUTES].extend([says(500, "conversion webhook failed")] * 1000)
     patience = Patience(first_pause=0.01, longest_pause=0.02, rest=0.2)
     async with watching(api, tmp_path, patience) as watched:
@@ -295,7 +300,7 @@ async def test_nothing_is_pushed_when_api_server_dies_during_the_initial_lists(t
 
     async with AsyncExitStack() as stack:
         async with serving_api(api):
-            await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+            await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
             api.script[PODS].append(late)
             api.script[f"/apis/{GATEWAY_API}"].append(late)
             watched = await stack.enter_async_context(watching(api, tmp_path, patience))
@@ -313,14 +318,14 @@ async def test_discovered_state_stays_in_force_while_the_api_server_is_away(tmp_
     api.serve_built_in()
     async with AsyncExitStack() as stack:
         async with serving_api(api):
-            await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+            await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
             watched = await stack.enter_async_context(watching(api, tmp_path))
             await watched.news.number(1)
             for kind in BUILT_IN:
                 await watched.until_synced(kind)
         await watched.until_refused("Ingress", "unreachable")
         assert watched.synced("Ingress") == 0
-        await api.put(INGRESSES, "second", **door("second.example.com"))
+        await api.put(INGRESSES, "second", **ingress_parts("second.example.com"))
         async with serving_api(api, api.port):
             await watched.news.number(2)
             await said.until("the API server is back")
@@ -333,8 +338,8 @@ async def test_discovered_state_stays_in_force_while_the_api_server_is_away(tmp_
 async def test_kind_is_synced_only_when_it_is_watched_in_every_namespace(api: FakeApi, tmp_path: Path) -> None:
     api.serve_built_in("other")
     elsewhere = BUILT_IN["Ingress"].format("other")
-    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
-    await api.put(elsewhere, "public", **door("other.example.com"))
+    await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
+    await api.put(elsewhere, "public", **ingress_parts("other.example.com"))
     async with watching(api, tmp_path, namespaces=["pulsar", "other"]) as watched:
         await watched.news.number(1)
         await watched.until_synced("Ingress")
@@ -381,7 +386,7 @@ async def test_object_that_raises_while_being_read_is_logged_and_left_out(
 
     monkeypatch.setattr(ObjectStore, "put", stumble)
     await api.put(INGRESSES, "evil")
-    await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+    await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
     async with watching(api, tmp_path) as watched:
         await watched.news.number(1)
         await api.watched(INGRESSES)

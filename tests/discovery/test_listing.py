@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from fake_api import BUILT_IN, INGRESSES, FakeApi, door, says, serving_api
+from fake_api import BUILT_IN, INGRESSES, FakeApi, ingress_parts, says, serving_api
 
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
@@ -44,12 +44,12 @@ async def test_each_kind_is_listed_once_and_nothing_is_watched(api: FakeApi, tmp
     api.page = 1
     api.define("gateway.networking.k8s.io", "v1alpha2", "tlsroutes")
     for number in range(3):
-        await api.put(INGRESSES, f"door-{number}", **door(f"door-{number}.example.com"))
+        await api.put(INGRESSES, f"ingress-{number}", **ingress_parts(f"ingress-{number}.example.com"))
     store = await list_store(load_mapping(KEYS), str(api.kubeconfig(tmp_path)), None)
     assert [ingress.hosts for ingress in store.discovered().ingresses] == [
-        ("door-0.example.com",),
-        ("door-1.example.com",),
-        ("door-2.example.com",),
+        ("ingress-0.example.com",),
+        ("ingress-1.example.com",),
+        ("ingress-2.example.com",),
     ]
     assert not any("watch" in request.query for request in api.requests)
     tls_routes = "/apis/gateway.networking.k8s.io/v1alpha2/namespaces/pulsar/tlsroutes"

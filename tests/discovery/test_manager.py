@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from fake_api import BUILT_IN, INGRESSES, FakeApi, door, serving_api
+from fake_api import BUILT_IN, INGRESSES, FakeApi, ingress_parts, serving_api
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
@@ -133,11 +133,11 @@ async def test_ingress_takes_effect_when_its_object_is_created_and_ends_when_del
     async with reachable(api, tmp_path), running(brokers, kubernetes=WATCHED) as place:
         await api.watched(INGRESSES)
         assert (await place.ask("pulsar.example.com"))[0] == 200
-        await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+        await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
         await place.until_hosts("pulsar.example.com")
         assert (await place.ask("pulsar.example.com"))[0] == 200
         generation = place.sidecar.snapshot.generation
-        await api.put(INGRESSES, "public", **door("pulsar.example.com"), status={"loadBalancer": {}})
+        await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"), status={"loadBalancer": {}})
         await api.delete(INGRESSES, "public")
         await place.until_hosts()
     assert place.tags == [[], ["external"]]
@@ -151,7 +151,7 @@ async def test_sidecar_is_not_ready_before_the_cluster_has_been_seen(
         assert await place.readiness() == "not ready: the cluster has not been seen yet"
         await api.watched(BUILT_IN["Pod"].format("pulsar"))
         place._installed.clear()
-        await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+        await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
         await place.until_hosts("pulsar.example.com")
         assert await place.readiness() == "ok"
 
@@ -180,7 +180,7 @@ async def test_sidecar_starts_with_saved_state_while_the_api_server_is_away(
 ) -> None:
     keys = {"enabled": True, "statePath": str(tmp_path / "state")}
     async with reachable(api, tmp_path):
-        await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+        await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
         async with running(brokers, kubernetes=keys) as place:
             await place.until_hosts("pulsar.example.com")
     async with AsyncExitStack() as stack:
@@ -188,7 +188,7 @@ async def test_sidecar_starts_with_saved_state_while_the_api_server_is_away(
         assert place.hosts == ["pulsar.example.com"]
         assert await place.readiness() == "ok"
         await api.delete(INGRESSES, "public")
-        await api.put(INGRESSES, "second", **door("second.example.com"))
+        await api.put(INGRESSES, "second", **ingress_parts("second.example.com"))
         await stack.enter_async_context(reachable(api, tmp_path))
         await place.until_hosts("second.example.com")
 
@@ -197,7 +197,7 @@ async def test_saved_state_follows_the_reloaded_config(api: FakeApi, brokers: Si
     state = str(tmp_path / "state")
     tight = {"enabled": True, "statePath": state, "allowedHostSuffixes": ["example.org"]}
     async with reachable(api, tmp_path):
-        await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+        await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
         async with running(brokers, kubernetes={"enabled": True, "statePath": state}) as place:
             await place.until_hosts("pulsar.example.com")
             await place.reload(kubernetes=tight)
@@ -211,7 +211,7 @@ async def test_reload_keeps_discovered_state_unless_discovery_is_disabled(
     api: FakeApi, brokers: SimulatedCluster, tmp_path: Path
 ) -> None:
     async with reachable(api, tmp_path):
-        await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+        await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
         async with running(brokers, kubernetes=WATCHED) as place:
             await place.until_hosts("pulsar.example.com")
             found = place.sidecar.discovered
@@ -227,10 +227,16 @@ async def test_reload_keeps_discovered_state_unless_discovery_is_disabled(
 
 
 async def test_discovery_may_be_turned_on_by_a_reload(api: FakeApi, brokers: SimulatedCluster, tmp_path: Path) -> None:
+    brokers.own("persistent://public/default/orders", 0)
     async with reachable(api, tmp_path), running(brokers) as place:
-        await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+        await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
+        assert (await place.ask("pulsar.example.com"))[0] == 200
+        assert (place.hosts, api.requests) == ([], [])
         await place.reload(kubernetes=WATCHED)
         await place.until_hosts("pulsar.example.com")
+        assert place.hosts == ["pulsar.example.com"]
+        assert (await place.ask("pulsar.example.com"))[0] == 200
+    assert place.tags == [[], ["external"]]
 
 
 async def test_zone_property_is_set_on_configured_and_discovered_ingresses(
@@ -239,7 +245,7 @@ async def test_zone_property_is_set_on_configured_and_discovered_ingresses(
     monkeypatch.setenv("NODE_ZONE", "eu-1a")
     ingresses = [{"name": "fixed", "hosts": ["fixed.example.com"], "listener": "external"}]
     async with reachable(api, tmp_path):
-        await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+        await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
         keys = {"enabled": True, "zoneProperty": "rack"}
         async with running(brokers, kubernetes=keys, ingresses=ingresses) as place:
             await place.until_hosts("fixed.example.com", "pulsar.example.com")
@@ -252,13 +258,13 @@ async def test_discovery_conflicts_are_logged_once_and_counted(
     api: FakeApi, brokers: SimulatedCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with reachable(api, tmp_path):
-        await api.put(INGRESSES, "public", **door("pulsar.example.com"))
+        await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
         for listener in ("external", "partner"):
-            await api.put(INGRESSES, listener, **door("whose.example.com", listener))
+            await api.put(INGRESSES, listener, **ingress_parts("whose.example.com", listener))
         async with running(brokers, kubernetes={"enabled": True, "brokerSelector": "app=broker"}) as place:
             await place.until_hosts("pulsar.example.com")
             await api.watched(INGRESSES)
-            await api.put(INGRESSES, "second", **door("second.example.com"))
+            await api.put(INGRESSES, "second", **ingress_parts("second.example.com"))
             await place.until_hosts("pulsar.example.com", "second.example.com")
             assert place.sidecar.metrics.discovery_conflicts.values[()] == 2
             await api.delete(INGRESSES, "partner")

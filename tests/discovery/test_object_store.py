@@ -1,4 +1,4 @@
-"""The world kept in step: however objects came, what is found is what they show, and a change touches little."""
+"""The object store kept in step: however objects came, what is found is what they show, and a change touches little."""
 
 import copy
 import json

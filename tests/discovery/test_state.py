@@ -37,8 +37,8 @@ FOUND = Discovered(
     ),
     conflicts=(Conflict("a", "b"),),
 )
-TOLD = Discovered(brokers=(DiscoveredBroker(("broker-1",)),), listeners=frozenset(["internal", "external"]))
-KNOWN = Known(FOUND, TOLD, "eu-1a")
+REPORTED = Discovered(brokers=(DiscoveredBroker(("broker-1",)),), listeners=frozenset(["internal", "external"]))
+KNOWN = Known(FOUND, REPORTED, "eu-1a")
 
 
 def config(folder: Path, **keys: Any) -> Config:
@@ -46,7 +46,7 @@ def config(folder: Path, **keys: Any) -> Config:
     return load_mapping({"brokers": {"webServiceUrl": ["http://pulsar-broker:8080"]}, "kubernetes": kubernetes})
 
 
-@pytest.mark.parametrize("known", [KNOWN, Known(), Known(NOTHING, TOLD)])
+@pytest.mark.parametrize("known", [KNOWN, Known(), Known(NOTHING, REPORTED)])
 def test_written_state_is_read_back_unchanged_from_one_private_file(tmp_path: Path, known: Known) -> None:
     folder = tmp_path / "made/for/it"
     State(config(folder)).write(known)

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from scenes import POOL, addresses, brokers, config, doors, objects, pod, reported, scene
+from scenes import POOL, addresses, brokers, config, fill, ingresses, objects, pod, reported, scene
 
 from pulsar_ingress_proxy.discovery.reconciler.store import PodIdentity
 from pulsar_ingress_proxy.routing.snapshot import build
@@ -54,12 +54,6 @@ status: {loadBalancer: {ingress: [{hostname: mine.example.com}]}}
 URL = "pulsar-ingress-proxy/external-url: 'https://mine.example.com'"
 
 
-def fill(text: str, **values: str) -> str:
-    for name, value in values.items():
-        text = text.replace(name.upper(), value)
-    return text
-
-
 def ingress(
     namespace: str = "pulsar", class_: str = "nginx", host: str = "b0.example.com", annotations: str = ""
 ) -> str:
@@ -87,7 +81,7 @@ def test_no_address_comes_from_a_namespace_that_is_neither_the_brokers_nor_the_g
     assert discovered.brokers == scene(brokers()).discovered().brokers
     # Not watched: as if it were not there.
     discovered = scene(
-        brokers(), GATEWAY, own_pod, fill(text, namespace="foreign", annotations=annotations)
+        brokers(), GATEWAY, own_pod, fill(text, namespace="unwatched", annotations=annotations)
     ).discovered()
     assert discovered == scene(brokers(), GATEWAY).discovered()
 
@@ -128,7 +122,7 @@ def test_hosts_must_fall_under_the_allowed_suffixes(suffix: str, host: str, is_a
     changes = f"kubernetes: {{allowedHostSuffixes: [other.example, {suffix}]}}"
     discovered = scene(brokers(), ingress(host=host), changes=changes).discovered()
     assert addresses(discovered) == ({"pulsar-broker-0": [f"http://{host}"]} if is_allowed else {})
-    assert doors(discovered) == ({"ingress/pulsar/broker-0": ("external", [host])} if is_allowed else {})
+    assert ingresses(discovered) == ({"ingress/pulsar/broker-0": ("external", [host])} if is_allowed else {})
     assert all("is not under kubernetes.allowedHostSuffixes: left out" in line for line in reported(discovered))
     assert bool(reported(discovered)) is not is_allowed
 
@@ -156,7 +150,7 @@ def test_ingress_of_an_untrusted_namespace_cannot_take_a_host_or_set_a_listener(
     theirs = ingress("tenant", host="pulsar.example.com").replace("external", "internal")
     ours = ingress(host="pulsar.example.com")
     discovered = scene(brokers(), theirs, ours).discovered()
-    assert doors(discovered) == {"ingress/pulsar/broker-0": ("external", ["pulsar.example.com"])}
+    assert ingresses(discovered) == {"ingress/pulsar/broker-0": ("external", ["pulsar.example.com"])}
     # Nor does it give a listener to somebody else's route.
     bare = ours.replace("pulsar-ingress-proxy/listener: external,", "")
     discovered = scene(brokers(), theirs, bare).discovered()
@@ -167,9 +161,9 @@ def test_configured_ingress_keeps_its_hosts_against_discovered_ones() -> None:
     written = "ingresses: [{name: mine, hosts: ['*.example.com'], listener: partner, expose: [lookup]}]"
     discovered = scene(brokers(), ingress(), changes=written).discovered()
     snapshot = build(config(written), 1, discovered)
-    door = snapshot.ingresses.by_host("b0.example.com")
-    assert door is not None
-    assert (door.name, door.expose) == ("mine", frozenset(["lookup"]))
+    found = snapshot.ingresses.by_host("b0.example.com")
+    assert found is not None
+    assert (found.name, found.expose) == ("mine", frozenset(["lookup"]))
     said = [f"{conflict.subject}: {conflict.text}" for conflict in snapshot.conflicts]
     assert said == [
         "b0.example.com: is of ingress 'mine' (partner) by the config, not of ingress/pulsar/broker-0 (external)"
@@ -178,8 +172,10 @@ def test_configured_ingress_keeps_its_hosts_against_discovered_ones() -> None:
 
 def test_only_our_own_namespace_is_seen_when_namespaces_is_empty() -> None:
     text = ingress("edge")
-    assert doors(scene(text, changes="kubernetes: {namespaces: []}").discovered()) != {}
-    assert doors(scene(text, changes="kubernetes: {namespaces: []}", own=PodIdentity("elsewhere")).discovered()) == {}
+    assert ingresses(scene(text, changes="kubernetes: {namespaces: []}").discovered()) != {}
+    assert (
+        ingresses(scene(text, changes="kubernetes: {namespaces: []}", own=PodIdentity("elsewhere")).discovered()) == {}
+    )
     discovered = scene(brokers(), changes="kubernetes: {namespaces: []}").discovered()
     assert reported(discovered) == [
         "brokers: namespace pulsar of service/pulsar/pulsar-broker is not watched: add it to kubernetes.namespaces"

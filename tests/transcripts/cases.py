@@ -4,10 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import binary_cases
-import http_cases
+import http_lookup_cases
+import http_redirect_cases
+import http_request_cases
 from player import Case
 
-GROUPS: Mapping[str, Mapping[str, Case]] = {**http_cases.GROUPS, **binary_cases.GROUPS}
+GROUPS: Mapping[str, Mapping[str, Case]] = {
+    **http_lookup_cases.GROUPS,
+    **http_redirect_cases.GROUPS,
+    **http_request_cases.GROUPS,
+    **binary_cases.GROUPS,
+}
 
 
 def corpus(group: str) -> Path:
