@@ -291,7 +291,8 @@ async def test_kind_that_keeps_failing_is_waited_for_and_then_skipped(
 async def test_nothing_is_pushed_when_api_server_dies_during_the_initial_lists(tmp_path: Path) -> None:
     api = FakeApi()
     api.serve_built_in()
-    patience = Patience(first_pause=0.01, longest_pause=0.02, rest=0.2)
+    # Long enough that the server dies before it is over, however slow the machine, and over before the last refusal.
+    patience = Patience(first_pause=0.1, longest_pause=0.2, rest=3)
     dying = asyncio.Event()
 
     async def late(request: web.Request) -> web.StreamResponse:
