@@ -14,10 +14,10 @@ HERE = Path(__file__).parent
 OWNER = """
 import signal
 from children import Child
-from networks import two_worlds
-with two_worlds({"broker.inside": "10.96.0.10"}, {}) as worlds:
-    child = Child("sleeper", worlds.inside.command("sleep", "600"), worlds.folder / "sleeper.log")
-    print(worlds.folder.name, child.pid, flush=True)
+from networks import two_networks
+with two_networks({"broker.inside": "10.96.0.10"}, {}) as networks:
+    child = Child("sleeper", networks.inside.command("sleep", "600"), networks.folder / "sleeper.log")
+    print(networks.folder.name, child.pid, flush=True)
     signal.pause()
 """
 
