@@ -91,15 +91,11 @@ class UpstreamConnection(asyncio.Protocol):
 
     def ask(self, method: str, head: bytes) -> None:
         """Send a request's head; a body follows with `write`."""
-        self.expect(method)
-        self._idle = False
-        self.write(head)
-
-    def expect(self, method: str) -> None:
-        """Be ready to read an answer."""
         if self._method == "HEAD":
             self._parser = httptools.HttpResponseParser(self)  # llhttp still waits for the body that it was promised
         self._begin(method)
+        self._idle = False
+        self.write(head)
 
     def write(self, data: bytes) -> None:
         self._last_write = self._loop.time()
