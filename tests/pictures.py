@@ -5,7 +5,7 @@ from typing import Any
 import yaml
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.routing.paths import read_target
+from pulsar_ingress_proxy.routing.paths import classify
 from pulsar_ingress_proxy.routing.requests import Request, listener_names
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.syntax.authorities import parse_authority, parse_location
@@ -54,7 +54,7 @@ def asks(
     assert location is not None, url
     path, _, query = location.target.partition("?")
     return Request(
-        target=read_target(method, path),
+        target=classify(method, path),
         host=location.authority,
         forwarded_host=None if forwarded_host is None else parse_authority(forwarded_host),
         scheme=location.scheme,

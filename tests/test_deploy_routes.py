@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from deployed import NEEDED, config, documents, one, patched_pod
 
-from pulsar_ingress_proxy.routing.paths import read_target
+from pulsar_ingress_proxy.routing.paths import classify
 
 TOPIC = "persistent/public/default/a%2Fb"
 PATHS = [
@@ -80,7 +80,7 @@ def test_routes_past_the_sidecar_let_through_only_what_clients_need(path: str) -
     assert matches
     for method, asked in PATHS:
         passes = any(verb in (None, method) and re.fullmatch(pattern, asked) for verb, pattern in matches)
-        assert passes == (read_target(method, asked).area in NEEDED), (method, asked)
+        assert passes == (classify(method, asked).area in NEEDED), (method, asked)
 
 
 @pytest.mark.parametrize(

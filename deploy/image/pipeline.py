@@ -24,6 +24,8 @@ from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.config.model import Events
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.event_log import EventLog
+from pulsar_ingress_proxy.observability.metrics import Metrics
+from pulsar_ingress_proxy.observability.recorder import Recorder
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.requests import Request
@@ -139,12 +141,11 @@ def write_events(folder: Path, count: int) -> None:
     """So many lookups through one door, by the log that a sidecar writes."""
     door = Ingress("public", (trial.HOST,), "external")
     target = Target("lookup", "lookup", "public", "default", "persistent://public/default/orders")
-    log = EventLog(
-        Events.model_validate({"path": str(folder)}), "pulsar", "gateway-0", lambda _: None, lambda _, __: None
-    )
+    log = EventLog(Events.model_validate({"path": str(folder)}), "gateway-0", lambda _: None, lambda _, __: None)
+    recorder = Recorder(Metrics("pulsar"), log, None, "pulsar", "gateway-0")
     log.start()
     for number in range(count):
-        log.add(
+        recorder.record(
             AccessRecord(
                 id=f"{number:032x}",
                 time=1_800_000_000.0 + number,

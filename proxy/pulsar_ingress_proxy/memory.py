@@ -4,44 +4,17 @@ Every cache takes its bound from here, and what connections hold is charged to o
 bytes of an entry are measured by tests, which fill each cache with the largest entries that there can be.
 """
 
-from dataclasses import dataclass
-
 KIB, MIB = 1 << 10, 1 << 20
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # two caches may have the same numbers
-class CacheBound:
-    """How many entries a cache has, and how long a text of a client's may be that is kept in one."""
-
-    entries: int
-    longest: int
-    """Characters; what has more is worked out each time."""
-    entry_bytes: int
-    """What the largest entry takes, with all that it refers to."""
-
-    @property
-    def total_bytes(self) -> int:
-        return self.entries * self.entry_bytes
-
-
-REQUEST_TARGETS = CacheBound(2048, 512, 6 * KIB)
-AUTHORITIES = CacheBound(4096, 255 + len(":65535"), KIB)  # RFC 1035 3.1: a longer host is not a name
-ADDRESSES = CacheBound(1024, AUTHORITIES.longest, 8 * KIB)
-DECISIONS = CacheBound(1024, 512, 12 * KIB)
-LOOKUP_ANSWERS = CacheBound(512, 4 * KIB, 24 * KIB)
-FORWARDED_CLIENTS = CacheBound(1024, 256, KIB)
-CONNECTION_OPTIONS = CacheBound(256, 256, 16 * KIB)
-LOOKUP_FIELDS = CacheBound(256, 256, 2 * KIB)
-EVENT_DECISIONS = CacheBound(256, 512, 16 * KIB)
-USER_AGENTS = CacheBound(1024, 256, 3 * KIB)
-CLIENT_CLASSES = CacheBound(4096, 64, 512)
-BINARY_TOPICS = CacheBound(2048, 512, 6 * KIB)
-
-CACHES = (
-    REQUEST_TARGETS, AUTHORITIES, ADDRESSES, ADDRESSES, DECISIONS, DECISIONS, LOOKUP_ANSWERS, FORWARDED_CLIENTS,
-    CONNECTION_OPTIONS, LOOKUP_FIELDS, EVENT_DECISIONS, USER_AGENTS, CLIENT_CLASSES, BINARY_TOPICS,
-)  # fmt: skip
-"""Those of a process; addresses are found in two ways, and decisions made for two protocols."""
+DECISION_CACHE = 24 * MIB
+"""What was decided by the snapshot in force."""
+DECISION_ENTRY = 4 * KIB
+"""Of that, a decision with all that it refers to, but for its texts."""
+DECISION_TEXT = 6
+"""For each character of a text."""
+DECISION_LONGEST = 4 * KIB
+"""Characters of a decision that is kept; what has more is decided each time."""
 
 FAST_PATH = 8 * MIB
 """What the fast path of one binary socket remembers of lookups and answers."""
@@ -49,7 +22,7 @@ FAST_PATH = 8 * MIB
 EVENT_QUEUE = 16 * MIB
 """Events that wait for the disk."""
 EVENT_LINES = MIB
-"""Events that are made into lines at a time; a line in which everything has to be escaped takes six times as much."""
+"""Events that are compressed and written at a time: held apart, joined, and as bytes."""
 RECENT = 2 * MIB
 """Decisions that the console shows, of each of its four sorts."""
 

@@ -1,6 +1,7 @@
 """Conversations as playbooks: lines of who says and who hears what, played against a sidecar over real sockets."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,9 +14,7 @@ from words import connect, connected, found, lookup, ping, pong, redirect
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.observability.access_record import AccessRecord
-from pulsar_ingress_proxy.observability.batches import Batch
-from pulsar_ingress_proxy.observability.event_lines import event
+from pulsar_ingress_proxy.observability.outcome import Outcome
 
 Who = Literal["client", "broker", "other"]
 
@@ -134,7 +133,8 @@ class Stage(RunningSidecar):
         super().__init__(sidecar)
         self.brokers = {"broker": broker, "other": other}
         self.wires: dict[Who, FrameWire] = {}
-        self.records: list[AccessRecord | Batch] = []
+        self.records: list[tuple[bool, dict[str, Any]]] = []
+        """Whether each went the long way, and its event."""
 
     @property
     def port(self) -> int:
@@ -183,7 +183,7 @@ class Stage(RunningSidecar):
     @property
     def events(self) -> list[dict[str, Any]]:
         """What the event log would have been given."""
-        return [event(record, "pulsar", "sidecar") for record in self.records if isinstance(record, AccessRecord)]
+        return [event for is_long, event in self.records if is_long]
 
     async def reload(self, **keys: Any) -> None:
         """Put the config of `staged` in force, with these keys in place of its own."""
@@ -209,11 +209,13 @@ async def staged(broker: ScriptedBroker, other: ScriptedBroker, **keys: Any) -> 
     config = merged(_config(broker, other), keys)
     async with running(lambda sidecar: Stage(sidecar, broker, other), config) as stage:
         recorder = stage.sidecar._context.recorder
-        write = recorder.record
+        add = recorder.add
 
-        def overhear(record: AccessRecord) -> None:
-            stage.records.append(record)
-            write(record)
+        def overhear(outcome: Outcome, *request: Any) -> None:
+            add(outcome, *request)
+            if (recent := recorder._recent) is not None:
+                newest = max(ring[-1] for ring in (recent._plain, *recent._rings.values()) if ring)
+                stage.records.append((type(outcome) is Outcome, json.loads(newest.line)))
 
-        recorder.record = overhear  # type: ignore[method-assign]
+        recorder.add = overhear  # type: ignore[assignment, method-assign]
         yield stage

@@ -6,7 +6,7 @@ from scenes import DOMAIN, brokers, config, scene
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered, DiscoveredBroker, Source
 from pulsar_ingress_proxy.routing.ingresses import Ingress
-from pulsar_ingress_proxy.routing.paths import read_target
+from pulsar_ingress_proxy.routing.paths import classify
 from pulsar_ingress_proxy.routing.precedence import Claim, merge, resolve_claims
 from pulsar_ingress_proxy.routing.redirects import decide_redirect
 from pulsar_ingress_proxy.routing.requests import Request
@@ -151,7 +151,7 @@ spec:
 def test_redirect_to_any_name_of_a_discovered_broker_is_rewritten_without_config(name: str) -> None:
     picture = snapshot("", INGRESS)
     request = Request(
-        read_target("GET", "/lookup/v2/topic/persistent/t/n/x"), Authority("b0.example.com", None), None, "https", None
+        classify("GET", "/lookup/v2/topic/persistent/t/n/x"), Authority("b0.example.com", None), None, "https", None
     )
     selection = select(request, picture)
     assert selection.listener == "external"
@@ -250,7 +250,7 @@ def test_ingress_for_every_host_is_selected_only_when_no_other_matches() -> None
 
     def selected(host: str, forwarded: str | None = None, bind: str | None = None) -> str | None:
         forwarded_host = Authority(forwarded, None) if forwarded else None
-        target = read_target("GET", "/lookup/v2/topic/persistent/t/n/x")
+        target = classify("GET", "/lookup/v2/topic/persistent/t/n/x")
         ingress = select(Request(target, Authority(host, None), forwarded_host, "http", bind), picture).ingress
         return ingress.name if ingress is not None else None
 

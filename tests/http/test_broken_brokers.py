@@ -425,8 +425,8 @@ async def test_broker_connection_closes_when_client_leaves_without_reading_the_a
     await wire.head()
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n" + bytes(50_000_000))
     await settled(wire.transport.get_write_buffer_size)
-    (connection,) = served.sidecar.http_servers[0].connections
-    assert connection.writing_paused
+    (connection,) = served.sidecar.http_servers[0]._clients
+    assert connection.is_paused
     client.reset()
     await wire.end()
     await ended_without_fault(served)

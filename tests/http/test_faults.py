@@ -7,7 +7,8 @@ import random
 import pytest
 from raw import RawBroker, Served, Start, Wire
 
-from pulsar_ingress_proxy.http import headers, request_cycle
+from pulsar_ingress_proxy.http import headers
+from pulsar_ingress_proxy.http.request_cycle import RequestCycle
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 PUT = b"PUT /admin/v2/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"
@@ -17,7 +18,7 @@ async def test_internal_error_gets_500_and_is_logged_and_counted_once(
     start: Start, broker: RawBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await start(broker.url)
-    monkeypatch.setattr(headers, "read_head", lambda fields: 1 / 0)
+    monkeypatch.setattr(headers, "RequestHead", lambda fields: 1 / 0)
     client = await served.client(GET + GET)
     answer = await client.message()
     assert answer.status == 500
@@ -34,7 +35,7 @@ async def test_internal_error_during_answer_cuts_it_off_without_a_second_answer(
 ) -> None:
     """A second answer inside the first would be the worst of all."""
     served = await start(broker.url)
-    monkeypatch.setattr(request_cycle.RequestCycle, "_dismiss", lambda self, connection: 1 / 0)
+    monkeypatch.setattr(RequestCycle, "dismiss", lambda self, connection: 1 / 0)
     client = await served.client(GET)
     wire = await broker.accept()
     await wire.head()
@@ -175,9 +176,9 @@ async def test_client_leaving_as_answer_begins_is_counted_as_499(start: Start, b
     client.send(GET)
     await wire.head()
     (connection,) = served.sidecar.http_servers[0]._clients
-    ongoing = connection._ongoing
-    assert isinstance(ongoing, request_cycle.RequestCycle)
-    upstream = ongoing._connection
+    ongoing = connection._request
+    assert isinstance(ongoing, RequestCycle)
+    upstream = ongoing.connection
     assert upstream is not None
     connection.break_off(gently=False)
     upstream.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")

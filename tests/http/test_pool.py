@@ -209,9 +209,9 @@ async def test_closed_idle_broker_connection_is_not_reused(start: Start, broker:
     assert served.number("upstream_errors_total") == 0
 
 
-@pytest.mark.parametrize("data", [POST, PUT], ids=["POST", "PUT"])
-async def test_post_or_request_with_body_uses_a_new_broker_connection(
-    start: Start, broker: RawBroker, data: bytes
+@pytest.mark.parametrize("pieces", [[POST], [PUT[:-1], PUT[-1:]]], ids=["POST", "a body in pieces"])
+async def test_post_or_body_in_pieces_uses_a_new_broker_connection(
+    start: Start, broker: RawBroker, pieces: list[bytes]
 ) -> None:
     """A kept one might be closed as it is sent: nobody could tell whether it had an effect, and the body be gone."""
     served = await start(broker.url)
@@ -220,11 +220,32 @@ async def test_post_or_request_with_body_uses_a_new_broker_connection(
     await wire.head()
     wire.send(OK)
     await client.message()
-    client.send(data)
-    request = await broker.answer()
-    assert request.head.start == data.partition(b"\r\n")[0]
+    client.send(pieces[0])
+    fresh = await broker.accept()
+    for piece in pieces[1:]:
+        client.send(piece)
+    request = await fresh.message()
+    fresh.send(OK)
+    assert request.head.start == pieces[0].partition(b"\r\n")[0]
     assert (await client.message()).body == b"ok"
     assert not wire.buffer
+
+
+async def test_whole_idempotent_body_is_sent_again_when_a_kept_connection_was_closed(
+    start: Start, broker: RawBroker
+) -> None:
+    served = await start(broker.url)
+    client = await served.client(PUT)
+    wire = await broker.accept()
+    first = await wire.message()
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+    client.send(PUT)
+    assert await wire.message() == first
+    wire.reset()
+    assert await broker.answer() == first
+    assert (await client.message()).body == b"ok"
+    assert served.number("upstream_errors_total") == 0
 
 
 async def test_idle_broker_connection_closes_after_upstream_idle_timeout(start: Start, broker: RawBroker) -> None:

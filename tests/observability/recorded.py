@@ -10,6 +10,9 @@ from typing import Any
 from pulsar_ingress_proxy.config.model import Events
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.event_log import EventLog
+from pulsar_ingress_proxy.observability.metrics import Metrics
+from pulsar_ingress_proxy.observability.recent import Recent
+from pulsar_ingress_proxy.observability.recorder import Recorder
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.requests import Request
@@ -47,6 +50,19 @@ def lookup(number: int = 0, **changes: Any) -> AccessRecord:
     return AccessRecord(**(values | changes))
 
 
+def line(record: AccessRecord, cluster: str = "pulsar", sidecar: str = "gateway-7f9c-abcde") -> str:
+    """The event of a finished request as it is written."""
+    recent = Recent()
+    Recorder(Metrics("pulsar"), None, recent, cluster, sidecar).record(record)
+    return recent.after(0)[0].line
+
+
+def event(record: AccessRecord, cluster: str = "pulsar", sidecar: str = "gateway-7f9c-abcde") -> dict[str, Any]:
+    """The event as a reader finds it."""
+    found: dict[str, Any] = json.loads(line(record, cluster, sidecar))
+    return found
+
+
 class Clock:
     """A time that only the test moves."""
 
@@ -74,7 +90,6 @@ class Counted:
         self.dropped: Counter[str] = Counter()
         self.log = EventLog(
             Events.model_validate({"path": str(folder), **settings}),
-            "pulsar",
             sidecar,
             self._count_written,
             self._count_dropped,
@@ -90,7 +105,7 @@ class Counted:
 
     def add(self, count: int = 1, **changes: Any) -> None:
         for _ in range(count):
-            self.log.add(lookup(self.added, **changes))
+            self.log.add(line(lookup(self.added, **changes)))
             self.added += 1
 
     def flush(self) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded import HOST, LOOKUP, PUBLIC, lookup
+from recorded import HOST, LOOKUP, PUBLIC, event, line, lookup
 
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
-from pulsar_ingress_proxy.observability.event_lines import event, line, origin
 from pulsar_ingress_proxy.observability.event_schema import FIELDS, NAMES
 from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.requests import Request
@@ -182,7 +181,7 @@ def test_tokens_in_redirect_urls_are_redacted(url: str, written: str) -> None:
     ],
 )
 def test_client_address_is_classified_and_never_written(peer: str, written: str | None) -> None:
-    written_line = line(lookup(peer=peer), origin("pulsar", "gateway-0"))
+    written_line = line(lookup(peer=peer))
     assert json.loads(written_line)["clientClass"] == written
     assert not peer or peer not in written_line
 
@@ -243,7 +242,7 @@ def records(draw: st.DrawFn) -> AccessRecord:
     target = draw(targets)
     redirects = draw(st.lists(st.sampled_from(["rewritten", "followed", "passed", "kept", "refused"]), max_size=4))
     return AccessRecord(
-        id=draw(text),
+        id=draw(st.from_regex(r"[0-9a-f]{12}-[0-9]{1,9}", fullmatch=True)),
         time=draw(st.floats(min_value=0, max_value=4e9)),
         generation=draw(count),
         method=draw(text),
@@ -300,7 +299,7 @@ def test_event_fields_keep_any_text_unchanged(record: AccessRecord, cluster: str
 
 @given(records(), text)
 def test_event_line_is_a_single_line_of_ascii(record: AccessRecord, sidecar: str) -> None:
-    written = line(record, origin("pulsar", sidecar))
+    written = line(record, "pulsar", sidecar)
     assert written.splitlines() == [written[:-1]]
     assert re.fullmatch(r"\{[ -~\x7f]+\}\n", written)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from recorded import lookup
+from recorded import line, lookup
 
 from pulsar_ingress_proxy.memory import RECENT
 from pulsar_ingress_proxy.observability.recent import Recent, Sort, sorts_of
@@ -33,7 +33,7 @@ def test_decisions_are_classified_as_leak_miss_and_redirect(changes: dict[str, A
 def test_newest_decisions_come_first_whatever_their_sort() -> None:
     recent = Recent()
     for sorts in ((), ("miss",), (), ("leak", "redirect"), ("redirect",)):
-        recent.add(lookup(), sorts)
+        recent.add(line(lookup()), sorts)
     assert numbers(recent) == [5, 4, 3, 2, 1]
     assert numbers(recent, 3) == [5, 4]
     assert numbers(recent, 0, "redirect") == [5, 4]
@@ -43,9 +43,9 @@ def test_newest_decisions_come_first_whatever_their_sort() -> None:
 
 def test_rare_decisions_outlive_ordinary_ones() -> None:
     recent = Recent(room=3)
-    recent.add(lookup(), ("miss",))
+    recent.add(line(lookup()), ("miss",))
     for _ in range(100):
-        recent.add(lookup(), ())
+        recent.add(line(lookup()), ())
     assert numbers(recent) == [101, 100, 99, 1]
 
 
@@ -53,15 +53,15 @@ def test_large_decisions_stay_within_the_memory_limit() -> None:
     recent = Recent()
     for number in range(500):
         topic = f"persistent://t/n/{number}" + "x" * 29_000
-        recent.add(lookup(target=Target("lookup", "lookup", "t", "n", topic)), ("miss",))
+        recent.add(line(lookup(target=Target("lookup", "lookup", "t", "n", topic))), ("miss",))
     kept = recent.after(0)
     assert kept[0].number == 500
-    assert 0 < sum(each.record.memory for each in kept) <= RECENT
+    assert 0 < sum(len(each.line) for each in kept) <= RECENT
 
 
 def test_cursor_of_another_run_counts_from_the_beginning() -> None:
     one, other = Recent(), Recent()
-    one.add(lookup(), ())
-    other.add(lookup(), ())
+    one.add(line(lookup()), ())
+    other.add(line(lookup()), ())
     assert one.number(one.cursor(1)) == 1
     assert one.number(other.cursor(1)) == 0

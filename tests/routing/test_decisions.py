@@ -174,7 +174,7 @@ def test_request_that_the_ingress_does_not_expose_is_forbidden(method: str, path
         "ingresses: [{name: public, hosts: [pulsar.example.com], listener: external, expose: [lookup, client]}]"
     )
     asked = asks(f"https://pulsar.example.com{path}", method)
-    refusal = not_exposed(asked, select(asked, snapshot), snapshot)
+    refusal = not_exposed(asked.target.area, select(asked, snapshot), snapshot)
     if exposed:
         assert refusal is None
     else:
@@ -186,7 +186,7 @@ def test_request_that_the_ingress_does_not_expose_is_forbidden(method: str, path
 def test_every_path_is_exposed_when_no_ingress_sets_expose() -> None:
     snapshot = picture()
     for url in ("https://pulsar.example.com/metrics", "http://10.0.0.9/metrics"):
-        assert not_exposed(asks(url), select(asks(url), snapshot), snapshot) is None
+        assert not_exposed(asks(url).target.area, select(asks(url), snapshot), snapshot) is None
 
 
 @pytest.mark.parametrize(("path", "exposed"), [(LOOKUP, True), (STATS, False), ("/metrics", False)])
@@ -199,7 +199,7 @@ def test_host_of_no_ingress_does_not_bypass_the_expose_limits_of_ingresses(path:
         """
     )
     asked = asks(f"https://elsewhere.example.org{path}")
-    assert (not_exposed(asked, select(asked, snapshot), snapshot) is None) is exposed
+    assert (not_exposed(asked.target.area, select(asked, snapshot), snapshot) is None) is exposed
 
 
 CLUSTER = picture()

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ingress_proxy.routing.ingresses import Ingress
-from pulsar_ingress_proxy.routing.paths import BadPath, Target, read_target
+from pulsar_ingress_proxy.routing.paths import BadPath, Target, classify, names_in
 from pulsar_ingress_proxy.routing.requests import listener_names, set_listener_name
+
+
+def read_target(method: str, path: str) -> Target:
+    """What a request is about, with the names that its path has."""
+    target = classify(method, path)
+    return Target(target.kind, target.area, *names_in(path))
 
 
 @pytest.mark.parametrize(

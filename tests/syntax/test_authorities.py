@@ -1,5 +1,6 @@
 """Hosts, authorities and Locations as they stand in headers."""
 
+import ipaddress
 import re
 import socket
 from contextlib import suppress
@@ -10,8 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pulsar_ingress_proxy.syntax.authorities import (
+    _BLOCKS,
     Authority,
     Location,
+    client_class,
     host_matches,
     is_relative,
     looks_inside,
@@ -280,3 +283,32 @@ def test_host_longer_than_a_dns_name_can_be_is_not_parsed() -> None:
     longest = ".".join(["a" * 63] * 3 + ["a" * 61])
     assert parse_authority(f"{longest}:65535") == Authority(longest, 65535)
     assert parse_authority("a" * 300) is None
+
+
+@given(st.ip_addresses() | st.sampled_from([f"192.0.0.{last}" for last in range(256)]).map(ipaddress.ip_address))
+def test_client_class_is_what_python_says_of_the_address(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
+) -> None:
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    meant = mapped or address
+    expected = "loopback" if meant.is_loopback else "public" if meant.is_global else "private"
+    assert client_class(str(address)) == expected
+
+
+@pytest.mark.parametrize(
+    "edge", [edge for block in map(ipaddress.IPv4Network, _BLOCKS) for edge in (block[0], block[-1])], ids=str
+)
+def test_client_class_changes_where_special_blocks_begin_and_end(edge: ipaddress.IPv4Address) -> None:
+    for number in (int(edge) - 1, int(edge), int(edge) + 1):
+        if 0 <= number < 2**32:
+            address = ipaddress.IPv4Address(number)
+            expected = "loopback" if address.is_loopback else "public" if address.is_global else "private"
+            assert client_class(str(address)) == expected
+
+
+@given(st.text(st.sampled_from("0123456789.: x"), max_size=20))
+def test_client_class_of_what_is_no_address_is_none(text: str) -> None:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        assert client_class(text) is None

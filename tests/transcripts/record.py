@@ -7,7 +7,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("http", "binary")]  # as pytest does
+sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in (".", "http", "binary")]  # as pytest does
 
 # ruff: noqa: E402
 import uvloop

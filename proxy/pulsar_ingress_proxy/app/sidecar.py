@@ -94,7 +94,7 @@ class Sidecar:
             self._pool = ConnectionPool(brokers, config.timeouts.upstream_idle)
             self._events = self._event_log()
             recent = Recent() if config.console.address is not None else None
-            recorder = Recorder(self.metrics, self._events, recent)
+            recorder = Recorder(self.metrics, self._events, recent, config.cluster_name, _own_name())
             self._context = ServerContext(self._picture(config, 1), brokers, recorder)
             self._context.tracing = self._tracing = tracing.wanted()
             self.history.note(None, self.snapshot, "start")
@@ -162,7 +162,6 @@ class Sidecar:
         if self._pool is not None:
             self._pool.close()
         if self._events is not None:
-            self._context.recorder.flush()
             await asyncio.to_thread(self._events.close, 5)
         if self._lag is not None:
             self._lag.stop()
@@ -217,8 +216,7 @@ class Sidecar:
         metrics = self.metrics
         events = EventLog(
             self._config.events,
-            self._config.cluster_name,
-            os.environ.get("POD_NAME") or socket.gethostname(),
+            _own_name(),
             written=lambda number: metrics.events_written.add(by=number),
             dropped=lambda reason, number: metrics.events_dropped.add(reason, by=number),
         )
@@ -279,6 +277,11 @@ class Sidecar:
         task = asyncio.get_running_loop().create_task(server.close(self._config.drain_seconds))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+
+def _own_name() -> str:
+    """What events call this sidecar."""
+    return os.environ.get("POD_NAME") or socket.gethostname()
 
 
 def _place(bind: BindAddress) -> tuple[str, str]:

@@ -39,6 +39,10 @@ class ClientContext:
             self._endpoint = ClientEndpoint(self.server.bind, self.server_name)
         return self._endpoint
 
+    @property
+    def user_agent(self) -> bytes | None:
+        return self.connect_info.client_version if self.connect_info is not None else None
+
     def track(self) -> Track:
         """Its short way, as the rules have it now."""
         return self.server.lane.track(self.server_name)
@@ -55,7 +59,7 @@ class ClientContext:
             protocol="binary",
             bind=self.server.bind.address,
             peer=self.peer,
-            user_agent=self.connect_info.client_version if self.connect_info is not None else None,
+            user_agent=self.user_agent,
         )
 
     def other_record(self, decisions: DecisionCache, status: int) -> AccessRecord:

@@ -16,8 +16,8 @@ from pulsar_ingress_proxy.memory import FAST_PATH
 from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.observability import event_lines
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
-from pulsar_ingress_proxy.observability.batches import Outcome
 from pulsar_ingress_proxy.observability.metrics import Metrics
+from pulsar_ingress_proxy.observability.outcome import Outcome
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import Decision
 from pulsar_ingress_proxy.routing.requests import Request
@@ -41,20 +41,18 @@ _LONG = 1024
 class Alike:
     """Lookups that are alike in all but topic and id, and what is made of them."""
 
-    __slots__ = ("answers", "decision", "decision_words", "decisions", "named", "request", "said", "tail")
+    __slots__ = ("answers", "decision", "decisions", "named", "request", "said", "tail")
 
     def __init__(
         self,
         said: bytes,
         tail: bytes,
-        record: AccessRecord,
         request: Request,
         decision: Decision,
         decisions: DecisionCache,
     ) -> None:
         self.said, self.tail = said, tail
         """What follows topic and id as the client sends it, and on the way to the broker."""
-        self.decision_words = event_lines.decision_words(record)
         self.request, self.decision, self.decisions = request, decision, decisions
         self.named = decision.selection.client_named
         self.answers: dict[bytes, Answer] = {}
@@ -69,7 +67,7 @@ class Answer(Outcome):
     def __init__(
         self, said: bytes, end: int, start: bytes, rest: bytes, record: AccessRecord, metrics: Metrics
     ) -> None:
-        super().__init__(record, event_lines.outcome_words(record), metrics)
+        super().__init__(record, metrics)
         self.said, self.end = said, end
         """What follows the id as the broker says it, and where that begins."""
         self.start, self.rest = start, rest
@@ -79,10 +77,12 @@ class Answer(Outcome):
 class Asked:
     """Such a lookup of one topic, with an id of one size: they are the same in all but that id."""
 
-    __slots__ = ("alike", "end", "start", "words")
+    __slots__ = ("alike", "end", "names", "start")
 
-    def __init__(self, alike: Alike, words: tuple[str, str], start: bytes, end: int) -> None:
-        self.alike, self.words = alike, words
+    def __init__(self, alike: Alike, names: str, start: bytes, end: int) -> None:
+        self.alike = alike
+        self.names = names
+        """What events say of the topic."""
         self.start = start
         """What goes to the broker, up to the id."""
         self.end = end
@@ -119,7 +119,7 @@ class Track:
         said = before[3]
         found = self.alike.get(said)
         if found is None and not _says_more(said):
-            found = Alike(said, after[3], record, record.request, decision, self.decisions)
+            found = Alike(said, after[3], record.request, decision, self.decisions)
             self._lane.make_room(2 * _ENTRY + 4 * len(said))
             self.alike[said] = found
         return found
@@ -133,9 +133,10 @@ class Track:
         core, topic, number, said = parts
         end = len(sent) - len(said)
         start = join_lookup(core, alike.tail)[: -len(number + alike.tail)]
-        words = event_lines.asked_words(alike.decision_words, event_lines.names(about(topic)), len(sent))
-        self._lane.make_room(_ENTRY + 2 * len(sent) + len(words[0]))
-        asked = Asked(alike, words, start, end)
+        target = about(topic)
+        names = event_lines.names(target.tenant, target.namespace, target.topic)
+        self._lane.make_room(_ENTRY + 2 * len(sent) + len(names))
+        asked = Asked(alike, names, start, end)
         self.asked[sent[: end - len(number)]] = asked
         return asked
 

@@ -1,11 +1,8 @@
 """What becomes of a lookup on its way to a broker: decided, tagged with its listener, given properties. Pure."""
 
-from functools import lru_cache
-
 from pulsar_ingress_proxy.binary.commands import clear_originals
 from pulsar_ingress_proxy.binary.commands_pb2 import KeyValue, Lookup
 from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, lookup_selection
-from pulsar_ingress_proxy.memory import BINARY_TOPICS
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import BROKERS, Decision, not_exposed
 from pulsar_ingress_proxy.routing.ingresses import Ingress
@@ -25,7 +22,7 @@ def decide(lookup: Lookup, endpoint: ClientEndpoint, decisions: DecisionCache) -
         return found
     decided, snapshot = lookup_selection(endpoint, name, decisions), decisions.snapshot
     request, selection = decided.request, decided.selection
-    refusal = not_exposed(request, selection, snapshot) or selection.refusal
+    refusal = not_exposed(request.target.area, selection, snapshot) or selection.refusal
     decision = Decision(selection, refusal, BROKERS, snapshot.listener_label(selection.listener))
     return decisions.keep(key, (request, decision))
 
@@ -74,12 +71,10 @@ def _add_properties(lookup: Lookup, ingress: Ingress) -> bool:
 
 
 def about(topic: bytes) -> Target:
-    """What a lookup is for, as events speak of it."""
-    return _remembered(topic) if len(topic) <= BINARY_TOPICS.longest else _about(topic)
+    """What a lookup is for, as events speak of it.
 
-
-def _about(topic: bytes) -> Target:
-    """As brokers read names (TopicName): four parts have the cluster between tenant and namespace."""
+    Brokers read names so (TopicName): four parts have the cluster between tenant and namespace.
+    """
     domain, mark, rest = topic.decode("utf-8", "replace").partition("://")
     if not mark:
         domain, rest = "persistent", domain
@@ -88,6 +83,3 @@ def _about(topic: bytes) -> Target:
     if len(parts) < 3:
         return Target("lookup", "lookup")
     return Target("lookup", "lookup", parts[0], parts[-2], f"{domain}://{rest}")
-
-
-_remembered = lru_cache(BINARY_TOPICS.entries)(_about)

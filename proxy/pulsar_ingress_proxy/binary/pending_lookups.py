@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, time
 
 from pulsar_ingress_proxy.binary import answers, commands, lookups
 from pulsar_ingress_proxy.binary.client import ClientContext
@@ -27,13 +27,12 @@ from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import Decision, dial_url
 from pulsar_ingress_proxy.routing.redirects import RedirectDecision, refuse_hop
 from pulsar_ingress_proxy.routing.requests import Request
-from pulsar_ingress_proxy.routing.selection import Refusal, Selection
+from pulsar_ingress_proxy.routing.selection import OVERLOADED, Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, BindAddress
 
 _CLIENT_LEFT = 499
 _TICK = 0.001
-_OVERLOADED = Refusal(503, "overloaded", "more is under way than limits.inFlight and limits.bufferBytes allow")
 
 log = logging.getLogger("proxy.binary")
 
@@ -152,10 +151,10 @@ class PendingLookups:
         size = REQUEST + HEAD * len(frame.raw)
         is_excess = self._in_flight[0] > snapshot.config.limits.in_flight or not self._context.buffers.take(size)
         if is_excess:
-            record.miss_reason = _OVERLOADED.code
+            record.miss_reason = OVERLOADED.code
         else:
             pending.charged = size
-        refusal = _OVERLOADED if is_excess else decision.refusal if not snapshot.config.shadow else None
+        refusal = OVERLOADED if is_excess else decision.refusal if not snapshot.config.shadow else None
         if refusal is not None:
             self._say(self._refused(pending, refusal))
             return None
@@ -297,17 +296,21 @@ class PendingLookups:
         run = self._open.get(number)
         if run.__class__ is not tuple or self.is_closing:
             return None
-        asked, _, started = run
+        asked, sent, started = run
         answer = asked.alike.answers.get(data[:first])
         if answer is None or answer.end != last or answer.said != data[last:]:
             return None
         self._end(number)
-        duration, whose = perf_counter() - started, self._whose or self._say_whose(asked.alike.decisions.snapshot)
-        self._context.recorder.record_soon(asked.words, answer, whose, started, duration)
-        return answer.start + number + answer.rest
+        duration, whose = perf_counter() - started, self._whose or self._say_whose()
+        made, recorder = answer.start + number + answer.rest, self._context.recorder
+        recorder.add(
+            answer, recorder.new_id(), time() - duration, asked.names, event_lines.NO_REDIRECT, duration, duration,
+            len(sent), len(made), whose,
+        )  # fmt: skip
+        return made
 
-    def _say_whose(self, snapshot: Snapshot) -> str:
-        self._whose = event_lines.client(self._client.record(snapshot))
+    def _say_whose(self) -> str:
+        self._whose = event_lines.client(self._client.peer, self._client.user_agent)
         return self._whose
 
     def _take_back(self, number: bytes, run: Run) -> Pending:

@@ -81,7 +81,6 @@ class Figures:
 
 def totals(metrics: Metrics) -> Totals:
     """The counters as they stand."""
-    metrics.before_read()
     codes = metrics.requests.values
     return Totals(
         hits=_sum(metrics.hits.values),

@@ -45,9 +45,7 @@ class View:
         self.figures_kept = Figures(sidecar.metrics)
         self.reachability = Reachability(sidecar.snapshot)
         self._reviewed: tuple[Snapshot, list[str]] | None = None
-        config = sidecar.snapshot().config
         self._name = os.environ.get("POD_NAME") or socket.gethostname()
-        self._origin = event_lines.origin(config.cluster_name, self._name)
 
     @property
     def recent(self) -> Recent:
@@ -88,7 +86,6 @@ class View:
         snapshot = self._of.snapshot()
         config = snapshot.config
         metrics = self._of.metrics
-        metrics.before_read()
         hits, misses = _by_ingress(metrics.hits.values), _by_ingress(metrics.misses.values)
         names = snapshot.known_listeners | config.named_listeners
         return models.Doors(
@@ -186,7 +183,7 @@ class View:
 
     def decision(self, kept: Kept) -> dict[str, object]:
         """A decision in words: the event, and its place."""
-        return {"cursor": self.recent.cursor(kept.number), **json.loads(event_lines.line(kept.record, self._origin))}
+        return {"cursor": self.recent.cursor(kept.number), **json.loads(kept.line)}
 
     def figures(self) -> models.Figures:
         return models.Figures(

@@ -5,9 +5,12 @@ import zlib
 from aiohttp import StreamReader
 
 from pulsar_ingress_proxy.http.upstream import UpstreamConnection
-from pulsar_ingress_proxy.memory import Budget
+from pulsar_ingress_proxy.memory import TRANSFER, Budget
 from pulsar_ingress_proxy.net.errors import BadAnswer
 
+LOOKUP_BODY_LIMIT = 1 << 20
+"""Bytes of a lookup's answer; real ones have a few hundred."""
+_LAST_CHUNK = b"0\r\n\r\n"
 _WINDOWS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
 
 
@@ -22,6 +25,7 @@ class RequestBody:
         self._budget = budget
         self._kept: list[bytes] = []
         self._kept_size = 0
+        self._is_reserved = False
         self.replayable = True
 
     @property
@@ -29,18 +33,42 @@ class RequestBody:
         """The field that says where the body ends."""
         return b"Transfer-Encoding: chunked" if self.length is None else b"Content-Length: %d" % self.length
 
+    def is_whole(self) -> bool:
+        """Whether all of it has come, and can be sent as often as need be."""
+        if self._is_reserved:
+            return True
+        total = self._reader.total_bytes
+        self._is_reserved = (
+            self._reader.is_eof()
+            and self._reader.exception() is None
+            and not self.size
+            and total <= self._limit
+            and self._budget.take(total)
+        )
+        if self._is_reserved:
+            self._kept_size = total
+        return self._is_reserved
+
+    def whole(self) -> bytes:
+        """All of it as it is sent; for one that `is_whole`."""
+        if not self.size and (data := self._reader.read_nowait()):
+            self._kept = [data]
+            self.size = len(data)
+        data = b"".join(map(self._framed, self._kept))
+        return data if self.length is not None else data + _LAST_CHUNK
+
     async def send(self, connection: UpstreamConnection) -> None:
         """Send all of it: what was kept of an earlier try, then what the client still has."""
         for data in self._kept:
-            self._write(connection, data)
+            connection.write(self._framed(data))
             await connection.drain()
         while data := await self._reader.readany():
             self.size += len(data)
             self._keep(data)
-            self._write(connection, data)
+            connection.write(self._framed(data))
             await connection.drain()
         if self.length is None:
-            connection.write(b"0\r\n\r\n")
+            connection.write(_LAST_CHUNK)
 
     def drop(self) -> None:
         """Nobody will need it again."""
@@ -56,11 +84,8 @@ class RequestBody:
             self.replayable = False
             self.drop()
 
-    def _write(self, connection: UpstreamConnection, data: bytes) -> None:
-        if self.length is None:
-            connection.write(b"%x\r\n%b\r\n" % (len(data), data))
-        else:
-            connection.write(data)
+    def _framed(self, data: bytes) -> bytes:
+        return data if self.length is not None else b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def decode(body: bytes, codings: list[bytes], limit: int) -> bytes:
@@ -85,3 +110,8 @@ def decode(body: bytes, codings: list[bytes], limit: int) -> bytes:
     if not decoder.eof:
         raise BadAnswer("a lookup's answer is cut short, or larger than it may be")
     return plain
+
+
+def room_for(length: int | None) -> int:
+    """Bytes to hold for a body on its way."""
+    return TRANSFER if length is None else min(2 * length, TRANSFER)

@@ -1,32 +1,28 @@
-"""One client's connection: aiohttp's server protocol, with its parser, keep-alive and limits, and a few things more.
+"""One client's connection: bytes in, requests out, one after the other; with its limits, timeouts and back-pressure.
 
-A request without a body, on a connection that waits for one, goes straight to its exchange, without a task or a
-Request object; all others go aiohttp's own way. Answers are written as bytes. Parse errors are answered in JSON, an
-HTTP/2 preface is told apart, and after a switch of protocols the bytes go to a tunnel.
+aiohttp's parser reads the bytes. It stops after each request, and sees nothing of the next one before the answer to
+this one is out, so the order of bytes needs no care anywhere else. Parse errors are answered in JSON, an HTTP/2 preface
+is told apart, and after a switch of protocols the bytes go to a tunnel.
 """
 
 import asyncio
-import ipaddress
 import logging
 import socket
 import struct
-from collections.abc import Iterable
 from contextlib import suppress
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
-from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
-from aiohttp.http_parser import RawRequestMessage
-from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
-from aiohttp.web_protocol import RequestHandler, RequestPayloadError, _ErrInfo
-from aiohttp.web_request import BaseRequest
+from aiohttp import EMPTY_PAYLOAD, StreamReader
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpProcessingError, HttpRequestParser, RawRequestMessage
+from aiohttp.http_exceptions import LineTooLong
 
 from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.http import headers
-from pulsar_ingress_proxy.net.errors import UpstreamError
-from pulsar_ingress_proxy.observability.access_record import AccessRecord
-from pulsar_ingress_proxy.syntax.authorities import Network
+from pulsar_ingress_proxy.http.body import room_for
+from pulsar_ingress_proxy.http.request_cycle import RequestCycle
+from pulsar_ingress_proxy.net.errors import BodyBroken, TooSlow
+from pulsar_ingress_proxy.syntax.authorities import Networks
 
 if TYPE_CHECKING:
     from pulsar_ingress_proxy.http.server import HttpServer
@@ -37,6 +33,7 @@ _HTTP2_PREFACE = "Pause on PRI/Upgrade"
 _AT_ONCE = struct.pack("ii", 1, 0)
 """SO_LINGER for an end with RST; without it the system sends FIN, however a transport is closed."""
 
+_END_OF_HEAD = b"\r\n\r\n"
 _TO_CLIENT, _TO_BROKER = range(2)
 
 _LINGERING = 2.0
@@ -48,112 +45,104 @@ log = logging.getLogger("proxy.web")
 class Switched(Protocol):
     """Who gets a client's bytes after a switch of protocols."""
 
-    def feed_data(self, data: bytes) -> tuple[bool, bytes]: ...
-    def feed_eof(self) -> None: ...
+    def client_data(self, data: bytes) -> None: ...
+    def client_lost(self) -> None: ...
     def client_writable(self, writable: bool) -> None: ...
 
 
-class Ongoing(Protocol):
-    """A request that is being answered without a task."""
-
-    def abandon(self) -> None: ...
-
-
-class TooSlow(UpstreamError):
-    """The client does not read its answer."""
-
-    code = "client-stalled"
-
-
-class Answered:
-    """What aiohttp wants of a response that has been written already."""
-
-    def __init__(self, keep_alive: bool) -> None:
-        self.keep_alive = keep_alive
-
-    async def prepare(self, request: BaseRequest) -> None:
-        pass
-
-    async def write_eof(self) -> None:
-        pass
-
-
-class ClientConnection(RequestHandler):
+class ClientConnection(BaseProtocol):
     """A connection that a client, or the gateway for it, has opened."""
 
     __slots__ = (
         "_body",
-        "_buffers",
+        "_body_left",
         "_charged",
+        "_has_tail",
         "_head_bytes",
-        "_head_timer",
+        "_head_end",
+        "_head_limit",
         "_held",
-        "_http_server",
         "_is_excess",
-        "_is_taking_up",
-        "_ongoing",
+        "_is_refused",
+        "_is_tail_cut",
+        "_request",
+        "_server",
         "_switched",
-        "_transport",
+        "_timer",
         "_trust",
         "_unsent",
+        "_write_waiter",
+        "idle_since",
         "is_draining",
+        "is_paused",
         "loop",
         "peer",
         "peer_field",
     )  # fmt: skip
 
-    def __init__(self, server: "HttpServer", **settings: Any) -> None:
-        self.loop = asyncio.get_running_loop()
-        super().__init__(server, loop=self.loop, **settings)
-        self._http_server = server
-        self._buffers = server.buffers
-        self._ongoing: Ongoing | None = None
-        self._held = b""
-        """What came while a request was being answered. While there is any, all that arrives is appended to it and
-        nothing is read from the socket, so that bytes are looked at in the order in which they came."""
-        self._is_taking_up = False
-        """Whether the held bytes are about to be taken up."""
-        self._switched: Switched | None = None
+    def __init__(self, server: "HttpServer") -> None:
+        self.loop = server.loop
+        super().__init__(self.loop)
+        limits = server.limits
+        self._server = server
+        self._head_limit = limits.head_bytes
+        self._parser: HttpRequestParser = HttpRequestParser(
+            self,
+            self.loop,
+            memory.READ_BUFFER,
+            max_line_size=limits.head_bytes,
+            max_field_size=limits.head_bytes,
+            max_headers=limits.headers,
+            auto_decompress=False,
+            max_msg_queue_size=1,
+        )
+        self._request: RequestCycle | None = None
+        """The request that is being answered."""
         self._body: StreamReader = EMPTY_PAYLOAD
-        self._transport: asyncio.BaseTransport | None = None
-        """As long as there is a connection; aiohttp forgets its own as soon as it closes it."""
+        """Its body, which the parser feeds."""
+        self._held = b""
+        """What came after it."""
+        self._body_left: int | None = None
+        """Bytes of its body that have not come; None where only the parser knows."""
+        self._has_tail = self._is_tail_cut = False
+        """Whether the parser may have bytes that came after a body in chunks, and whether they end inside a head."""
         self._head_bytes = 0
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._trust: tuple[tuple[Network, ...], bool] = ((), False)
-        self._is_excess = False
-        """One more connection than there may be: it gets a 503."""
+        """Of a head that has begun and is not whole."""
+        self._head_end = b""
+        """The last of them, which may be the beginning of its end."""
+        self._switched: Switched | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._trust: tuple[Networks | None, bool] = (None, False)
         self._charged = 0
         """Bytes that this connection holds of the budget of all."""
-        self._unsent = [0, 0]
+        self._unsent = (0, 0)
         """Those among them that wait to be taken, by the client and by the broker at the other end of a tunnel."""
+        self._write_waiter: asyncio.Future[None] | None = None
+        self._is_excess = False
+        """One more connection than there may be: whatever it asks gets a 503."""
+        self._is_refused = False
+        """It has been refused, and is hearing of it."""
+        self.is_paused = False
+        """Whether the client does not take what is written."""
         self.is_draining = False
+        self.idle_since = 0.0
+        """When the last request ended, by the loop's clock."""
         self.peer, self.peer_field = "", b""
 
-    # What exchanges call.
+    # What requests call.
 
-    def is_trusted(self, networks: tuple[Network, ...]) -> bool:
+    def is_trusted(self, proxies: Networks) -> bool:
         """Whether the peer is one of the proxies whose forwarding headers count."""
-        if self._trust[0] is not networks:
-            address = ipaddress.ip_address(self.peer) if self.peer else None
-            self._trust = (networks, address is not None and any(address in network for network in networks))
+        if self._trust[0] is not proxies:
+            self._trust = (proxies, proxies.has(self.peer))
         return self._trust[1]
 
     def charge(self, size: int) -> bool:
         """Hold so many bytes more; false where all connections together would hold too many."""
-        if self._transport is None or not self._buffers.take(size):
+        if self.transport is None or not self._server.buffers.take(size):
             return False
         self._charged += size
         return True
-
-    def release(self) -> None:
-        """Give back what was held for requests that have ended; `connection_lost` gives back all."""
-        if self._transport is None:
-            return
-        held = self._unsent[_TO_CLIENT] + self._unsent[_TO_BROKER] + len(self._held) + memory.HEAD * self._head_bytes
-        if self._messages:
-            held += sum(_cost(message) for message, _ in self._messages if type(message) is RawRequestMessage)
-        self._buffers.give_back(self._charged - held)
-        self._charged = held
 
     def write(self, data: bytes) -> None:
         if self.transport is not None:
@@ -161,12 +150,14 @@ class ClientConnection(RequestHandler):
 
     async def drain(self, within: float) -> None:
         """Wait until the client has taken what was written; raises TooSlow if it does not."""
-        if self._paused:
-            try:
-                async with asyncio.timeout(within):
-                    await self._drain_helper()
-            except TimeoutError:
-                raise TooSlow(f"the client has read nothing for {within:g} s") from None
+        if not self.is_paused:
+            return
+        self._write_waiter = self._write_waiter or self.loop.create_future()
+        try:
+            async with asyncio.timeout(within):
+                await asyncio.shield(self._write_waiter)
+        except TimeoutError:
+            raise TooSlow(f"the client has read nothing for {within:g} s") from None
 
     def break_off(self, gently: bool) -> None:
         """End the connection inside an answer. A reset is needed where the end of the connection is the answer's."""
@@ -178,21 +169,20 @@ class ClientConnection(RequestHandler):
 
     def reset(self) -> None:
         """End the connection at once, also one that is closed and has bytes left to send."""
-        if self._transport is not None:
-            sock = self._transport.get_extra_info("socket")
+        if self.transport is not None:
+            sock = self.transport.get_extra_info("socket")
             if sock is not None:  # over TLS, the socket can be gone before we are told
                 with suppress(OSError):
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
-            cast(asyncio.Transport, self._transport).abort()
-
-    def refuse_head(self) -> None:
-        """The head has more bytes than it may have, be they one line or many."""
-        self._refuse(431, "head-too-large", "the head of the request is over the limit (limits.headBytes)")
+            self.transport.abort()
 
     def hand_over(self, switched: Switched) -> None:
         """From now on, the client's bytes are not HTTP."""
         self._switched = switched
-        self.set_parser(cast(Any, switched))
+        held, self._held = self._held, b""
+        if held:
+            switched.client_data(held)
+            self.let_read(True)
 
     def let_read(self, readable: bool) -> None:
         if self.transport is not None and not self.transport.is_closing():
@@ -205,285 +195,288 @@ class ClientConnection(RequestHandler):
         """So many bytes of a tunnel have not been taken by the broker."""
         self._hold_unsent(_TO_BROKER, size)
 
-    def _hold_unsent(self, where: int, size: int) -> None:
-        more = size - self._unsent[where]
-        if more > 0 and not self.charge(more):
-            self.reset()  # one side does not read, and others need the memory
-            return
-        if more < 0:
-            self._buffers.give_back(-more)
-            self._charged += more
-        self._unsent[where] = size
-
     def request_ended(self, keep_alive: bool) -> None:
-        """A request that was answered without a task is done with."""
-        self._ongoing = None
+        """The request is done with; the next one may begin."""
+        self._request = None
+        self.idle_since = self.loop.time()
         if self.transport is None:
             return
-        if not keep_alive or self.is_draining or self._force_close:
+        if not keep_alive or self.is_draining or not self._body.is_eof():
             self._held = b""
             self.transport.close()
             return
-        self._next_keepalive_close_time = self.loop.time() + self._keepalive_timeout
-        if self._head_bytes:
-            self._start_head_timer()
-        self.release()
-        self._take_up_held()
-
-    def _take_up_held(self) -> None:
-        if self._held and not self._is_taking_up:
+        self._parser.message_consumed()
+        held = self._unsent[_TO_CLIENT] + len(self._held)
+        self._server.buffers.give_back(self._charged - held)
+        self._charged = held
+        if self._held or self._has_tail:
             # In a turn of its own, or a pipeline of requests would become a stack of calls.
-            self._is_taking_up = True
-            self.loop.call_soon(self._look_at_held)
+            self.loop.call_soon(self._go_on)
 
-    def _look_at_held(self) -> None:
-        self._is_taking_up = False
-        if self._ongoing is None and not self._paused:
+    def _go_on(self) -> None:
+        """Look at what came after the last request, if the client takes its answers."""
+        if self._request is None and self.transport is not None and not self.is_paused:
             held, self._held = self._held, b""
-            self._look_at(held)
-            if not self._held:
+            self._server.buffers.give_back(len(held))
+            self._charged -= len(held)
+            if held or self._has_tail:
+                self._feed(held)
+            if len(self._held) <= memory.READ_BUFFER:
                 self.let_read(True)
 
-    # What the transport and aiohttp call.
+    # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
         self.peer = peer[0].partition("%")[0] if peer else ""
         self.peer_field = self.peer.encode()
-        self._transport = transport
         cast(asyncio.Transport, transport).set_write_buffer_limits(high=memory.UNSENT)
         super().connection_made(transport)
-        self._is_excess = not self._http_server.admit(self)
+        self.idle_since = self.loop.time()
+        self._is_excess = not self._server.admit(self)
         if self._is_excess:
-            self._start_head_timer()
+            self._timer = self.loop.call_later(self._server.head_timeout, self.break_off, True)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._stop_head_timer()
-        self._transport = None
-        ongoing, self._ongoing = self._ongoing, None
         super().connection_lost(exc)
-        if ongoing is not None:
-            ongoing.abandon()
-        self._buffers.give_back(self._charged)
-        self._charged, self._unsent = 0, [0, 0]
-        self._http_server.let_go(self)
+        self._stop_timer()
+        self._server.buffers.give_back(self._charged)
+        self._charged, self._unsent, self._held = 0, (0, 0), b""
+        if self._write_waiter is not None and not self._write_waiter.done():
+            self._write_waiter.set_result(None)
+        if not self._body.is_eof():
+            self._break_body("the connection is lost")
+        if self._switched is not None:
+            self._switched.client_lost()
+        if self._request is not None:
+            self._request.abandon()
+        # Which refer to us: such cycles wait for a full garbage collection.
+        self._body = EMPTY_PAYLOAD
+        del self._parser
+        self._server.let_go(self)
 
     def close(self) -> None:
-        """End the connection, after the request under way; aiohttp would stop listening to that one's body."""
-        if self._ongoing is not None or self._request_in_progress or self._messages:
-            self.is_draining = True
-        else:
-            self.force_close()
+        """End the connection after the request under way."""
+        self.is_draining = True
+        if self._request is None and self.transport is not None:
+            self.transport.close()
+
+    def close_if_idle(self, since: float) -> None:
+        """End a connection on which there has been no request since then."""
+        if self._request is None and self.idle_since < since and self.transport is not None:
+            self.transport.close()
 
     def pause_writing(self) -> None:
-        super().pause_writing()
-        if self._transport is not None:
-            self._hold_unsent(_TO_CLIENT, cast(asyncio.Transport, self._transport).get_write_buffer_size())
+        self.is_paused = True
+        if self.transport is not None:
+            self._hold_unsent(_TO_CLIENT, self.transport.get_write_buffer_size())
         if self._switched is not None:
             self._switched.client_writable(False)
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self.is_paused = False
         self._hold_unsent(_TO_CLIENT, 0)
+        waiter, self._write_waiter = self._write_waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
         if self._switched is not None:
             self._switched.client_writable(True)
-        self._take_up_held()
+        self._go_on()
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """A body's reader has caught up."""
+        super().resume_reading(resume_parser)
+        if len(self._held) > memory.READ_BUFFER:
+            self.let_read(False)
+
+    def eof_received(self) -> bool:
+        """A client that ends inside a body can still be told so; over TLS there are no half-open connections."""
+        is_open = not self._body.is_eof()
+        if is_open:
+            self._break_body("it ends early")
+        return is_open and self.transport is not None and self.transport.get_extra_info("sslcontext") is None
 
     def data_received(self, data: bytes) -> None:
-        if self._held or self._ongoing is not None:
+        if self.transport is None:
+            return  # what is left of a body is read on
+        if self._switched is not None:
+            self._switched.client_data(data)
+        elif (self._request is not None and self._body.is_eof()) or self._held or self.is_paused:
             self._hold(data)
         else:
-            self._look_at(data)
-
-    def _look_at(self, data: bytes) -> None:
-        if self._force_close:
-            return  # it has been refused, and hears of it
-        if self._is_excess:
-            self._refuse(503, "overloaded", "more connections are open than limits.connections allows", retry_after=1)
-        elif self._waiter is None or self._waiter.done() or self._messages:
-            found, queued = self._request_count, len(self._messages)
-            if self._body.is_eof() and self._switched is None and not self.charge(memory.HEAD * len(data)):
-                self.reset()  # it asks for more before it has its answer, and others need the memory
-                return
-            super().data_received(data)
-            if not self._charge_fields(islice(self._messages, queued, None)):
-                self.reset()
-                return
-            self._note_body()
-            if self._request_count > found:
-                self._head_bytes = 0
-                self._stop_head_timer()
-            elif self._request_count == 0:
-                self._mind_head(len(data))  # a head that began before aiohttp waited for one
-        elif self._paused:  # whoever does not read what he asked for is not asked for more
-            self._hold(data)
-        else:
-            self._begin(data)
+            self._feed(data)
 
     def _hold(self, data: bytes) -> None:
-        self.let_read(False)
+        """Keep what came before its turn; reading goes on for a while, or nobody would notice that the client left."""
+        if not data or self._is_refused:
+            return
         if self.charge(len(data)):
             self._held += data
-        elif self._ongoing is not None:
+            if len(self._held) > memory.READ_BUFFER:
+                self.let_read(False)
+        elif self._request is not None:
+            self.let_read(False)
             self.is_draining = True  # what comes after the request under way is lost
         else:
             self.reset()
 
-    def _begin(self, data: bytes) -> None:
-        """Data on a connection that waits for a request: as in aiohttp, but for requests that need no task."""
-        assert self._parser is not None
-        assert self._waiter is not None
-        if not self.charge((0 if self._head_bytes else memory.REQUEST) + memory.HEAD * len(data)):
-            self._refuse_excess()
+    def _feed(self, data: bytes) -> None:
+        """Have the parser read on: in the head of a request, or in the body of the one under way."""
+        if self._is_refused:
+            return
+        if self._is_excess:
+            self._refuse(503, "overloaded", "more connections are open than limits.connections allows", retry_after=1)
             return
         try:
-            messages, upgraded, tail = self._parser.feed_data(data)
+            if self._request is None:
+                self._read_head(data)
+            else:
+                self._read_body(data)
         except HttpProcessingError as error:
-            fault: tuple[Any, StreamReader] = (_ErrInfo(400, error, error.message), EMPTY_PAYLOAD)
-            messages, upgraded, tail = [fault], False, b""
-        if not messages:
-            self._mind_head(len(data))
-            return
-        is_short, self._head_bytes = self._head_bytes + len(data) <= self.max_line_size, 0
-        self._stop_head_timer()
-        if not self._charge_fields(messages):
+            self._not_http(error)
+
+    def _read_head(self, data: bytes) -> None:
+        """Raises HttpProcessingError. What follows a head is held, so that the parser does not see it yet."""
+        rest = b""
+        if self._has_tail:
+            self._is_tail_cut = not data.endswith(_END_OF_HEAD) if data else self._is_tail_cut
+        else:
+            if not self._head_bytes:
+                data = data.lstrip(b"\r\n")  # RFC 9112 2.2
+            end = (self._head_end + data).find(_END_OF_HEAD)
+            if end >= 0 and (end := end + 4 - len(self._head_end)) < len(data):
+                data, rest = data[:end], data[end:]
+        if not self.charge(memory.HEAD * len(data)):
             self._refuse_excess()
             return
-        message, body = messages[0]
-        is_bare = body is EMPTY_PAYLOAD and type(message) is RawRequestMessage and not message.upgrade
-        if is_bare and is_short and len(messages) == 1:
-            self._parser.message_consumed()
-            self._request_count += 1
-            self._note_rest(data)
-            cycle = self._http_server.cycle(self, message)
-            self._ongoing = cycle
-            cycle.start()
-            return
-        self._request_count += len(messages)
-        self._messages.extend(messages)
-        self._waiter.set_result(None)
-        if len(self._messages) >= self._max_msg_queue_size:
-            self._pause_reading_for_buffer()
-        self._upgraded = upgraded
-        self._message_tail = tail if upgraded else b""
-        self._note_body()
-
-    def _note_rest(self, data: bytes) -> None:
-        """See what followed a head that ended in this data: nothing, or the beginning of the next."""
-        _, end, rest = data.partition(b"\r\n\r\n")
-        if not end:  # it came in two pieces
-            rest = data.lstrip(b"\r\n")
-        self._head_bytes = len(rest)
-
-    def _charge_fields(self, messages: Iterable[tuple[Any, StreamReader]]) -> bool:
-        fields = sum(len(message.raw_headers) for message, _ in messages if type(message) is RawRequestMessage)
-        return self.charge(memory.FIELD * fields)
-
-    def _refuse_excess(self) -> None:
-        text = "connections hold more bytes than limits.bufferBytes allows"
-        self._refuse(503, "overloaded", text, retry_after=1)
-
-    def _mind_head(self, size: int) -> None:
-        """A head has begun and is not whole: it may take only so long, and be only so large."""
-        if self._upgraded or self._payload_parser is not None:
-            return
-        self._head_bytes += size
-        if self._head_bytes > self.max_line_size:
-            self.refuse_head()
+        messages, _, _ = self._parser.feed_data(data)
+        if rest and not messages:  # it was not the end of a head, but of an HTTP/2 preface's beginning
+            messages, _, _ = self._parser.feed_data(rest)
+        if messages:
+            self._begin(*messages[0], len(data), rest)
         else:
-            self._start_head_timer()
+            self._wait_for_head(data)
 
-    def _start_head_timer(self) -> None:
-        if self._head_timer is None:
-            self._head_timer = self.loop.call_later(self._http_server.head_timeout, self._head_timed_out)
+    def _begin(self, message: RawRequestMessage, body: StreamReader, last_bytes: int, rest: bytes) -> None:
+        """A head is whole; `rest` came after it."""
+        size = self._head_bytes + last_bytes
+        self._stop_timer()
+        self._head_bytes, self._head_end = 0, b""
+        if size > self._head_limit and headers.size(message) > self._head_limit:
+            self._refuse_head()
+            return
+        room = memory.REQUEST + memory.FIELD * len(message.raw_headers)
+        if not self.charge(room if body is EMPTY_PAYLOAD else room + room_for(_length(message))):
+            self._refuse_excess()
+            return
+        self._body, self._body_left = body, None
+        if body is not EMPTY_PAYLOAD:
+            if not self._has_tail:
+                self._body_left = _length(message)
+            if rest:
+                self._read_body(rest)
+        elif rest:
+            self._hold(rest)
+        if message.upgrade:  # the parser waits to be told that it was: that remains to be seen
+            self._parser.feed_data(b"")
+            self._parser.set_upgraded(False)
+        if message.should_close and self._held:
+            self._refuse(400, "bad-request", "there is more after a request that ends its connection")
+            return
+        self._request = RequestCycle(self._server, self, message, body)
+        self._request.start()
 
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _read_body(self, data: bytes) -> None:
+        """Raises HttpProcessingError."""
+        rest = b""
+        if self._body_left is not None:
+            data, rest = data[: self._body_left], data[self._body_left :]
+            self._body_left -= len(data)
+        self._parser.feed_data(data)
+        if rest:
+            self._hold(rest)
+        elif self._body_left is None and self._body.is_eof():
+            self._has_tail, self._is_tail_cut = True, not data.endswith(_END_OF_HEAD)
+
+    def _wait_for_head(self, data: bytes) -> None:
+        """A head is not whole: it may take only so long, and be only so large."""
+        self._head_bytes += len(data)
+        if self._has_tail:
+            self._head_bytes += self._is_tail_cut
+            self._has_tail = self._is_tail_cut = False
+        self._head_end = (self._head_end + data)[-3:]
+        if self._head_bytes > self._head_limit:
+            self._refuse_head()
+        elif self._head_bytes and self._timer is None:
+            self._timer = self.loop.call_later(self._server.head_timeout, self._head_timed_out)
 
     def _head_timed_out(self) -> None:
-        if self._is_excess:
-            self.break_off(gently=True)
-        else:
-            self._refuse(408, "head-timeout", "the head of the request did not come in time")
+        self._refuse(408, "head-timeout", "the head of the request did not come in time")
 
-    def _process_keepalive(self) -> None:
-        if self._ongoing is not None:  # or aiohttp would think that the connection idles
-            self._next_keepalive_close_time = self.loop.time() + self._keepalive_timeout
-        super()._process_keepalive()
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def _note_body(self) -> None:
-        """Remember the newest body, and tell its reader if the parser has found that it is broken."""
-        if self._messages:
-            message, body = self._messages[-1]
-            if isinstance(message, _ErrInfo):
-                self._break_body(_first_line(message.message))
-            else:
-                self._body = body
+    def _hold_unsent(self, where: int, size: int) -> None:
+        more = size - self._unsent[where]
+        if more > 0 and not self.charge(more):
+            self.reset()  # one side does not read, and others need the memory
+            return
+        if more < 0 and self.transport is not None:
+            self._server.buffers.give_back(-more)
+            self._charged += more
+        self._unsent = (size, self._unsent[1]) if where == _TO_CLIENT else (self._unsent[0], size)
 
-    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio takes a bool, aiohttp gives none
-        """A client that ends inside a body can still be told so; over TLS there are no half-open connections."""
-        return self._break_body("it ends early") and self.ssl_context is None
+    def _break_body(self, why: str) -> None:
+        """Tell whoever reads the body that there is no more of it."""
+        self._body.set_exception(BodyBroken(f"the request's body is broken: {why}"))
+        self._body.feed_eof()
 
-    def _break_body(self, why: str) -> bool:
-        """Tell whoever reads the newest body that there is no more of it, which aiohttp's parser leaves out."""
-        if self._body.is_eof():
-            return False
-        self._body.set_exception(RequestPayloadError(why))
-        self._body.feed_eof()  # or aiohttp would wait for the rest, and stumble over the exception
-        return True
+    # Refusals of what never became a request.
 
-    def handle_error(
-        self, request: BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
-    ) -> web.StreamResponse:
-        """Answer what is not HTTP in the form of all our answers."""
-        code, text = "bad-request", _first_line(message)
-        if text == _HTTP2_PREFACE:
+    def _not_http(self, error: HttpProcessingError) -> None:
+        # What aiohttp's parser says, without the quotation that it adds.
+        text = (error.message or "this is not HTTP/1.1").splitlines()[0].rstrip(":")
+        if self._request is not None:  # its body is broken
+            self._break_body(text)
+        elif text == _HTTP2_PREFACE:
             log.warning(
                 "a gateway speaks HTTP/2 to this socket, which takes HTTP/1.1: in Istio name the port http (not http2 "
                 "or grpc) and set h2UpgradePolicy to DO_NOT_UPGRADE; in Envoy drop http2_protocol_options"
             )
             self.break_off(gently=True)
-        elif isinstance(exc, LineTooLong) or "Too many headers" in text:
-            status, code, text = 431, "head-too-large", "the request line, a header or their number is over the limit"
-        elif status >= 500 and not isinstance(exc, ConnectionError):
-            log.error("%s %s failed", request.method, request.path, exc_info=exc)
-            code, text = "internal-error", "this is a fault of the proxy; its log says more"
-        if self.transport is None or self.transport.is_closing():
-            raise ConnectionError("there is nobody to answer, or part of an answer is out already")
-        self._refuse(status, code, text)
-        return cast(web.StreamResponse, Answered(keep_alive=False))
+        elif isinstance(error, LineTooLong) or "Too many headers" in text:
+            text = "the request line, a header or their number is over the limit"
+            self._refuse(431, "head-too-large", text)
+        else:
+            self._refuse(400, "bad-request", text)
+
+    def _refuse_head(self) -> None:
+        self._refuse(431, "head-too-large", "the head of the request is over the limit (limits.headBytes)")
+
+    def _refuse_excess(self) -> None:
+        text = "connections hold more bytes than limits.bufferBytes allows"
+        self._refuse(503, "overloaded", text, retry_after=1)
 
     def _refuse(self, status: int, code: str, text: str, retry_after: int = 0) -> None:
         """Answer what never became a request, and end the connection."""
-        self._stop_head_timer()
-        self._http_server.count(AccessRecord(status=status))
+        self._stop_timer()
+        self._server.count_refusal(status)
         reason, fields, body = headers.own_answer(status, code, text)
         if retry_after:
             fields.append(b"Retry-After: %d" % retry_after)
         fields.append(b"Connection: close")
         self.write(headers.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body)
-        self._is_excess = False
-        self._force_close = True  # so that aiohttp takes no more of it
+        self._is_refused = True
         if self.transport is not None and self.transport.can_write_eof():
             # RFC 9112 9.6: to close it while the client still sends would reset it, and the answer be lost.
             self.transport.write_eof()
-            self._head_timer = self.loop.call_later(_LINGERING, self.break_off, True)
+            self._timer = self.loop.call_later(_LINGERING, self.break_off, True)
         else:
             self.break_off(gently=True)
 
 
-def head_size(message: RawRequestMessage) -> int:
-    """The bytes of a head, but for what its lines had to spare."""
-    line = len(message.method) + len(message.path) + len("  HTTP/1.1\r\n")
-    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in message.raw_headers)
-
-
-def _cost(message: RawRequestMessage) -> int:
-    return memory.HEAD * head_size(message) + memory.FIELD * len(message.raw_headers)
-
-
-def _first_line(message: str | None) -> str:
-    """What aiohttp's parser says, without the quotation that it adds."""
-    return (message or "this is not HTTP/1.1").splitlines()[0].rstrip(":")
+def _length(message: RawRequestMessage) -> int | None:
+    """Bytes of a request's body; None where it comes in chunks."""
+    return None if message.chunked else int(message.headers.get("Content-Length", 0))

@@ -20,7 +20,7 @@ class ConnectionPool:
         self.brokers = brokers
         self.idle_timeout = idle_timeout
         """Seconds for which a connection may be idle."""
-        self._idle: dict[ServiceUrl, list[UpstreamConnection]] = {}
+        self._idle: dict[str, list[UpstreamConnection]] = {}
         self._asked: set[UpstreamConnection] = set()
         """Connections whose answer is waited for without a timer of its own."""
         self._ticker = self._loop.call_later(_TICK, self._tick)
@@ -28,7 +28,7 @@ class ConnectionPool:
 
     def kept(self, url: ServiceUrl) -> UpstreamConnection | None:
         """A connection that was kept and can still be used, if there is one."""
-        idle = self._idle.get(url)
+        idle = self._idle.get(url.text)
         while idle:
             connection = idle.pop()
             if connection.alive and self._loop.time() - connection.idle_since < self.idle_timeout:
@@ -51,9 +51,13 @@ class ConnectionPool:
     def give_back(self, connection: UpstreamConnection) -> None:
         """Keep a connection whose answer is whole; close any other."""
         self.brokers.succeeded(connection.url)
-        if connection.reusable and connection.alive and self._loop.time() - connection.born < _LIFETIME:
-            connection.rest()
-            self._idle.setdefault(connection.url, []).append(connection)
+        now = self._loop.time()
+        if connection.reusable and now - connection.born < _LIFETIME:
+            connection.rest(now)
+            idle = self._idle.get(connection.url.text)
+            if idle is None:
+                idle = self._idle[connection.url.text] = []
+            idle.append(connection)
         else:
             connection.close()
 

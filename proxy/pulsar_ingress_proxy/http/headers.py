@@ -1,19 +1,23 @@
-"""Request and answer heads: read from what the parser found, written anew. A client's raw head never goes on."""
+"""Heads of requests and answers, read from what the parser found and written again: a raw head never goes on."""
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import lru_cache
 from http import HTTPStatus
 
-from pulsar_ingress_proxy.memory import CONNECTION_OPTIONS
-from pulsar_ingress_proxy.routing.paths import BadPath, Target, read_target
+from aiohttp.http import RawRequestMessage
+
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.decisions import DecidedRequest, decide
+from pulsar_ingress_proxy.routing.paths import BadPath, Target, classify
 from pulsar_ingress_proxy.routing.requests import Request, listener_names
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority, parse_location
-from pulsar_ingress_proxy.syntax.listeners import BindAddress
+from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
 
 Fields = list[bytes]
 """Fields as they are sent, `Name: value` each: written once, and joined to a head."""
+
+IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))  # RFC 9110 9.2.2
 
 # RFC 9110 7.6.1, and the fields of the connection to a proxy (11.7). What Connection names goes too.
 HOP_BY_HOP = frozenset(
@@ -29,6 +33,8 @@ _OURS = frozenset(
 
 _SPECIAL = HOP_BY_HOP | _OURS
 
+UPGRADE = (b"Connection: Upgrade", b"Upgrade: websocket")
+
 
 class BadHead(ValueError):
     """A head that is HTTP, but that nothing may be made of. `code` is its reason."""
@@ -39,62 +45,127 @@ class BadHead(ValueError):
         self.status = status
 
 
-@dataclass(slots=True)
 class RequestHead:
     """A request's head, sorted: what goes on as it is, and what the proxy answers for."""
 
-    passed: Fields = field(default_factory=list)
-    special: dict[bytes, bytes] = field(default_factory=dict)
-    """By name in lower case; the values of several fields of a name are joined, as RFC 9110 5.3 allows."""
-    listener_names: tuple[bytes, ...] = ()
-    """The client's own X-Pulsar-ListenerName, each by itself."""
-    principals: tuple[bytes, ...] = ()
-    """The client's X-Original-Principal, likewise."""
-    user_agent: bytes | None = None
+    __slots__ = ("listener_names", "passed", "principals", "special", "user_agent")
+
+    def __init__(self, raw_headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        passed: Fields = []
+        special: dict[bytes, bytes] = {}
+        self.special = special
+        """By name in lower case; the values of several fields of a name are joined, as RFC 9110 5.3 allows."""
+        self.listener_names: tuple[bytes, ...] = ()
+        """The client's own X-Pulsar-ListenerName, each by itself."""
+        self.principals: tuple[bytes, ...] = ()
+        """The client's X-Original-Principal, likewise."""
+        self.user_agent: bytes | None = None
+        for item in raw_headers:
+            name = item[0].lower()
+            if name not in _SPECIAL:
+                passed.append(b": ".join(item))
+                if name == b"user-agent":
+                    self.user_agent = item[1]
+            elif name == b"x-pulsar-listenername":
+                self.listener_names = (*self.listener_names, item[1])
+            elif name == b"x-original-principal":
+                self.principals = (*self.principals, item[1])
+            elif name in special:
+                special[name] += b", " + item[1]
+            else:
+                special[name] = item[1]
+        if b"connection" in special and (named := connection_options(special[b"connection"])):
+            passed = without(passed, named)
+        self.passed = passed
 
     def text(self, name: bytes) -> str:
         return self.special.get(name, b"").decode("latin-1")
 
-
-def read_head(raw_headers: Iterable[tuple[bytes, bytes]]) -> RequestHead:
-    """Sort a request's fields."""
-    head = RequestHead()
-    passed, special = head.passed, head.special
-    for item in raw_headers:
-        name = item[0].lower()
-        if name not in _SPECIAL:
-            passed.append(b"%b: %b" % item)
-            if name == b"user-agent":
-                head.user_agent = item[1]
-        elif name == b"x-pulsar-listenername":
-            head.listener_names = (*head.listener_names, item[1])
-        elif name == b"x-original-principal":
-            head.principals = (*head.principals, item[1])
-        elif name in special:
-            special[name] += b", " + item[1]
-        else:
-            special[name] = item[1]
-    if b"connection" in special and (named := connection_options(special[b"connection"])):
-        head.passed = without(passed, named)
-    return head
+    @property
+    def wants_websocket(self) -> bool:
+        """Whether it asks for the one switch of protocols that brokers know; which a GET may."""
+        options = (option.strip() for option in self.text(b"connection").lower().split(","))
+        return self.text(b"upgrade").lower() == "websocket" and "upgrade" in options
 
 
-def check_transfer_encoding(head: RequestHead) -> None:
-    """Raise BadHead where the body is coded in an unknown way."""
-    if head.special.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+def forwarded_fields(
+    head: RequestHead,
+    url: ServiceUrl,
+    config: Config,
+    trusted: bool,
+    peer: bytes,
+    is_lookup: bool,
+    listener: str | None,
+) -> Fields:
+    """What a broker gets: Host is its own, the peer stands at the end of X-Forwarded-For, and lookups are tagged."""
+    special = head.special
+    forwarded_for = special.get(b"x-forwarded-for") if trusted else None
+    fields = [url.host_field, *head.passed]
+    fields.append(b"X-Forwarded-For: " + (b"%b, %b" % (forwarded_for, peer) if forwarded_for else peer))
+    if head.principals and config.brokers.trust_original_principal:
+        fields += [b"X-Original-Principal: " + value for value in head.principals]
+    fields.append(b"X-Forwarded-Proto: " + url.scheme.encode())
+    if is_lookup and not config.shadow:
+        # No content coding, as the answer is to be read.
+        fields.append(b"Accept-Encoding: identity")
+        if listener is not None:
+            fields.append(b"X-Pulsar-ListenerName: " + listener.encode())
+        return fields
+    if b"accept-encoding" in special:
+        fields.append(b"Accept-Encoding: " + special[b"accept-encoding"])
+    if config.shadow:
+        fields += [b"X-Pulsar-ListenerName: " + value for value in head.listener_names]
+    return fields
+
+
+def read_and_decide(
+    decisions: DecisionCache,
+    head: RequestHead,
+    target: Target,
+    query: str,
+    authority: Authority | None,
+    bind: BindAddress,
+    trusted: bool,
+) -> DecidedRequest:
+    """The request with this head, and what is decided about it; raises BadHead where the Host is none."""
+    special = head.special
+    names = listener_names(query) if query else ()
+    question = (
+        bind.address, special.get(b"host"), authority, trusted, special.get(b"x-forwarded-host"),
+        special.get(b"x-forwarded-proto"), head.listener_names, names, target.kind, target.area,
+    )  # fmt: skip
+    found = decisions.get(question)
+    if isinstance(found, DecidedRequest):
+        return found
+    request = read_request(target, names, authority, head, bind, trusted)
+    decided = DecidedRequest(request, decide(request, decisions.snapshot))
+    more = sum(map(len, (*head.listener_names, *names))) + 8 * len(names)  # empty ones take room, too
+    return decisions.keep(question, decided, more)
+
+
+def check_transfer_encoding(head: RequestHead, is_http_10: bool = False) -> None:
+    """Raise BadHead where the body is coded in an unknown way, or by one who cannot know how (RFC 9112 6.1)."""
+    if head.special[b"transfer-encoding"].lower() != b"chunked":
         raise BadHead("bad-transfer-encoding", "chunked is the only transfer coding that is known here")
+    if is_http_10:
+        raise BadHead("bad-transfer-encoding", "HTTP/1.0 has no transfer codings")
 
 
 def about(method: str, path: str) -> Target:
     """What a request is about; raises BadHead for a path that could be read in two ways."""
     try:
-        return read_target(method, path)
+        return classify(method, path)
     except BadPath as fault:
         raise BadHead("bad-path", str(fault)) from None
 
 
 def read_request(
-    target: Target, query: str, authority: Authority | None, head: RequestHead, bind: BindAddress, trusted: bool
+    target: Target,
+    query_names: tuple[str, ...],
+    authority: Authority | None,
+    head: RequestHead,
+    bind: BindAddress,
+    trusted: bool,
 ) -> Request:
     """What decisions look at; raises BadHead where the Host is none."""
     forwarded_host, scheme = None, bind.scheme
@@ -103,12 +174,12 @@ def read_request(
         forwarded_proto = _last_element(head.text(b"x-forwarded-proto")).lower()
         scheme = forwarded_proto if forwarded_proto in ("http", "https") else scheme
     return Request(
-        target.bare,
+        target,
         _host(head) if authority is None else authority,
         forwarded_host,
         scheme,
         bind.listener,
-        listener_names(query),
+        query_names,
         tuple(name.decode("latin-1") for name in head.listener_names),
     )
 
@@ -147,6 +218,12 @@ def split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
     return path, query, absolute.authority
 
 
+def size(message: RawRequestMessage) -> int:
+    """The bytes of a head, but for what its lines had to spare."""
+    line = len(message.method) + len(message.path) + len("  HTTP/1.1\r\n")
+    return line + sum(len(name) + len(value) + len(": \r\n") for name, value in message.raw_headers)
+
+
 def without(fields: Fields, names: frozenset[bytes]) -> Fields:
     """The fields that have other names than these, which are in lower case."""
     return [field for field in fields if field.partition(b":")[0].lower() not in names]
@@ -164,15 +241,9 @@ def own_answer(status: int, code: str, text: str) -> tuple[bytes, Fields, bytes]
     return HTTPStatus(status).phrase.encode(), fields, body
 
 
+_OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade", b""))
+
+
 def connection_options(value: bytes) -> frozenset[bytes]:
     """The fields that a Connection field names as meant for one hop alone."""
-    is_short = len(value) <= CONNECTION_OPTIONS.longest
-    return _remembered_options(value) if is_short else _connection_options(value)
-
-
-def _connection_options(value: bytes) -> frozenset[bytes]:
-    options = (option.strip().lower() for option in value.split(b","))
-    return frozenset(options) - {b"close", b"keep-alive", b"upgrade", b""}
-
-
-_remembered_options = lru_cache(CONNECTION_OPTIONS.entries)(_connection_options)
+    return frozenset([option.strip().lower() for option in value.split(b",")]) - _OPTIONS

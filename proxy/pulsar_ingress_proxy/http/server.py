@@ -1,83 +1,66 @@
-"""The sockets that clients come in by. Each knows its listener, if it has one."""
+"""The sockets that clients come in by over HTTP. Each knows its listener, if it has one."""
 
-from typing import cast
+import asyncio
 
-from aiohttp import web
-from aiohttp.http_parser import RawRequestMessage
-from aiohttp.web_request import BaseRequest
-
-from pulsar_ingress_proxy import memory
-from pulsar_ingress_proxy.http.client import Answered, ClientConnection, TooSlow, head_size
+from pulsar_ingress_proxy.config.model import Limits
+from pulsar_ingress_proxy.http.client import ClientConnection
 from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
-from pulsar_ingress_proxy.http.request_cycle import RequestCycle
 from pulsar_ingress_proxy.memory import Budget
 from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.socket_server import SocketServer
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
+from pulsar_ingress_proxy.observability.outcome import Outcome
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
+_SWEEPS = 8
+"""How often connections are looked at in the time for which they may be idle."""
 
-class HttpServer(SocketServer[ClientConnection], web.Server):
+
+class HttpServer(SocketServer[ClientConnection]):
     """One bound socket."""
 
     protocol = "http"
 
     def __init__(self, context: ServerContext, pool: ConnectionPool, bind: BindAddress) -> None:
-        SocketServer.__init__(self, context, bind)
-        web.Server.__init__(self, self._answer, handler_cancellation=True)
-        self._pool = pool
+        super().__init__(context, bind)
+        self.context = context
+        self.pool = pool
+        self.loop = asyncio.get_running_loop()
+        self.in_flight = context.metrics.in_flight.cell("http")
+        self._sweeper = self.loop.call_later(0, self._sweep)
+
+    def __call__(self) -> ClientConnection:
+        return ClientConnection(self)
+
+    async def close(self, grace: float) -> None:
+        await super().close(grace)
+        self._sweeper.cancel()
 
     def _let_finish(self, client: ClientConnection) -> None:
         client.close()
+
+    def _sweep(self) -> None:
+        """End connections that have been idle for too long."""
+        within = self.context.decisions.config.timeouts.client_idle
+        since = self.loop.time() - within
+        for client in list(self._clients):
+            client.close_if_idle(since)
+        self._sweeper = self.loop.call_later(within / _SWEEPS, self._sweep)
 
     # What connections call.
 
     @property
     def buffers(self) -> Budget:
-        return self._context.buffers
+        return self.context.buffers
+
+    @property
+    def limits(self) -> Limits:
+        return self.context.decisions.config.limits
 
     @property
     def head_timeout(self) -> float:
-        return self._context.decisions.config.timeouts.head
+        return self.context.decisions.config.timeouts.head
 
-    def cycle(self, client: ClientConnection, message: RawRequestMessage) -> RequestCycle:
-        """A request without a body."""
-        return RequestCycle(self._context, self._pool, self.bind, client, message)
-
-    def count(self, record: AccessRecord) -> None:
+    def count_refusal(self, status: int) -> None:
         """What was answered before it became a request."""
-        self._context.metrics.count(record)
-
-    # What aiohttp calls.
-
-    def __call__(self) -> ClientConnection:
-        config = self._context.decisions.config
-        return ClientConnection(
-            self,
-            keepalive_timeout=config.timeouts.client_idle,
-            max_line_size=config.limits.head_bytes,
-            max_field_size=config.limits.head_bytes,
-            max_headers=config.limits.headers,
-            read_bufsize=memory.READ_BUFFER,
-            auto_decompress=False,
-            access_log=None,
-        )
-
-    async def _answer(self, request: BaseRequest) -> web.StreamResponse:
-        """A request that goes aiohttp's way: with a body, an upgrade, or others before it."""
-        client = cast(ClientConnection, request.protocol)
-        if head_size(request._message) > client.max_line_size:
-            client.refuse_head()
-            return cast(web.StreamResponse, Answered(keep_alive=False))
-        body = request.content if request.body_exists else None
-        cycle = RequestCycle(self._context, self._pool, self.bind, client, request._message, body)
-        try:
-            keep_alive = await cycle.run()
-        finally:
-            client.release()
-        try:
-            # Before the next request is begun, or one who asks and does not read would fill the memory.
-            await client.drain(self._context.decisions.config.timeouts.request)
-        except TooSlow:
-            client.reset()
-        return cast(web.StreamResponse, Answered(keep_alive and not client.is_draining))
+        Outcome(AccessRecord(status=status), self.context.metrics).count(0, None)

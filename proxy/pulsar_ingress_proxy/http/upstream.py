@@ -83,7 +83,8 @@ class UpstreamConnection(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """Whether the next request may go this way: the answer was whole, and both sides mean to go on."""
-        return self.complete and self._keep_alive and self._error is None and not self.tail and self._raw is None
+        is_done = self.complete and self._keep_alive and not self.tail
+        return is_done and self._error is None and self._raw is None and self._transport is not None
 
     @property
     def alive(self) -> bool:
@@ -149,11 +150,13 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
-    def rest(self) -> None:
+    def rest(self, now: float) -> None:
         """The answer is done with; the connection waits for the next request."""
+        if self._chunks:
+            self.take()
         self.used = self._idle = True
         self.on_continue = None
-        self.idle_since = self._loop.time()
+        self.idle_since = now
 
     def close(self) -> None:
         """End the connection; after a switch of protocols, when all is sent."""

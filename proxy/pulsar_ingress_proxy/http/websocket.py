@@ -1,16 +1,19 @@
 """A WebSocket after its handshake: bytes both ways, with back-pressure, until either side ends."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
-from pulsar_ingress_proxy.http.client import ClientConnection
 from pulsar_ingress_proxy.http.upstream import UpstreamConnection
 from pulsar_ingress_proxy.memory import UNSENT
+
+if TYPE_CHECKING:
+    from pulsar_ingress_proxy.http.client import ClientConnection
 
 
 class Tunnel:
     """Joins a client's connection with a broker's; each side's parser is out of the way."""
 
-    def __init__(self, client: ClientConnection, upstream: UpstreamConnection) -> None:
+    def __init__(self, client: "ClientConnection", upstream: UpstreamConnection) -> None:
         self._client = client
         self._done = asyncio.get_running_loop().create_future()
         self._upstream = upstream.switch(self)
@@ -43,13 +46,12 @@ class Tunnel:
         self._client.let_read(writable)
         self._client.tunnel_waits(0 if writable else self._upstream.get_write_buffer_size())
 
-    # From the client: what aiohttp asks of a parser that takes over a connection.
+    # From the client.
 
-    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
+    def client_data(self, data: bytes) -> None:
         self._upstream.write(data)
-        return False, b""
 
-    def feed_eof(self) -> None:
+    def client_lost(self) -> None:
         self._end()
 
     def client_writable(self, writable: bool) -> None:

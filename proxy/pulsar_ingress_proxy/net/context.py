@@ -2,7 +2,6 @@
 
 from pulsar_ingress_proxy.memory import Budget
 from pulsar_ingress_proxy.net.pool import BrokerPool
-from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.recorder import Recorder
 from pulsar_ingress_proxy.observability.tracing import Tracing
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
@@ -22,7 +21,7 @@ class ServerContext:
         """Bodies that are kept to be sent again."""
         self.buffers = Budget(snapshot.config.limits.buffer_bytes)
         """What connections hold of requests and answers."""
-        self.metrics.before_read = self._prepare_metrics
+        self.metrics.before_read = lambda: self.metrics.buffered.set(self.buffers.used)
         self.install(snapshot)
 
     def install(self, snapshot: Snapshot) -> None:
@@ -41,18 +40,3 @@ class ServerContext:
     @property
     def snapshot(self) -> Snapshot:
         return self.decisions.snapshot
-
-    def begin(self) -> bool:
-        """One more HTTP request; false where it is one too many."""
-        in_flight = self.metrics.in_flight.cell("http")
-        in_flight[0] += 1
-        return in_flight[0] <= self.decisions.config.limits.in_flight
-
-    def finish(self, record: AccessRecord) -> None:
-        """An HTTP request is over."""
-        self.metrics.in_flight.cell("http")[0] -= 1
-        self.recorder.record(record)
-
-    def _prepare_metrics(self) -> None:
-        self.recorder.flush()
-        self.metrics.buffered.set(self.buffers.used)

@@ -46,3 +46,9 @@ class Truncated(UpstreamError):
 
     code = "broker-truncated"
     text = "the broker closed the connection inside its answer"
+
+
+class TooSlow(UpstreamError):
+    """The client does not read its answer."""
+
+    code = "client-stalled"

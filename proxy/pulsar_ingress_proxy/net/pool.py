@@ -53,7 +53,8 @@ class BrokerPool:
 
     def succeeded(self, url: ServiceUrl) -> None:
         """Ask this broker in its turn again."""
-        self._failures.pop(url, None)
+        if self._failures:
+            self._failures.pop(url, None)
 
     async def dial(self, url: ServiceUrl, make: Callable[[], Made]) -> Made:
         """Look the name up and try its addresses in any order, each with its share of the time; raises Unreachable."""

@@ -1,8 +1,4 @@
-"""The record of one request: what was decided and what came of it. Metrics count it, events are made of it.
-
-It is filled in on the way of every request, so it only holds what was at hand; what an event says is worked
-out later, off that way.
-"""
+"""The record of one request: what was decided and what came of it. Metrics count it, events are made of it."""
 
 from dataclasses import dataclass, field
 
@@ -11,11 +7,6 @@ from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Selection
 
 UNKNOWN = Target("other", "other")
-
-_PLAIN = 2048
-"""Bytes of a record in which every text is short."""
-_CHARACTER = 4
-"""Bytes that one takes at the most."""
 
 
 @dataclass(slots=True)
@@ -58,7 +49,6 @@ class AccessRecord:
     upstream_duration: float | None = None
     request_bytes: int = 0
     response_bytes: int = 0
-    _memory: int = field(default=0, compare=False, repr=False)
 
     @property
     def kind(self) -> str:
@@ -68,18 +58,6 @@ class AccessRecord:
     def hops(self) -> int:
         """Redirects that the sidecar followed."""
         return self.redirects.count("followed")
-
-    @property
-    def memory(self) -> int:
-        """Bytes that it takes at the most, with what it alone refers to; of a request that has ended."""
-        if not self._memory:
-            target, named = self.target, self.selection.client_named if self.selection is not None else None
-            texts = (
-                target.tenant, target.namespace, target.topic, self.redirect_from, self.redirect_to, self.user_agent,
-                named, named,
-            )  # fmt: skip
-            self._memory = _PLAIN + _CHARACTER * sum([len(text) for text in texts if text])
-        return self._memory
 
     def leaked(self, where: str, action: str) -> None:
         self.leak, self.leak_action = where, action

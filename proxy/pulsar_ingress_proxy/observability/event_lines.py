@@ -1,27 +1,19 @@
-"""What one finished request becomes: an event, and the line of JSON that is written of it. Pure.
+"""An event: the line of JSON that is written of one request. Pure.
 
-The line is what is worked out, and the event what a reader makes of it: through a dict and `json` it would cost
-17 µs instead of 6. So what seldom differs from request to request is put into words once and remembered, and the
-rest stands in one template. The order is that of schema.py.
+Through a dict and `json` it would cost three times as much. So what all requests have in common that went the same way
+is put into words once (`shared_words`), and the rest stands in one template. The order is that of event_schema.py.
 """
 
-import ipaddress
-import json
 import re
 from datetime import UTC, datetime
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quoted
 
-from pulsar_ingress_proxy.memory import CLIENT_CLASSES, EVENT_DECISIONS, USER_AGENTS
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
-from pulsar_ingress_proxy.observability.batches import Batch
 from pulsar_ingress_proxy.observability.event_schema import SCHEMA_VERSION
-from pulsar_ingress_proxy.routing.paths import Target
-from pulsar_ingress_proxy.syntax.authorities import Authority
+from pulsar_ingress_proxy.syntax.authorities import Authority, client_class
 
-Value = str | int | float | bool | None
-
-USER_AGENT_CHARACTERS = USER_AGENTS.longest
+USER_AGENT_CHARACTERS = 256
 
 # `token` as a parameter, each letter of its name in either case or percent-encoded, also in a URL within the URL.
 _TOKEN = re.compile(
@@ -30,66 +22,58 @@ _TOKEN = re.compile(
 )
 
 
-def event(record: AccessRecord, cluster: str, sidecar: str) -> dict[str, Value]:
-    """The event as a reader finds it."""
-    found: dict[str, Value] = json.loads(line(record, origin(cluster, sidecar)))
-    return found
-
-
 def origin(cluster: str, sidecar: str) -> str:
     """The part of a line that is the same for all events of a sidecar."""
     return _sound(f'"cluster":{quoted(cluster)},"sidecar":{quoted(sidecar)}')
 
 
-def line(record: AccessRecord | Batch, origin: str) -> str:
+Words = tuple[str, str, str]
+"""What was decided, what came of it before the addresses of a redirect, and after them."""
+
+
+def line(
+    words: Words,
+    origin: str,
+    id: str,
+    time: float,
+    names: str,
+    redirect: str,
+    duration: float,
+    upstream_duration: float | None,
+    request_bytes: int,
+    response_bytes: int,
+    client: str,
+) -> str:
     """The event as it is written: ASCII, so that nothing in a topic's name can be taken for the end of a line."""
-    if isinstance(record, Batch):
-        return batch_lines(record, origin)[0]
-    decided, about, outcome, whose = decision_words(record), names(record.target), result(record), client(record)
-    second, microsecond = _whole(record.time)
-    upstream = record.upstream_duration
-    took = _milliseconds(record.duration)
-    waited = took if upstream == record.duration else "null" if upstream is None else _milliseconds(upstream)
+    second = int(time)
+    microsecond = int((time - second) * 1_000_000 + 0.5)
+    if microsecond == 1_000_000:
+        second, microsecond = second + 1, 0
+    digits = _THREE_DIGITS  # to have a number formatted takes several times as long as to look up its last three digits
+    took = int(duration * 1_000_000 + 0.5)
+    upstream = "null"
+    if upstream_duration is not None:
+        waited = int(upstream_duration * 1_000_000 + 0.5)
+        upstream = f"{waited // 1000}.{digits[waited % 1000]}"
+    decided, came, ended = words
     return (
-        f'{_second(second)}{_THREE_DIGITS[microsecond // 1000]}{_THREE_DIGITS[microsecond % 1000]}Z",'
-        f'"id":{_sound(quoted(record.id))},{origin},{decided},{about},{outcome},"durationMs":{took},"upstreamMs":{waited},'
-        f'"requestBytes":{record.request_bytes},"responseBytes":{record.response_bytes},{whose}}}\n'
+        f'{_second(second)}{digits[microsecond // 1000]}{digits[microsecond % 1000]}Z","id":"{id}",{origin},{decided},'
+        f'{names},{came},{redirect},{ended},"durationMs":{took // 1000}.{digits[took % 1000]},"upstreamMs":{upstream},'
+        f'"requestBytes":{request_bytes},"responseBytes":{response_bytes},{client}}}\n'
     )
 
 
-def batch_lines(batch: Batch, origin: str) -> list[str]:
-    """The line of each."""
-    digits, made = _THREE_DIGITS, []
-    ids, number, second, prefix = batch.ids, batch.first, 0, ""
-    since = batch.since
-    for (what, sent), outcome, whose, started, duration in batch.rows():
-        microsecond = int((since + started - second) * 1_000_000 + 0.5)
-        if microsecond >= 1_000_000 or microsecond < 0:
-            second, microsecond = _whole(since + started)
-            prefix = _second(second)
-        # To have a number formatted takes several times as long as to look up its last three digits.
-        microseconds = int(duration * 1_000_000 + 0.5)
-        took = f"{microseconds // 1000}.{digits[microseconds % 1000]}"
-        came, answered = outcome.words
-        made.append(
-            f'{prefix}{digits[microsecond // 1000]}{digits[microsecond % 1000]}Z","id":"{ids}-{number}",'
-            f'{origin},{what},{came},"durationMs":{took},"upstreamMs":{took},{sent},{answered},{whose}}}\n'
-        )
-        number += 1
-    return made
+def shared_words(record: AccessRecord) -> Words:
+    """What the events of all requests have in common that went as this one."""
+    action = quoted(record.redirects[-1]) if record.redirects else "null"
+    return (
+        _decision(record),
+        _sound(f'"broker":{_or_null(record.broker)},"status":{record.status or "null"},"redirectAction":{action}'),
+        f'"hops":{record.hops},"leak":{_or_null(record.leak)}',
+    )
 
 
-def asked_words(decision_words: str, about: str, size: int) -> tuple[str, str]:
-    """What a batch says of what was asked, in the two places where it stands."""
-    return f"{decision_words},{about}", f'"requestBytes":{size}'
-
-
-def outcome_words(record: AccessRecord) -> list[str]:
-    """Likewise of what came of it."""
-    return [result(record), f'"responseBytes":{record.response_bytes}']
-
-
-def decision_words(record: AccessRecord) -> str:
+def _decision(record: AccessRecord) -> str:
     """What was decided, from `generation` to `clientNamedBy`."""
     request, selection, target = record.request, record.selection, record.target
     host = forwarded_host = server_name = scheme = ingress = listener = rule = named = named_by = None
@@ -104,82 +88,47 @@ def decision_words(record: AccessRecord) -> str:
         listener, rule = selection.listener, selection.rule
         named, named_by = selection.client_named, selection.client_named_by
         hit = listener is not None and missed is None and (target.kind == "lookup" or selection.refusal is None)
-    decide = _decision_words if named is None or len(named) <= EVENT_DECISIONS.longest else _decision_words.__wrapped__
-    return decide(
-        record.generation, record.protocol, target.kind, record.method, scheme, ingress, record.bind, host,
-        forwarded_host, server_name, listener, rule, hit, missed, named, named_by,
-    )  # fmt: skip
-
-
-def names(target: Target) -> str:
-    """What was asked for, from `tenant` to `topic`."""
     return _sound(
-        f'"tenant":{_or_null(target.tenant)},"namespace":{_or_null(target.namespace)},"topic":{_or_null(target.topic)}'
-    )
-
-
-def result(record: AccessRecord) -> str:
-    """What came of it, from `broker` to `leak`."""
-    return _sound(
-        f'"broker":{_or_null(record.broker)},"status":{record.status or "null"},'
-        f'{_redirect(record) if record.redirects else _NO_REDIRECT},"leak":{_or_null(record.leak)}'
-    )
-
-
-def client(record: AccessRecord) -> str:
-    """Who asked: `clientClass` and `userAgent`."""
-    agent = record.user_agent
-    return _sound(
-        f'"clientClass":{_client_class(record.peer)},'
-        f'"userAgent":{"null" if agent is None else _user_agent(agent[:USER_AGENT_CHARACTERS])}'
-    )
-
-
-def _or_null(value: str | None) -> str:
-    return "null" if value is None else quoted(value)
-
-
-@lru_cache(EVENT_DECISIONS.entries)
-def _decision_words(
-    generation: int,
-    protocol: str,
-    kind: str,
-    method: str,
-    scheme: str | None,
-    ingress: str | None,
-    bind: str,
-    host: Authority | None,
-    forwarded_host: Authority | None,
-    server_name: Authority | None,
-    listener: str | None,
-    rule: str | None,
-    hit: bool,
-    missed: str | None,
-    named: str | None,
-    named_by: str | None,
-) -> str:
-    return _sound(
-        f'"generation":{generation},"protocol":{quoted(protocol)},"kind":{quoted(kind)},'
-        f'"method":{_or_null(method or None)},"scheme":{_or_null(scheme)},"ingress":{_or_null(ingress)},'
-        f'"bind":{_or_null(bind or None)},"host":{_authority(host)},"forwardedHost":{_authority(forwarded_host)},'
+        f'"generation":{record.generation},"protocol":{quoted(record.protocol)},"kind":{quoted(target.kind)},'
+        f'"method":{_or_null(record.method or None)},"scheme":{_or_null(scheme)},"ingress":{_or_null(ingress)},'
+        f'"bind":{_or_null(record.bind or None)},"host":{_authority(host)},'
+        f'"forwardedHost":{_authority(forwarded_host)},'
         f'"serverName":{_authority(server_name)},"listener":{_or_null(listener)},"rule":{_or_null(rule)},'
         f'"hit":{"true" if hit else "false"},"missReason":{_or_null(missed)},"clientNamed":{_or_null(named)},'
         f'"clientNamedBy":{_or_null(named_by)}'
     )
 
 
+def names(tenant: str | None, namespace: str | None, topic: str | None) -> str:
+    """What was asked for, from `tenant` to `topic`."""
+    return _sound(f'"tenant":{_or_null(tenant)},"namespace":{_or_null(namespace)},"topic":{_or_null(topic)}')
+
+
+NO_NAMES = '"tenant":null,"namespace":null,"topic":null'
+NO_REDIRECT = '"redirectFrom":null,"redirectTo":null'
+
+
+def redirect(from_: str | None, to: str | None) -> str:
+    """Where a redirect led, and where it leads now: `redirectFrom` and `redirectTo`."""
+    return NO_REDIRECT if from_ is to is None else _sound(f'"redirectFrom":{_url(from_)},"redirectTo":{_url(to)}')
+
+
+def client(peer: str, user_agent: bytes | None) -> str:
+    """Who asked: `clientClass`, of the client's address, and `userAgent`."""
+    found = client_class(peer)
+    agent = "null" if user_agent is None else quoted(user_agent[:USER_AGENT_CHARACTERS].decode("latin-1"))
+    return f'"clientClass":{"null" if found is None else _CLASSES[found]},"userAgent":{agent}'
+
+
+_CLASSES = {name: quoted(name) for name in ("loopback", "private", "public")}
+
+
+def _or_null(value: str | None) -> str:
+    return "null" if value is None else quoted(value)
+
+
 def _authority(authority: Authority | None) -> str:
     return "null" if authority is None else quoted(str(authority))
-
-
-_NO_REDIRECT = '"redirectAction":null,"redirectFrom":null,"redirectTo":null,"hops":0'
-
-
-def _redirect(record: AccessRecord) -> str:
-    return (
-        f'"redirectAction":{quoted(record.redirects[-1])},"redirectFrom":{_url(record.redirect_from)},'
-        f'"redirectTo":{_url(record.redirect_to)},"hops":{record.hops}'
-    )
 
 
 def _url(url: str | None) -> str:
@@ -194,40 +143,10 @@ def redacted(url: str) -> str:
 _THREE_DIGITS = [f"{number:03d}" for number in range(1000)]
 
 
-def _whole(time: float) -> tuple[int, int]:
-    """Seconds and microseconds."""
-    second = int(time)
-    microsecond = int((time - second) * 1_000_000 + 0.5)
-    return (second, microsecond) if microsecond < 1_000_000 else (second + 1, 0)
-
-
-def _milliseconds(seconds: float) -> str:
-    microseconds = int(seconds * 1_000_000 + 0.5)
-    return f"{microseconds // 1000}.{_THREE_DIGITS[microseconds % 1000]}"
-
-
 @lru_cache(maxsize=16)
 def _second(since_epoch: int) -> str:
     """How a line begins, up to the second's fraction."""
     return f'{{"schema":{SCHEMA_VERSION},"time":"{datetime.fromtimestamp(since_epoch, UTC):%Y-%m-%dT%H:%M:%S}.'
-
-
-@lru_cache(CLIENT_CLASSES.entries)
-def _client_class(peer: str) -> str:
-    try:
-        address = ipaddress.ip_address(peer)
-    except ValueError:
-        return "null"
-    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if address.is_loopback:
-        return '"loopback"'
-    return '"public"' if address.is_global else '"private"'
-
-
-@lru_cache(USER_AGENTS.entries)
-def _user_agent(value: bytes) -> str:
-    return quoted(value.decode("latin-1"))
 
 
 # An escape: a pair of surrogates, one alone, or another.

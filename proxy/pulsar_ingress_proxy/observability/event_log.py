@@ -1,4 +1,4 @@
-"""The event log: records go into a queue, and a thread of its own makes lines of them and files of lines.
+"""The event log: lines go into a queue, and a thread of its own makes files of them.
 
 Requests never wait for the disk: adding is an append to a queue with an end. Every event is counted once, as
 written or as dropped: `queue-full` where the thread could not keep up, `disk` where the disk would not take it.
@@ -12,15 +12,11 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from itertools import accumulate
+from math import inf
 
 from pulsar_ingress_proxy.config.model import Events
 from pulsar_ingress_proxy.memory import EVENT_LINES, EVENT_QUEUE
-from pulsar_ingress_proxy.observability.access_record import AccessRecord
-from pulsar_ingress_proxy.observability.batches import Batch
 from pulsar_ingress_proxy.observability.event_files import Folder, Unfinished
-from pulsar_ingress_proxy.observability.event_lines import batch_lines, event, line, origin
-
-__all__ = ["EventLog", "event"]
 
 log = logging.getLogger("proxy.events")
 
@@ -31,11 +27,15 @@ PAUSE = 0.2
 """Seconds between two looks at the queue."""
 
 BATCH = 1024
-"""Events made into lines, compressed and written at a time: some 750 KB, or EVENT_LINES if that is less."""
+"""Events that are compressed and written at a time: some 750 KB, or EVENT_LINES if that is less."""
+
+
+_ENTRY = 128
+"""Bytes that a line takes in the queue beyond its characters."""
 
 
 class EventLog:
-    """Start it, add records from one thread, close it.
+    """Start it, add lines from one thread, close it.
 
     `written` and `dropped` are called from the log's own thread, and once more from `close`.
     """
@@ -43,7 +43,6 @@ class EventLog:
     def __init__(
         self,
         settings: Events,
-        cluster: str,
         sidecar: str,
         written: Callable[[int], None],
         dropped: Callable[[str, int], None],
@@ -54,15 +53,13 @@ class EventLog:
         assert settings.path is not None
         self._settings = settings
         self._folder = Folder(settings.path, sidecar, settings.compress == "gzip")
-        self._origin = origin(cluster, sidecar)
         self._written, self._dropped, self._clock = written, dropped, clock
         # A file alone must not be more than is kept.
         self._file_bytes = min(settings.rotate_bytes, settings.retain_bytes)
 
-        self._queue: deque[AccessRecord | Batch] = deque()
+        self._queue: deque[str] = deque()
         self._room = room
         self._added = self._taken = 0
-        """Events, and not what is in the queue: a batch has many."""
         self._bytes_added = self._bytes_taken = 0
         self._refused = 0
         self._refused_and_counted = 0
@@ -85,22 +82,16 @@ class EventLog:
     def start(self) -> None:
         self._thread.start()
 
-    def add(self, record: AccessRecord) -> None:
-        """Take a record that nobody will change any more. Never waits, never fails."""
-        self._admit(record, 1)
-
-    def add_batch(self, batch: Batch) -> None:
-        self._admit(batch, len(batch))
-
-    def _admit(self, events: AccessRecord | Batch, number: int) -> None:
-        size = events.memory
+    def add(self, line: str) -> None:
+        """Never waits, never fails."""
+        size = len(line) + _ENTRY
         waiting = self._bytes_added - self._bytes_taken
-        if self._added - self._taken + number <= self._room and waiting + size <= EVENT_QUEUE:
-            self._queue.append(events)  # before it is counted: the thread looks for what is
-            self._added += number
+        if self._added - self._taken < self._room and waiting + size <= EVENT_QUEUE:
+            self._queue.append(line)  # before it is counted: the thread looks for what is
+            self._added += 1
             self._bytes_added += size
         else:
-            self._refused += number
+            self._refused += 1
 
     def flush(self, timeout: float) -> bool:
         """Wait until what was added is written or dropped; False where that takes longer."""
@@ -161,7 +152,7 @@ class EventLog:
             while left > 0 and not self._given_up:
                 if self._file is None:
                     self._file = self._begin()
-                lines = self._take(min(left, BATCH))
+                lines = self._take(min(left, BATCH), EVENT_LINES)
                 left -= len(lines)
                 self._put(lines)
         except OSError:
@@ -222,26 +213,21 @@ class EventLog:
                 file.close()
                 self._untidy = True
 
-    def _take(self, count: int) -> list[str]:
-        """The lines of so many events, or of a few more."""
+    def _take(self, count: int, most_bytes: int) -> list[str]:
+        """So many events out of the queue, or as many as have these bytes and one more."""
         with self._count_lock:
-            taken = self._taken_out(count)
-            self._in_hand = sum(map(_number, taken))
-        lines: list[str] = []
-        for events in taken:
-            if isinstance(events, Batch):
-                lines += batch_lines(events, self._origin)
-            else:
-                lines.append(line(events, self._origin))
-        return lines
+            taken = self._taken_out(count, most_bytes)
+            self._in_hand = len(taken)
+        return taken
 
-    def _taken_out(self, count: int, to_drop: bool = False) -> list[AccessRecord | Batch]:
-        out: list[AccessRecord | Batch] = []
-        last, full = self._taken + count, self._bytes_taken + EVENT_LINES
-        while self._queue and self._taken < last and (self._bytes_taken < full or to_drop):
+    def _taken_out(self, count: int, most_bytes: float) -> list[str]:
+        out: list[str] = []
+        size = 0
+        while self._queue and len(out) < count and size < most_bytes:
             out.append(self._queue.popleft())
-            self._taken += _number(out[-1])
-            self._bytes_taken += out[-1].memory
+            size += len(out[-1]) + _ENTRY
+        self._taken += len(out)
+        self._bytes_taken += size
         return out
 
     def _count_written(self, count: int) -> None:
@@ -257,7 +243,7 @@ class EventLog:
         """Drop what is in hand and so many of those that wait."""
         with self._count_lock:
             if not self._given_up:
-                lost, self._in_hand = self._in_hand + sum(map(_number, self._taken_out(waiting, to_drop=True))), 0
+                lost, self._in_hand = self._in_hand + len(self._taken_out(waiting, inf)), 0
                 self._lost += lost
                 self._dropped("disk", lost)
 
@@ -266,7 +252,3 @@ class EventLog:
         if count := refused - self._refused_and_counted:
             self._refused_and_counted = refused
             self._dropped("queue-full", count)
-
-
-def _number(events: AccessRecord | Batch) -> int:
-    return len(events) if isinstance(events, Batch) else 1

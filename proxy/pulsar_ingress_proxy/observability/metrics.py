@@ -5,10 +5,8 @@ So the library does what it is for, the exposition, and the hot path adds to cel
 """
 
 import asyncio
-from bisect import bisect_left, bisect_right
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -18,9 +16,6 @@ from prometheus_client.registry import Collector
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.catalogue import Metric, Sidecar
-
-if TYPE_CHECKING:
-    from pulsar_ingress_proxy.observability.batches import Batch
 
 _CODES = {code: str(code) for code in range(100, 600)}
 
@@ -90,15 +85,6 @@ class Histogram:
         counts[bisect_left(self._bounds, seconds)] += 1
         counts[-1] += seconds
 
-    def observe_all(self, seconds: Iterable[float], labels: Labels = ()) -> None:
-        counts, ordered, below = self.counts(labels), sorted(seconds), 0
-        for place, bound in enumerate(self._bounds):
-            upto = bisect_right(ordered, bound, below)
-            counts[place] += upto - below
-            below = upto
-        counts[-2] += len(ordered) - below
-        counts[-1] += sum(ordered)
-
     def family(self) -> Family:
         family = HistogramMetricFamily(self.of.name, self.of.help, labels=self.of.labels)
         for labels, counts in list(self.values.items()):
@@ -108,20 +94,6 @@ class Histogram:
                 buckets.append((bound, below))
             family.add_metric(labels, buckets, counts[-1])
         return family
-
-
-class Course:
-    """Where requests are counted that all went the same way: looked up once, and only added to after that."""
-
-    __slots__ = ("_tallies",)
-
-    def __init__(self, metrics: "Metrics", record: AccessRecord) -> None:
-        self._tallies = metrics.tallies(record)
-
-    def add(self, number: int) -> None:
-        """So many more, whose durations are counted elsewhere."""
-        for cell in self._tallies:
-            cell[0] += number
 
 
 class Numbers(Collector):
@@ -135,8 +107,8 @@ class Metrics(Numbers):
     """All metrics of one sidecar."""
 
     def __init__(self, cluster: str) -> None:
-        self.before_read: Callable[[], None] = _nothing
-        """Counts what waits to be counted."""
+        self.before_read: Callable[[], None] = lambda: None
+        """Sets what is counted elsewhere."""
         self.hits = Number(Sidecar.hits)
         self.misses = Number(Sidecar.misses)
         self.redirects = Number(Sidecar.redirects)
@@ -171,22 +143,6 @@ class Metrics(Numbers):
         self.before_read()
         return super().collect()
 
-    def count(self, record: AccessRecord) -> None:
-        """Add one finished request."""
-        for cell in self.tallies(record):
-            cell[0] += 1
-        labels = (record.target.kind, record.protocol)
-        self.duration.observe(record.duration, labels)
-        if record.upstream_duration is not None:
-            self.upstream_duration.observe(record.upstream_duration, labels)
-
-    def count_batch(self, batch: "Batch") -> None:
-        """Add finished lookups of the binary protocol."""
-        for outcome, number in Counter(batch.outcomes).items():
-            outcome.course.add(number)
-        for histogram in (self.duration, self.upstream_duration):
-            histogram.observe_all(batch.durations, ("lookup", "binary"))
-
     def tallies(self, record: AccessRecord) -> list[Cell]:
         """What a finished request adds one to; the same for all that went the same way."""
         protocol, kind = record.protocol, record.target.kind
@@ -205,10 +161,6 @@ class Metrics(Numbers):
             found.append(self.leaks.cell(record.listener, record.leak, record.leak_action))
         found += [self.upstream_errors.cell(reason) for reason in record.upstream_errors]
         return found
-
-
-def _nothing() -> None:
-    """What there is to do where nothing waits."""
 
 
 def registry(metrics: Numbers) -> CollectorRegistry:

@@ -6,18 +6,13 @@ from an address back to the broker.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, TypeVar
 
-from pulsar_ingress_proxy.memory import ADDRESSES
 from pulsar_ingress_proxy.syntax.authorities import Authority
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, VARIABLE, WEB_SCHEMES, ServiceUrl, Urls, kind_of
 
 _TRUST = ("config", "annotation", "derived", "admin")
-
-Memoized = TypeVar("Memoized", bound=Callable[..., Any])
 
 
 class Pattern:
@@ -213,21 +208,17 @@ class AddressBook:
             for text in entry.texts if place not in self._templates else ():
                 self._plain.setdefault(text, set()).add(place)
         self.listeners = frozenset(name for entry in self.entries for name in entry.listeners)
-        self.resolve = _remember(self._resolve)
-        self.pinned = _remember(self._pinned)
 
     def __bool__(self) -> bool:
         return bool(self.entries)
 
-    def _resolve(
-        self, authority: Authority, default_port: int, schemes: tuple[str, ...] = WEB_SCHEMES
-    ) -> Broker | None:
+    def resolve(self, authority: Authority, default_port: int, schemes: tuple[str, ...] = WEB_SCHEMES) -> Broker | None:
         """The one broker that this authority means, by its name or by any of its web, or binary, listener URLs."""
         authority = Authority(authority.host, authority.port or default_port)
         entries = self._about(authority.host, str(authority))
         return self._only((entry, values) for entry in entries for values in self._meanings(entry, authority, schemes))
 
-    def _pinned(self, listener: str, authority: Authority, schemes: tuple[str, ...] = WEB_SCHEMES) -> Broker | None:
+    def pinned(self, listener: str, authority: Authority, schemes: tuple[str, ...] = WEB_SCHEMES) -> Broker | None:
         """The one broker whose web address, or binary one, on this listener a client meant by its Host.
 
         Where no address has that very port (a gateway may strip or change it), the host alone decides.
@@ -311,10 +302,6 @@ class AddressBook:
 def _without_port(name: str) -> str:
     address, bracket, rest = name.rpartition("]")
     return address + bracket + rest.partition(":")[0]
-
-
-def _remember(function: Memoized) -> Memoized:
-    return lru_cache(ADDRESSES.entries)(function)  # type: ignore[return-value]
 
 
 def _is_number(text: str) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pulsar_ingress_proxy.routing.addresses import Broker
+from pulsar_ingress_proxy.routing.paths import Area
 from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection, select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
@@ -42,6 +43,14 @@ class Decision:
         return self.refusal.code if self.refusal is not None else self.selection.reason
 
 
+@dataclass(frozen=True, slots=True, eq=False)  # so that it is hashed as the object that it is
+class DecidedRequest:
+    """A request as it was read, and what was decided about all that are alike."""
+
+    request: Request
+    decision: Decision
+
+
 _DEFAULT_BINARY = ServiceUrl("pulsar", "", "6650")
 
 BROKERS = Route("brokers")
@@ -53,7 +62,7 @@ def decide(request: Request, snapshot: Snapshot) -> Decision:
     selection = select(request, snapshot)
     return Decision(
         selection,
-        not_exposed(request, selection, snapshot) or selection.refusal,
+        not_exposed(request.target.area, selection, snapshot) or selection.refusal,
         route(request, selection, snapshot),
         snapshot.listener_label(selection.listener),
     )
@@ -68,9 +77,9 @@ def route(request: Request, selection: Selection, snapshot: Snapshot) -> Route:
     return BROKERS
 
 
-def not_exposed(request: Request, selection: Selection, snapshot: Snapshot) -> Refusal | None:
+def not_exposed(area: Area, selection: Selection, snapshot: Snapshot) -> Refusal | None:
     """The refusal for what this ingress does not let through; a Host of no ingress must not be a way around it."""
-    ingress, area = selection.ingress, request.target.area
+    ingress = selection.ingress
     if ingress is None:
         exposed = snapshot.ingresses.expose(area)
         return None if exposed else Refusal(403, "not-exposed", "this is not exposed to hosts of no ingress")

@@ -7,12 +7,10 @@ that could be read in two ways is refused; all other paths are forwarded byte fo
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Literal
 from urllib.parse import unquote_plus
 
 from pulsar_ingress_proxy.config.model import Exposable
-from pulsar_ingress_proxy.memory import REQUEST_TARGETS
 
 Kind = Literal["lookup", "admin", "other"]
 Area = Literal[Exposable, "other"]
@@ -53,24 +51,37 @@ class Target:
     namespace: str | None = None
     topic: str | None = None
 
-    @property
-    def bare(self) -> "Target":
-        """Without names, which no decision looks at: so decisions can be remembered."""
-        return _bare(self.kind, self.area)
+
+_LOOKUP, _LOOKUP_OTHER = Target("lookup", "lookup"), Target("other", "lookup")
+_ADMIN, _CLIENT, _FUNCTIONS = Target("admin", "admin"), Target("admin", "client"), Target("admin", "functions")
+_TOPICS, _WEBSOCKET, OTHER = Target("other", "topics"), Target("other", "ws"), Target("other", "other")
 
 
-@lru_cache
-def _bare(kind: Kind, area: Area) -> Target:
-    return Target(kind, area)
+def classify(method: str, path: str) -> Target:
+    """What a method and a raw path are about, without names, which no decision looks at.
+
+    Raises BadPath for a path that could be read in two ways.
+    """
+    if "%" in path or "/." in path or "//" in path or ";" in path or "\\" in path or path.count("/") > _MOST_SLASHES:
+        _check_spelling(path)
+    words = path.strip("/").split("/")
+    match words[0]:
+        case "lookup":
+            length = {"topic": 7, "destination": 8}.get(words[2]) if len(words) > 2 and words[1] == "v2" else None
+            return _LOOKUP if length == len(words) and method in ("GET", "HEAD") else _LOOKUP_OTHER
+        case "admin":
+            if path.startswith(FUNCTION_PREFIXES):
+                return _FUNCTIONS
+            return _CLIENT if method in ("GET", "HEAD") and _is_client_call(words[1:]) else _ADMIN
+        case "topics":
+            return _TOPICS
+        case "ws":
+            return _WEBSOCKET
+    return OTHER
 
 
-def read_target(method: str, path: str) -> Target:
-    """Say what a method and a raw path are about; raises BadPath for one that could be read in two ways."""
-    # Clients choose paths, so only short ones are remembered, or many long ones would fill the memory.
-    return _remembered_target(method, path) if len(path) <= REQUEST_TARGETS.longest else _read_target(method, path)
-
-
-def _read_target(method: str, path: str) -> Target:
+def _check_spelling(path: str) -> None:
+    """Raise BadPath where a path can be read in two ways."""
     if path.count("/") > _MOST_SLASHES:
         raise BadPath(f"a path has at most {_MOST_SLASHES} slashes")
     for text, why in _REFUSED.items():
@@ -80,42 +91,34 @@ def _read_target(method: str, path: str) -> Target:
         raise BadPath("a percent sign in a path is followed by two hex digits: encode a percent sign as %25")
     if _DOT_SEGMENT.search(path):
         raise BadPath("dot segments may be resolved in two ways: send the path resolved")
-    # Jersey compares words as they stand and decodes only names: `words` decides, `names` is for the record.
-    words = [word for word in path.split("/") if word]
-    if words and "%" in words[0]:  # Jetty 9.4 reads /lookup%2Fv2 as two segments, 12 as one
+    if "%" in path.strip("/").partition("/")[0]:  # Jetty 9.4 reads /lookup%2Fv2 as two segments, 12 as one
         raise BadPath("the first segment of a path is not percent-encoded")
     try:
-        # As URLDecoder, with which brokers decode topics (common/util/Codec), so + is a space.
-        names = [unquote_plus(word, errors="strict") for word in words]
+        unquote_plus(path, errors="strict")
     except UnicodeDecodeError:
         raise BadPath("what is percent-encoded in a path is UTF-8") from None
-    match words:
-        case ["lookup", *rest]:
-            return _read_lookup(method, rest, names[1:])
-        case ["admin", *rest]:
-            return _read_admin(method, rest, names[1:])
-        case ["topics", *_]:
-            return _about("other", "topics", names[1:])
-        case ["ws", *_]:
-            return _about("other", "ws", names[1:])
-    return Target("other", "other")
 
 
-_remembered_target = lru_cache(REQUEST_TARGETS.entries)(_read_target)
+Names = tuple[str | None, str | None, str | None]
+"""A tenant, its namespace, and the full name of a topic there."""
 
 
-def _read_lookup(method: str, words: list[str], names: list[str]) -> Target:
-    lengths = {"v2/topic": 6, "v2/destination": 7}
-    is_lookup = method in ("GET", "HEAD") and lengths.get("/".join(words[:2])) == len(words)
-    return _about("lookup" if is_lookup else "other", "lookup", names[2:], v1=words[1:2] == ["destination"])
-
-
-def _read_admin(method: str, words: list[str], names: list[str]) -> Target:
-    if "/".join(["/admin", *words]).startswith(FUNCTION_PREFIXES):
-        return Target("admin", "functions")
-    v1 = words[:1] not in (["v2"], ["v3"])
-    area: Area = "client" if method in ("GET", "HEAD") and _is_client_call(words) else "admin"
-    return _about("admin", area, names if v1 else names[1:], v1)
+def names_in(path: str) -> Names:
+    """Whom and what a path names, for the record; brokers compare the words of a path raw, and decode only names."""
+    words = path.strip("/").split("/")
+    rest = words
+    if "%" in path or "+" in path:
+        # As URLDecoder, with which brokers decode topics (common/util/Codec), so + is a space.
+        rest = [unquote_plus(word, errors="replace") for word in words]
+    match words[0]:
+        case "lookup":
+            return _named(rest[3:], v1=words[2:3] == ["destination"])
+        case "admin" if not path.startswith(FUNCTION_PREFIXES):
+            v1 = words[1:2] not in (["v2"], ["v3"])
+            return _named(rest[1:] if v1 else rest[2:], v1)
+        case "topics" | "ws":
+            return _named(rest[1:])
+    return None, None, None
 
 
 def _is_client_call(words: list[str]) -> bool:
@@ -132,21 +135,23 @@ def _is_client_call(words: list[str]) -> bool:
     return False
 
 
-def _about(kind: Kind, area: Area, rest: list[str], v1: bool = False) -> Target:
-    """Find tenant, namespace and topic in what follows the prefix.
+def _named(rest: list[str], v1: bool = False) -> Names:
+    """Tenant, namespace and topic in what follows the prefix.
 
     v1 names have the cluster between tenant and namespace; brokers up to 4.0 answer them.
     """
     match rest:
+        case ["persistent" | "non-persistent" as domain, tenant, namespace, topic] if not v1:
+            return tenant, namespace, f"{domain}://{tenant}/{namespace}/{topic}"
         case ["namespaces", tenant, _, namespace, *_] if v1:
-            return Target(kind, area, tenant, namespace)
+            return tenant, namespace, None
         case ["namespaces", tenant, namespace, *_] if not v1:
-            return Target(kind, area, tenant, namespace)
+            return tenant, namespace, None
         case ["schemas", tenant, namespace, topic, *_]:
-            return Target(kind, area, tenant, namespace, f"persistent://{tenant}/{namespace}/{topic}")
+            return tenant, namespace, f"persistent://{tenant}/{namespace}/{topic}"
     length = 4 if v1 else 3
     for place, segment in enumerate(rest[:4]):
-        names = rest[place + 1 : place + 1 + length]
-        if segment in _DOMAINS and len(names) == length:
-            return Target(kind, area, names[0], names[-2], f"{segment}://{'/'.join(names)}")
-    return Target(kind, area)
+        found = rest[place + 1 : place + 1 + length]
+        if segment in _DOMAINS and len(found) == length:
+            return found[0], found[-2], f"{segment}://{'/'.join(found)}"
+    return None, None, None

@@ -4,13 +4,13 @@ A broker's 3xx names the broker to ask next by an address of the brokers' own ne
 that broker's address on its listener, or the sidecar asks that broker itself.
 """
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from pulsar_ingress_proxy.routing.addresses import Broker
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import not_exposed
-from pulsar_ingress_proxy.routing.paths import BadPath, read_target
+from pulsar_ingress_proxy.routing.paths import BadPath, classify
 from pulsar_ingress_proxy.routing.requests import Request, set_listener_name
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
@@ -20,6 +20,7 @@ from pulsar_ingress_proxy.syntax.authorities import (
     is_relative,
     looks_inside,
     parse_location,
+    split_location,
 )
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, ServiceUrl, kind_of
 
@@ -27,8 +28,7 @@ Action = Literal["rewritten", "followed", "passed", "kept", "refused"]
 Policy = Literal["rewrite", "follow", "pass"]
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(NamedTuple):
     """The decision: what the client gets, or whom the sidecar asks instead."""
 
     action: Action
@@ -65,24 +65,38 @@ def decide_redirect(
         return Redirect("passed", location)
     if is_relative(location):
         return Redirect("kept", location)
-    parsed = parse_location(location)
-    snapshot = decisions.snapshot
-    policy = _policy(request, snapshot)
-    if parsed is None:
-        decision = unknown_target("", policy, snapshot)
+    parts = split_location(location)
+    policy = _policy(request, decisions.snapshot)
+    if parts is None:
+        decision = unknown_target("", policy, decisions.snapshot)
     else:
-        decision = redirect_to(parsed.authority, parsed.port, listener, request.scheme, policy, can_follow, decisions)
+        origin, target, fragment = parts
+        decision = _redirect_to_origin(origin, listener, request.scheme, policy, can_follow, decisions)
         if decision.action == "rewritten":
-            target = _with_listener(parsed.target, request, listener)
-            return Redirect("rewritten", f"{decision.base}{target}{parsed.fragment}")
+            return Redirect("rewritten", f"{decision.base}{_with_listener(target, request, listener)}{fragment}")
         if decision.action == "followed":
-            if not _may_ask_for(parsed.target, request, selection, snapshot):
+            if not _may_ask_for(target, request, selection, decisions.snapshot):
                 text = "a broker redirects to a path that is ambiguous or not exposed here"
                 return Redirect("refused", refusal=Refusal(502, "bad-answer", text), unmapped=decision.unmapped)
-            target = _with_listener(parsed.target, request, listener)
+            target = _with_listener(target, request, listener)
             return Redirect("followed", broker=decision.broker, target=target, unmapped=decision.unmapped)
     sent = location if decision.refusal is None else None
     return Redirect(decision.action, sent, refusal=decision.refusal, unmapped=decision.unmapped, leak=decision.leak)
+
+
+def _redirect_to_origin(
+    origin: str, listener: str, scheme: str, policy: Policy, can_follow: bool, decisions: DecisionCache
+) -> RedirectDecision:
+    """What becomes of a redirect to a scheme and authority as they stand in a Location."""
+    question = ("origin", origin, listener, scheme, policy, can_follow)
+    found = decisions.get(question)
+    if isinstance(found, RedirectDecision):
+        return found
+    parsed = parse_location(origin)
+    if parsed is None:
+        return unknown_target("", policy, decisions.snapshot)
+    decision = redirect_to(parsed.authority, parsed.port, listener, scheme, policy, can_follow, decisions)
+    return decisions.keep(question, decision)
 
 
 def refuse_hop(hop: tuple[str, object], hops: set[tuple[str, object]], most: int) -> Refusal | None:
@@ -204,10 +218,10 @@ def _may_ask_for(target: str, request: Request, selection: Selection, snapshot: 
     # Of all areas only `client` depends on the method, and only there it is surely GET or HEAD.
     method = "GET" if request.target.area == "client" else "POST"
     try:
-        found = read_target(method, target.partition("?")[0])
+        found = classify(method, target.partition("?")[0])
     except BadPath:
         return False
-    return not_exposed(replace(request, target=found), selection, snapshot) is None
+    return not_exposed(found.area, selection, snapshot) is None
 
 
 def _with_listener(target: str, request: Request, listener: str) -> str:

@@ -37,6 +37,11 @@ class Refusal:
     """Seconds after which it is worth trying again, if it is."""
 
 
+OVERLOADED = Refusal(
+    503, "overloaded", "more is under way than limits.inFlight and limits.bufferBytes allow", retry_after=1
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """A hit has a listener; a miss has a reason. A refusal, if any, is the answer."""

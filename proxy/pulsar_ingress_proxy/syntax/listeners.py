@@ -49,11 +49,13 @@ class ServiceUrl:
         """The Host field of a request to it."""
         return f"Host: {self.authority if self.shows_port else self.host}".encode()
 
-    def __str__(self) -> str:
+    @cached_property
+    def text(self) -> str:
+        """As it is written; for looking things up by it, as a string remembers its hash."""
         return f"{self.scheme}://{self.authority if self.shows_port else self.host}"
 
-    def __hash__(self) -> int:
-        return hash(self.host)  # which a string remembers: connections are looked up by URL for every request
+    def __str__(self) -> str:
+        return self.text
 
 
 Urls = Mapping[str, ServiceUrl]

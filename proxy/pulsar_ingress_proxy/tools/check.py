@@ -21,8 +21,6 @@ PROCESS = 64 * memory.MIB
 """A sidecar that nobody has connected to, without discovery."""
 DISCOVERY = 64 * memory.MIB
 """The Kubernetes client, which is imported only where discovery is on."""
-_ESCAPED = 6
-"""Bytes of a character that has to be escaped in a line of an event; lines are held twice, apart and joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +142,8 @@ def most_memory(config: Config) -> dict[str, int]:
     binary = sum(socket.scheme in BINARY_SCHEMES for socket in sockets)
     with_tls = any(socket.scheme in TLS_SCHEMES for socket in sockets)
     connection = memory.CONNECTION + 2 * memory.UNSENT + (memory.TLS_CONNECTION if with_tls else 0)
-    caches = sum(cache.total_bytes for cache in memory.CACHES) + binary * memory.FAST_PATH
-    events = memory.EVENT_QUEUE + 2 * _ESCAPED * memory.EVENT_LINES if config.events.path is not None else 0
+    caches = memory.DECISION_CACHE + binary * memory.FAST_PATH
+    events = memory.EVENT_QUEUE + 3 * memory.EVENT_LINES if config.events.path is not None else 0
     return {
         "process": PROCESS + (DISCOVERY if config.kubernetes.enabled else 0),
         "limits.connections": protocols * limits.connections * connection,

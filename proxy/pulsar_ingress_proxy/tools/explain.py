@@ -8,14 +8,14 @@ from pulsar_ingress_proxy.binary import answers, endpoints, lookups
 from pulsar_ingress_proxy.binary.commands_pb2 import Connect, Lookup, LookupResponse
 from pulsar_ingress_proxy.http.headers import (
     BadHead,
+    RequestHead,
     about,
     check_transfer_encoding,
-    read_head,
-    read_request,
+    read_and_decide,
     split_target,
 )
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.decisions import Decision, decide, dial_url
+from pulsar_ingress_proxy.routing.decisions import Decision, dial_url
 from pulsar_ingress_proxy.routing.redirects import Redirect, RedirectDecision, decide_redirect
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
@@ -103,22 +103,24 @@ def explain(
     given = {name.lower() for name, _ in headers}
     implied = [("Host", parts.netloc), ("X-Forwarded-Proto", parts.scheme)]
     all_headers = [pair for pair in implied if pair[0].lower() not in given] + headers
+    decisions = DecisionCache(snapshot)
     try:
-        head = read_head((name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers)
-        check_transfer_encoding(head)
+        head = RequestHead((name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers)
+        if b"transfer-encoding" in head.special:
+            check_transfer_encoding(head)
         path, query, authority = split_target(method, target)
         socket = _socket(snapshot, bind, WEB_SCHEMES)
-        request = read_request(about(method, path), query, authority, head, socket, trusted)
+        decided = read_and_decide(decisions, head, about(method, path), query, authority, socket, trusted)
     except UnicodeEncodeError as fault:
         raise CannotExplain(f"'{fault.object[fault.start]}' cannot stand in a header: encode it") from None
     except BadHead as fault:
         refusal = Refusal(fault.status, fault.code, str(fault))
         return Explanation(None, None, "none", False, fault.code, None, None, "(refused)", refusal)
-    decision = decide(request, snapshot)
+    request, decision = decided.request, decided.decision
     selection, ways = decision.selection, decision.route
     redirection = None
     if location is not None:
-        redirect = decide_redirect(location, request, selection, DecisionCache(snapshot))
+        redirect = decide_redirect(location, request, selection, decisions)
         to = redirect.location
         if redirect.broker is not None:
             to = f"{dial_url(redirect.broker, snapshot)}{redirect.target}"
