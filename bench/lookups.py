@@ -26,7 +26,7 @@ from bench.job import ask, verify
 from bench.peers import BLOCKING, FOLLOWING, NGINX, OURS, PEERS, RIVALS, Peer
 from bench.places import Place
 from bench.processes import CannotMeasure, Child, Cores, free_ports, program, started
-from bench.sidecar import events_folder
+from bench.sidecar import events_folder, share_with_tasks
 from bench.traffic import ANSWERS, MIXED, NEW_TOPICS, PUTS, REDIRECTS, Traffic, Workload
 
 REQUESTS = 30_000
@@ -73,11 +73,13 @@ def main() -> None:
     try:
         program("wrk")
         versions = {peer.name: peer.version() for peer in PEERS}
-        samples, event_bytes = compare(rows, options.rounds, options.seconds, options.seed, cores)
+        samples, shares, event_bytes = compare(rows, options.rounds, options.seconds, options.seed, cores)
     except CannotMeasure as fault:
         sys.exit(f"bench: {fault}")
     print(table({row.name: samples[row.name] for row in rows}, NGINX.name))
     print(f"\nThe fields and topics of this run were drawn by --seed {options.seed}.")
+    for name, share in shares.items():
+        print(f"{share:.2%} of the requests to {name} needed a task.")
     if not event_bytes:
         print(f"{OURS.name} wrote no events: it was measured without what an event costs.")
     if busy > 0.5:
@@ -98,6 +100,7 @@ def main() -> None:
             },
             "versions": versions,
             "event_bytes": event_bytes,
+            "shares_with_tasks": shares,
             "rows": {name: as_json(rounds, NGINX.name) for name, rounds in samples.items()},
         }
         options.json.write_text(json.dumps(report, indent=2) + "\n")
@@ -121,8 +124,10 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def compare(rows: Sequence[Row], rounds: int, seconds: int, seed: int, cores: Cores) -> tuple[Samples, int]:
-    """Measure all proxies; also gives how many bytes of events ours wrote."""
+def compare(
+    rows: Sequence[Row], rounds: int, seconds: int, seed: int, cores: Cores
+) -> tuple[Samples, dict[str, float], int]:
+    """Measure all proxies; also gives which share of requests needed a task in ours, and the bytes of its events."""
     with tempfile.TemporaryDirectory(prefix="bench-lookups-") as name:
         folder = Path(name)
         broker_port, *ports = free_ports(1 + len(PEERS))
@@ -145,7 +150,8 @@ def compare(rows: Sequence[Row], rounds: int, seconds: int, seed: int, cores: Co
                 )
                 verify(peer.name, place.port, traffic, is_following=peer is FOLLOWING)
             samples = _measure(rows, proxies, places, folder, rounds, seconds, seed)
-        return samples, sum(file.stat().st_size for file in events_folder(places[OURS.name]).iterdir())
+            shares = {peer.name: share_with_tasks(places[peer.name]) for peer in (OURS, FOLLOWING, BLOCKING)}
+        return samples, shares, sum(file.stat().st_size for file in events_folder(places[OURS.name]).iterdir())
 
 
 def _measure(

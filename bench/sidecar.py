@@ -1,6 +1,8 @@
 """Our own sidecar in the comparison."""
 
+import re
 import sys
+import urllib.request
 from pathlib import Path
 
 import yaml
@@ -36,6 +38,18 @@ def sidecar_config(place: Place, redirects: str = "rewrite", leaks: str = "rewri
         "console": {"address": f"127.0.0.1:{console}"},
         "log": {"level": "warning"},
     }
+
+
+def share_with_tasks(place: Place) -> float:
+    """Of the requests that a running sidecar has answered, those that left the straight code for a task."""
+    address = yaml.safe_load((place.folder / "config.yaml").read_text())["metrics"]["address"]
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    counted = {
+        name: sum(float(value) for value in re.findall(rf"^pulsar_ingress_{name}_total(?:{{.*}})? (\S+)$", text, re.M))
+        for name in ("task_requests", "requests")
+    }
+    return counted["task_requests"] / counted["requests"]
 
 
 def events_folder(place: Place) -> Path:

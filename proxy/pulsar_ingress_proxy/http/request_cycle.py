@@ -241,6 +241,7 @@ class RequestCycle:
 
     def _converse(self) -> None:
         """Wait for what is not at hand."""
+        self._server.tasks[0] += 1
         connection, self.connection = self.connection, None
         method, target, url, urls = self._question
         self._conversation = Conversation(self, method, target, chain((url,), urls), connection)

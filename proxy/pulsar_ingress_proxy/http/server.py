@@ -27,6 +27,7 @@ class HttpServer(SocketServer[ClientConnection]):
         self.pool = pool
         self.loop = asyncio.get_running_loop()
         self.in_flight = context.metrics.in_flight.cell("http")
+        self.tasks = context.metrics.tasks.cell()
         self._sweeper = self.loop.call_later(0, self._sweep)
 
     def __call__(self) -> ClientConnection:

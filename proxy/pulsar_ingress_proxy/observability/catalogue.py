@@ -72,6 +72,11 @@ class Sidecar(Catalogue):
         "upstream_duration", "From the first byte to a broker to the answer's head.", "kind protocol", REQUESTS
     )
     in_flight = gauge("in_flight_requests", "Requests being answered.", "protocol")
+    tasks = counter(
+        "task_requests",
+        "HTTP requests that needed a task: for a new connection, a body or answer in pieces, a retry, a WebSocket.",
+        unwatched="for whoever measures the sidecar: it says nothing that an operator could change",
+    )
     connections = gauge("connections", "Open client connections.", "protocol")
     buffered = gauge("buffered_bytes", "Bytes held for requests and answers, of limits.bufferBytes.")
     upstream_errors = counter("upstream_errors", "Failures of brokers, by reason.", "reason")

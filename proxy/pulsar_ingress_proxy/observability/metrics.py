@@ -118,6 +118,7 @@ class Metrics(Numbers):
         self.duration = Histogram(Sidecar.duration)
         self.upstream_duration = Histogram(Sidecar.upstream_duration)
         self.in_flight = Number(Sidecar.in_flight)
+        self.tasks = Number(Sidecar.tasks)
         self.connections = Number(Sidecar.connections)
         self.buffered = Number(Sidecar.buffered)
         self.upstream_errors = Number(Sidecar.upstream_errors)
@@ -136,6 +137,7 @@ class Metrics(Numbers):
         self.in_flight.set(0, "http")
         self.connections.set(0, "http")
         self.events_written.add(by=0)
+        self.tasks.add(by=0)
         for result in ("success", "failure"):  # or the first of each would be no increase to Prometheus
             self.reloads.add(result, by=0)
 
