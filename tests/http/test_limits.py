@@ -502,3 +502,19 @@ async def test_slow_idle_and_flooding_clients_do_not_affect_other_clients(start:
 async def answer_next(broker: RawBroker, count: int) -> None:
     for _ in range(count):
         await broker.answer()
+
+
+async def test_upload_goes_on_while_the_client_does_not_read_the_answer(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    client = await served.client(b"POST /topics/x HTTP/1.1\r\nHost: a\r\nContent-Length: 100005\r\n\r\nhello")
+    wire = await broker.accept()
+    await wire.head()
+    assert await wire.take(5) == b"hello"
+    client.stall()
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 20000000\r\n\r\n" + b"x" * 19_999_999)
+    await blocked(served)
+    client.send(b"y" * 100_000)
+    assert await wire.take(100_000) == b"y" * 100_000
+    client.resume()
+    wire.send(b"x")
+    assert len((await client.message()).body) == 20_000_000

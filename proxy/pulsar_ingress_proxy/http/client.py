@@ -301,7 +301,9 @@ class ClientConnection(BaseProtocol):
             return  # what is left of a body is read on
         if self._switched is not None:
             self._switched.client_data(data)
-        elif (self._request is not None and self._body.is_eof()) or self._held or self.is_paused:
+        elif self._request is not None and not self._body.is_eof():
+            self._feed(data)
+        elif self._request is not None or self._held or self.is_paused:
             self._hold(data)
         else:
             self._feed(data)
