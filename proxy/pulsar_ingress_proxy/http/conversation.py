@@ -63,12 +63,8 @@ class Conversation:
                 connection = await self._ask(method, target, urls)
                 redirect = await self._answer(connection, method)
                 if redirect is None:
-                    break
+                    return
                 method, target, urls = redirect
-            # Before the next request is begun, or one who asks and does not read would fill the memory.
-            await cycle.client.drain(cycle.config.timeouts.request)
-        except TooSlow:
-            cycle.client.reset()
         except UpstreamError as error:
             cycle.give_up(error)
         except Exception:
