@@ -1,7 +1,7 @@
 """The bounds of what a sidecar holds in memory. Clients choose what fills it, so each bound is one of bytes.
 
-Every cache takes its bound from here, and what connections hold is charged to one budget; `sizing` adds it all up. The
-bytes of an entry are measured by tests, which fill each cache with the largest entries that there can be.
+What connections hold is charged to one budget, and `check` adds all bounds up. Tests measure the bytes of a
+decision: they fill the cache with the largest that there can be.
 """
 
 KIB, MIB = 1 << 10, 1 << 20

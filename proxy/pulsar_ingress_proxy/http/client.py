@@ -298,7 +298,7 @@ class ClientConnection(BaseProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.transport is None:
-            return  # what is left of a body is read on
+            return  # the connection is gone, and the reader of a body asks for more
         if self._switched is not None:
             self._switched.client_data(data)
         elif self._request is not None and not self._body.is_eof():
