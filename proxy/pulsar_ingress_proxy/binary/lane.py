@@ -19,8 +19,7 @@ from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.observability.outcome import Outcome
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.decisions import Decision
-from pulsar_ingress_proxy.routing.requests import Request
+from pulsar_ingress_proxy.routing.decisions import DecidedRequest
 
 _SIZES = Struct("!II")
 _MARK = b"\x08\x17\xba\x01"
@@ -41,20 +40,13 @@ _LONG = 1024
 class Alike:
     """Lookups that are alike in all but topic and id, and what is made of them."""
 
-    __slots__ = ("answers", "decision", "decisions", "named", "request", "said", "tail")
+    __slots__ = ("answers", "decided", "decisions", "named", "said", "tail")
 
-    def __init__(
-        self,
-        said: bytes,
-        tail: bytes,
-        request: Request,
-        decision: Decision,
-        decisions: DecisionCache,
-    ) -> None:
+    def __init__(self, said: bytes, tail: bytes, decided: DecidedRequest, decisions: DecisionCache) -> None:
         self.said, self.tail = said, tail
         """What follows topic and id as the client sends it, and on the way to the broker."""
-        self.request, self.decision, self.decisions = request, decision, decisions
-        self.named = decision.selection.client_named
+        self.decided, self.decisions = decided, decisions
+        self.named = decided.decision.selection.client_named
         self.answers: dict[bytes, Answer] = {}
         """By all that comes before the id."""
 
@@ -111,15 +103,15 @@ class Track:
         self.asked: dict[bytes, Asked] = {}
         """By all that comes before the id."""
 
-    def learn_lookup(self, sent: bytes, made: bytes, record: AccessRecord, decision: Decision) -> Alike | None:
+    def learn_lookup(self, sent: bytes, made: bytes, decided: DecidedRequest) -> Alike | None:
         """Remember what was made of a lookup, if lookups like it can be made from it."""
         before, after = split_lookup(sent), split_lookup(made)
-        if before is None or after is None or before[0] != after[0] or record.request is None or self.decisions is None:
+        if before is None or after is None or before[0] != after[0] or self.decisions is None:
             return None
         said = before[3]
         found = self.alike.get(said)
         if found is None and not _says_more(said):
-            found = Alike(said, after[3], record.request, decision, self.decisions)
+            found = Alike(said, after[3], decided, self.decisions)
             self._lane.make_room(2 * _ENTRY + 4 * len(said))
             self.alike[said] = found
         return found

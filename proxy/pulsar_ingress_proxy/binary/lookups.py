@@ -4,27 +4,26 @@ from pulsar_ingress_proxy.binary.commands import clear_originals
 from pulsar_ingress_proxy.binary.commands_pb2 import KeyValue, Lookup
 from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, lookup_selection
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.decisions import BROKERS, Decision, not_exposed
+from pulsar_ingress_proxy.routing.decisions import BROKERS, DecidedRequest, Decision, not_exposed
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.paths import Target
-from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 
-def decide(lookup: Lookup, endpoint: ClientEndpoint, decisions: DecisionCache) -> tuple[Request, Decision]:
+def decide(lookup: Lookup, endpoint: ClientEndpoint, decisions: DecisionCache) -> DecidedRequest:
     """Select by the name that the client sent, if any, and by its endpoint; refuse where that is called for."""
     sent = lookup.advertised_listener_name
     name = sent.decode("utf-8", "replace") if sent.strip() else None  # Go and C++ send it empty when it is not set
     key = ("lookup", endpoint, name)
     found = decisions.get(key)
-    if isinstance(found, tuple):
+    if isinstance(found, DecidedRequest):
         return found
-    decided, snapshot = lookup_selection(endpoint, name, decisions), decisions.snapshot
-    request, selection = decided.request, decided.selection
+    selected, snapshot = lookup_selection(endpoint, name, decisions), decisions.snapshot
+    request, selection = selected.request, selected.selection
     refusal = not_exposed(request.target.area, selection, snapshot) or selection.refusal
     decision = Decision(selection, refusal, BROKERS, snapshot.listener_label(selection.listener))
-    return decisions.keep(key, (request, decision))
+    return decisions.keep(key, DecidedRequest(request, decision))
 
 
 def prepare(lookup: Lookup, selection: Selection, snapshot: Snapshot) -> bool:

@@ -22,11 +22,11 @@ from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.errors import ClosedEarly, TimedOut, UpstreamError
 from pulsar_ingress_proxy.observability import event_lines
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
+from pulsar_ingress_proxy.observability.outcome import Outcome
 from pulsar_ingress_proxy.routing.answers import lacks_listener
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.decisions import Decision, dial_url
+from pulsar_ingress_proxy.routing.decisions import DecidedRequest, dial_url
 from pulsar_ingress_proxy.routing.redirects import RedirectDecision, refuse_hop
-from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import OVERLOADED, Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, BindAddress
@@ -46,7 +46,7 @@ class Pending:
 
     record: AccessRecord
     decisions: DecisionCache
-    decision: Decision
+    decided: DecidedRequest
     command: Command
     """As the broker got it."""
     started: float
@@ -67,7 +67,7 @@ class Pending:
 
     @property
     def selection(self) -> Selection:
-        return self.decision.selection
+        return self.decided.decision.selection
 
 
 class PendingLookups:
@@ -110,7 +110,7 @@ class PendingLookups:
         self._watch: asyncio.TimerHandle | None = None
         self._named: str | None = None
         """The listener that the client named in its last lookup."""
-        self._known: tuple[DecisionCache, BindAddress, bytes, tuple[Request, Decision]] | None = None
+        self._known: tuple[DecisionCache, BindAddress, bytes, DecidedRequest] | None = None
         """The last decision, and what it was made by."""
         self._whose = ""
         """What events say of the client."""
@@ -144,9 +144,10 @@ class PendingLookups:
         snapshot = decisions.snapshot
         command = frame.command()
         lookup = command.lookup
-        request, decision = self._decide(command, decisions)
-        record = self._record(command, len(frame.raw), request, decision, snapshot)
-        pending = Pending(record, decisions, decision, command, started)
+        decided = self._decide(command, decisions)
+        decision = decided.decision
+        record = self._record(command, len(frame.raw), decided, snapshot)
+        pending = Pending(record, decisions, decided, command, started)
         self._begin(number_of(lookup.request_id), pending)
         size = REQUEST + HEAD * len(frame.raw)
         is_excess = self._in_flight[0] > snapshot.config.limits.in_flight or not self._context.buffers.take(size)
@@ -163,10 +164,10 @@ class PendingLookups:
         self._watch_over(snapshot)
         made = frame.with_command(command) if changed or not frame.is_plain else frame.raw
         if frame.is_plain and not snapshot.config.shadow:
-            pending.alike = self._client.track().learn_lookup(frame.raw, made, record, decision)
+            pending.alike = self._client.track().learn_lookup(frame.raw, made, decided)
         return made
 
-    def _decide(self, command: Command, decisions: DecisionCache) -> tuple[Request, Decision]:
+    def _decide(self, command: Command, decisions: DecisionCache) -> DecidedRequest:
         """A client asks in the same way each time, so the last decision mostly holds."""
         bind, name, known = self._client.server.bind, command.lookup.advertised_listener_name, self._known
         if known is not None and known[0] is decisions and known[1] is bind and known[2] == name:
@@ -175,11 +176,9 @@ class PendingLookups:
         self._known = (decisions, bind, name, made)
         return made
 
-    def _record(
-        self, command: Command, size: int, request: Request, decision: Decision, snapshot: Snapshot
-    ) -> AccessRecord:
-        record = self._client.record(snapshot)
-        record.target, record.request = lookups.about(command.lookup.topic), request
+    def _record(self, command: Command, size: int, decided: DecidedRequest, snapshot: Snapshot) -> AccessRecord:
+        record, decision = self._client.record(snapshot), decided.decision
+        record.target, record.request = lookups.about(command.lookup.topic), decided.request
         record.selection, record.listener = decision.selection, decision.label
         record.miss_reason, record.request_bytes = decision.miss_reason, size
         return record
@@ -319,10 +318,10 @@ class PendingLookups:
         alike = asked.alike
         command = Frame(commands.LOOKUP, data).command()
         decisions = alike.decisions
-        record = self._record(command, len(data), alike.request, alike.decision, decisions.snapshot)
+        record = self._record(command, len(data), alike.decided, decisions.snapshot)
         record.time -= perf_counter() - started
-        lookups.prepare(command.lookup, alike.decision.selection, decisions.snapshot)
-        pending = self._open[number] = Pending(record, decisions, alike.decision, command, started, alike)
+        lookups.prepare(command.lookup, alike.decided.decision.selection, decisions.snapshot)
+        pending = self._open[number] = Pending(record, decisions, alike.decided, command, started, alike)
         return pending
 
     # In flight. Lookups begin and end here alone, on the short way and on the long one.
@@ -468,7 +467,20 @@ class PendingLookups:
         record = pending.record
         record.status, record.response_bytes = status, size
         record.duration = perf_counter() - pending.started
-        self._context.recorder.record(record)
+        self._context.recorder.record(record, self._outcome(pending))
+
+    def _outcome(self, pending: Pending) -> Outcome:
+        """What it has in common with all that went the same way."""
+        record = pending.record
+        question = (
+            pending.decided, record.status, record.miss_reason, record.broker, tuple(record.redirects), record.unmapped,
+            record.leak, record.leak_action, tuple(record.upstream_errors), record.upstream_duration is None,
+        )  # fmt: skip
+        found = pending.decisions.get(question)
+        if isinstance(found, Outcome):
+            return found
+        outcome = Outcome(record, self._context.metrics)
+        return pending.decisions.keep(question, outcome, sum(map(len, outcome.words)))
 
     def _refused(self, pending: Pending, refusal: Refusal) -> bytes:
         """A lookup's refusal, by its own id."""

@@ -60,10 +60,10 @@ class Recorder:
             if self._recent is not None:
                 self._recent.add(line, outcome.sorts)
 
-    def record(self, record: AccessRecord) -> None:
-        """One request that may be like no other."""
+    def record(self, record: AccessRecord, outcome: Outcome | None = None) -> None:
+        """One request; without an outcome that it shares with others, it may be like no other."""
         self.add(
-            Outcome(record, self.metrics),
+            outcome or Outcome(record, self.metrics),
             record.id,
             record.time,
             event_lines.names(record.target.tenant, record.target.namespace, record.target.topic),

@@ -150,7 +150,8 @@ def _explain_binary(
     endpoint = endpoints.ClientEndpoint(socket, parts.hostname if socket.scheme == "pulsar+ssl" else None)
     named = next((value for name, value in headers if name.lower() == "x-pulsar-listenername"), "")
     decisions = DecisionCache(snapshot)
-    request, decision = lookups.decide(Lookup(advertised_listener_name=named.encode()), endpoint, decisions)
+    decided = lookups.decide(Lookup(advertised_listener_name=named.encode()), endpoint, decisions)
+    request, decision = decided.request, decided.decision
     selection, target = decision.selection, endpoints.connection_target(Connect(), endpoint, decisions)
     return Explanation(
         ingress=selection.ingress.name if selection.ingress is not None else None,
