@@ -42,6 +42,7 @@ _VERSIONS = (HttpVersion11, HttpVersion10)
 _NO_BODY = frozenset((204, 304))
 _CLIENT_LEFT = 499
 """The status, as nginx has it, of a request whose client did not wait for an answer."""
+_NO_HEAD = headers.RequestHead()
 _LOCATION, _CODING = frozenset((b"location",)), frozenset((b"content-encoding",))
 
 log = logging.getLogger("proxy.web")
@@ -50,40 +51,51 @@ log = logging.getLogger("proxy.web")
 class RequestCycle:
     """One request, from its head to the last byte of its answer."""
 
-    # What most requests never have stands here, and costs them nothing.
-    body: RequestBody | None = None
-    connection: UpstreamConnection | None = None
-    """The one that an answer is waited for on."""
-    _conversation: Conversation | None = None
-    _decided: DecidedRequest | None = None
-    """None where the head could not be read."""
-    _is_refused = False
-    """Whether the head was read and refused, so that it has no listener."""
-    _is_lookup = False
-    _listener: str | None = None
-    _miss_reason: str | None = None
-    is_continued = False
-    """Whether the client was told to send its body."""
-    asked_at = 0.0
-    _hops: set[tuple[str, object]] | None = None
-    """The redirects that were followed: whom they named, and what to ask for."""
-    _span: Span | None = None
-    _path = ""
-    head = headers.RequestHead()
-    _trusted = False
-    # Of the record.
-    status = 0
-    broker: str | None = None
-    _redirects: tuple[str, ...] = ()
-    _redirect_from: str | None = None
-    _redirect_to: str | None = None
-    _unmapped = 0
-    _leak: str | None = None
-    _leak_action = ""
-    upstream_errors: tuple[str, ...] = ()
-    upstream_duration: float | None = None
-    _request_bytes = 0
-    response_bytes = 0
+    __slots__ = (
+        "_context",
+        "_conversation",
+        "_decided",
+        "_hops",
+        "_is_lookup",
+        "_is_refused",
+        "_leak",
+        "_leak_action",
+        "_listener",
+        "_message",
+        "_miss_reason",
+        "_path",
+        "_query",
+        "_question",
+        "_reader",
+        "_redirect_from",
+        "_redirect_to",
+        "_redirects",
+        "_request_bytes",
+        "_server",
+        "_span",
+        "_started",
+        "_time",
+        "_trusted",
+        "_unmapped",
+        "asked_at",
+        "body",
+        "broker",
+        "chunks",
+        "client",
+        "config",
+        "connection",
+        "decisions",
+        "head",
+        "id",
+        "is_continued",
+        "keep_alive",
+        "method",
+        "pool",
+        "response_bytes",
+        "status",
+        "upstream_duration",
+        "upstream_errors",
+    )  # fmt: skip
 
     def __init__(
         self, server: "HttpServer", client: "ClientConnection", message: RawRequestMessage, body: StreamReader
@@ -103,6 +115,39 @@ class RequestCycle:
         self.chunks = message.version >= (1, 1)
         """Whether the client knows chunks: HTTP/1.0 does not."""
         self.keep_alive = self.chunks and not message.should_close
+        self.head = _NO_HEAD
+        self._path = ""
+        self._trusted = False
+        self._span: Span | None = None
+        self.body: RequestBody | None = None
+        self.is_continued = False
+        """Whether the client was told to send its body."""
+        self._decided: DecidedRequest | None = None
+        """None where the head could not be read."""
+        self._is_refused = False
+        """Whether the head was read and refused, so that it has no listener."""
+        self._is_lookup = False
+        self._listener: str | None = None
+        self._conversation: Conversation | None = None
+        self.connection: UpstreamConnection | None = None
+        """The one that an answer is waited for on."""
+        self.asked_at = 0.0
+        self._hops: set[tuple[str, object]] | None = None
+        """The redirects that were followed: whom they named, and what to ask for."""
+        # Of the record.
+        self._miss_reason: str | None = None
+        self.status = 0
+        self.broker: str | None = None
+        self._redirects: tuple[str, ...] = ()
+        self._redirect_from: str | None = None
+        self._redirect_to: str | None = None
+        self._unmapped = 0
+        self._leak: str | None = None
+        self._leak_action = ""
+        self.upstream_errors: tuple[str, ...] = ()
+        self.upstream_duration: float | None = None
+        self._request_bytes = 0
+        self.response_bytes = 0
 
     # Reading, deciding, forwarding.
 

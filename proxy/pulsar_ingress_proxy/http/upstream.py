@@ -34,6 +34,47 @@ class RawReceiver(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """Asks one request at a time: `ask`, `head`, then `read` until it gives nothing."""
 
+    __slots__ = (
+        "__weakref__",
+        "_buffered",
+        "_callback",
+        "_chunked",
+        "_chunks",
+        "_ended_whole",
+        "_error",
+        "_framing",
+        "_idle",
+        "_interim",
+        "_keep_alive",
+        "_last_write",
+        "_loop",
+        "_method",
+        "_parser",
+        "_raw",
+        "_reading_paused",
+        "_timer",
+        "_transport",
+        "_waiter",
+        "_within",
+        "_write_waiter",
+        "born",
+        "codings",
+        "complete",
+        "fields",
+        "head_bytes",
+        "head_done",
+        "idle_since",
+        "length",
+        "location",
+        "on_continue",
+        "reason",
+        "status",
+        "tail",
+        "upgrades",
+        "url",
+        "used",
+    )  # fmt: skip
+
     def __init__(self, loop: asyncio.AbstractEventLoop, url: ServiceUrl) -> None:
         self.url = url
         self.used = False
