@@ -4,10 +4,10 @@ UV_VERSION := 0.13.7
 LOCKS := deploy/requirements
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint format docs e2e e2e-full image image-pipeline bench bench-pipeline soak profile lock clean
+.PHONY: help setup demo test lint format docs e2e e2e-full image image-pipeline bench bench-performance bench-pipeline soak profile lock clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' Makefile
 
 setup: .venv/.all .venv/.spark ## Make .venv with the package, its extras and the tools
 
@@ -69,6 +69,10 @@ bench: .venv/.e2e ## CPU time per lookup beside nginx, HAProxy and Envoy, and of
 	sh bench/setup.sh
 	$(BIN)/python -m bench.lookups $(ARGS)
 	$(BIN)/python -m bench.binary
+
+bench-performance: .venv/.e2e ## What docs/performance.md says, in twelve minutes; ARGS=--write writes its tables and plots
+	sh bench/setup.sh
+	$(BIN)/python -m bench.performance $(ARGS)
 
 bench-pipeline: .venv/.dev .venv/.spark ## CPU time per event, and all tables beside DuckDB; 10 million events, or ARGS="--millions 1 3"
 	$(BIN)/python -m bench.pipeline $(ARGS)

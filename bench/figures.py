@@ -32,6 +32,9 @@ class Spread:
     def of(cls, values: Sequence[float]) -> "Spread":
         return cls(statistics.median(values), min(values), max(values))
 
+    def text(self, digits: int) -> str:
+        return f"{self.median:.{digits}f} ({self.low:.{digits}f}–{self.high:.{digits}f})"
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -63,6 +66,11 @@ def table(all_rounds: Mapping[str, Rounds], base: str) -> str:
         cells[-1] += f" ({others[-1].ratio.low:.2f} to {others[-1].ratio.high:.2f})"
         lines.append(f"{name:<32} {base} {first.cpu_us.median:5.1f} µs   " + "   ".join(cells))
     return "\n".join(lines)
+
+
+def markdown(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, ["---"] * len(head), *lines))
 
 
 def as_json(rounds: Rounds, base: str) -> dict[str, Any]:

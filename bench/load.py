@@ -39,9 +39,9 @@ end
     return script
 
 
-def put(port: int, script: Path, seconds: int) -> Answered:
+def put(port: int, script: Path, seconds: int, connections: int = CONNECTIONS) -> Answered:
     """Put load on a proxy; raises CannotMeasure where a request failed."""
-    options = f"-t1 -c{CONNECTIONS} -d{seconds}s --timeout 10s".split()
+    options = f"-t1 -c{connections} -d{seconds}s --timeout 10s".split()
     command = [program("wrk"), *options, "-s", str(script), f"http://127.0.0.1:{port}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
     if done.returncode:

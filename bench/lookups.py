@@ -15,17 +15,14 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import load
-from bench.broker import broker
+from bench import load, open_loop
 from bench.figures import Sample, as_json, table
-from bench.job import ask, verify
 from bench.peers import BLOCKING, FOLLOWING, NGINX, OURS, PEERS, RIVALS, Peer
-from bench.places import Place
-from bench.processes import CannotMeasure, Child, Cores, free_ports, program, started
+from bench.processes import CannotMeasure, Cores, program
+from bench.running import Proxy, running
 from bench.sidecar import events_folder, share_with_tasks
 from bench.traffic import ANSWERS, MIXED, NEW_TOPICS, PUTS, REDIRECTS, Traffic, Workload
 
@@ -45,6 +42,7 @@ class Row:
     workload: Workload
     clients: int
     peers: tuple[Peer, ...] = (*RIVALS, OURS)
+    connections: int = load.CONNECTIONS
 
 
 def plan(clients: Sequence[int]) -> list[Row]:
@@ -74,9 +72,11 @@ def main() -> None:
         program("wrk")
         versions = {peer.name: peer.version() for peer in PEERS}
         samples, shares, event_bytes = compare(rows, options.rounds, options.seconds, options.seed, cores)
+        latencies = open_loop.compare(options.rounds, 2 * options.seconds, options.seed, cores)
     except CannotMeasure as fault:
         sys.exit(f"bench: {fault}")
     print(table({row.name: samples[row.name] for row in rows}, NGINX.name))
+    print(f"\n{open_loop.table(latencies)}")
     print(f"\nThe fields and topics of this run were drawn by --seed {options.seed}.")
     for name, share in shares.items():
         print(f"{share:.2%} of the requests to {name} needed a task.")
@@ -101,6 +101,7 @@ def main() -> None:
             "versions": versions,
             "event_bytes": event_bytes,
             "shares_with_tasks": shares,
+            "open_loop": open_loop.as_json(latencies),
             "rows": {name: as_json(rounds, NGINX.name) for name, rounds in samples.items()},
         }
         options.json.write_text(json.dumps(report, indent=2) + "\n")
@@ -127,54 +128,34 @@ def _options() -> argparse.Namespace:
 def compare(
     rows: Sequence[Row], rounds: int, seconds: int, seed: int, cores: Cores
 ) -> tuple[Samples, dict[str, float], int]:
-    """Measure all proxies; also gives which share of requests needed a task in ours, and the bytes of its events."""
+    """Measure all proxies; also gives which share of requests needed a task in ours, and the fewest bytes of events."""
+    peers = list(dict.fromkeys(peer for row in rows for peer in row.peers))
     with tempfile.TemporaryDirectory(prefix="bench-lookups-") as name:
-        folder = Path(name)
-        broker_port, *ports = free_ports(1 + len(PEERS))
-        places = {
-            peer.name: Place(folder / str(port), port, broker_port) for peer, port in zip(PEERS, ports, strict=True)
-        }
-        traffic = Traffic(1, seed)
-        with ExitStack() as running:
-            command = broker(folder, broker_port, traffic.reference)
-            running.enter_context(started(command, broker_port, cores.load, folder / "said"))
-            if (status := ask(broker_port, traffic.one(ANSWERS, 1))[0]) != 403:
-                raise CannotMeasure(f"the broker should refuse a lookup that nobody tagged, and answered {status}")
-            proxies: dict[str, Child] = {}
-            for peer in PEERS:
-                place = places[peer.name]
-                place.folder.mkdir()
-                command = peer.command(place)
-                proxies[peer.name] = running.enter_context(
-                    started(command, place.port, cores.proxy, place.folder / "said")
-                )
-                verify(peer.name, place.port, traffic, is_following=peer is FOLLOWING)
-            samples = _measure(rows, proxies, places, folder, rounds, seconds, seed)
-            shares = {peer.name: share_with_tasks(places[peer.name]) for peer in (OURS, FOLLOWING, BLOCKING)}
-        return samples, shares, sum(file.stat().st_size for file in events_folder(places[OURS.name]).iterdir())
+        with running(Path(name), peers, seed, cores) as proxies:
+            samples = _measure(rows, proxies, Path(name), rounds, seconds, seed)
+            ours = {peer.name: proxies[peer.name].place for peer in peers if peer not in RIVALS}
+            shares = {name: share_with_tasks(place) for name, place in ours.items()}
+        written = [sum(file.stat().st_size for file in events_folder(place).iterdir()) for place in ours.values()]
+        return samples, shares, min(written)
 
 
 def _measure(
-    rows: Sequence[Row],
-    proxies: Mapping[str, Child],
-    places: Mapping[str, Place],
-    folder: Path,
-    rounds: int,
-    seconds: int,
-    seed: int,
+    rows: Sequence[Row], proxies: Mapping[str, Proxy], folder: Path, rounds: int, seconds: int, seed: int
 ) -> Samples:
     """Alternate between the proxies, each round in another order: what else the machine does falls on all."""
     samples: Samples = {row.name: {peer.name: [] for peer in row.peers} for row in rows}
-    scripts = {
-        row.name: load.write(Traffic(row.clients, seed).requests(row.workload, REQUESTS), folder / f"{place}.requests")
-        for place, row in enumerate(rows)
-    }
+    scripts: dict[tuple[str, int], Path] = {}
+    for row in rows:
+        if (kind := (row.workload.name, row.clients)) not in scripts:
+            requests = Traffic(row.clients, seed).requests(row.workload, REQUESTS)
+            scripts[kind] = load.write(requests, folder / f"{len(scripts)}.requests")
     for turn in range(rounds + 1):  # the first warms up, with one row
         for row in rows if turn else rows[:1]:
+            script = scripts[row.workload.name, row.clients]
             for place in range(len(row.peers)):
                 peer = row.peers[(place + turn) % len(row.peers)].name
                 try:
-                    sample = _sample(proxies[peer], places[peer].port, scripts[row.name], seconds if turn else 1)
+                    sample = _sample(proxies[peer], script, seconds if turn else 1, row.connections)
                 except CannotMeasure as fault:
                     raise CannotMeasure(f"{peer}, {row.name}: {fault}") from None
                 if turn:
@@ -184,10 +165,12 @@ def _measure(
     return samples
 
 
-def _sample(proxy: Child, port: int, script: Path, seconds: int) -> Sample:
-    before = proxy.cpu_seconds()
-    answered = load.put(port, script, seconds)
-    return Sample((proxy.cpu_seconds() - before) / answered.requests * 1e6, answered.requests / answered.seconds)
+def _sample(proxy: Proxy, script: Path, seconds: int, connections: int) -> Sample:
+    """Connections are opened within the time, which is longer where there are thousands of them."""
+    before = proxy.child.cpu_seconds()
+    answered = load.put(proxy.place.port, script, seconds + connections // 1000, connections)
+    spent = proxy.child.cpu_seconds() - before
+    return Sample(spent / answered.requests * 1e6, answered.requests / answered.seconds)
 
 
 if __name__ == "__main__":

@@ -32,14 +32,15 @@ def nginx_config(place: Place) -> str:
     return f"""\
 daemon off;
 worker_processes 1;
+worker_rlimit_nofile 10000;
 pid {place.folder}/nginx.pid;
 error_log stderr crit;
-events {{ worker_connections 1024; }}
+events {{ worker_connections 10000; }}
 http {{
 {temporary}
   access_log off;
   keepalive_requests 1000000000;
-  upstream brokers {{ server 127.0.0.1:{place.broker}; keepalive 64; keepalive_requests 1000000000; }}
+  upstream brokers {{ server 127.0.0.1:{place.broker}; keepalive 4096; keepalive_requests 1000000000; }}
   server {{
     listen 127.0.0.1:{place.port};
     location / {{

@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from bench import plots
+from bench.plots import Line, Panel
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -91,62 +94,14 @@ def as_markdown(measured: Sequence[Measured], increments: Sequence[Increment], m
     return "\n".join(parts)
 
 
-_STYLE = """
-  text { font: 12px sans-serif; fill: #333 } .axis { stroke: #999 }
-  .ours { stroke: #0b62a4; fill: none; stroke-width: 2 }
-  .theirs { stroke: #b45309; fill: none; stroke-width: 2 } .dot.ours { fill: #0b62a4 } .dot.theirs { fill: #b45309 }
-  @media (prefers-color-scheme: dark) { text { fill: #ddd } .axis { stroke: #777 } .ours { stroke: #6bb1ee }
-    .theirs { stroke: #f2a65a } .dot.ours { fill: #6bb1ee } .dot.theirs { fill: #f2a65a } }
-"""
-_WIDTH, _HEIGHT, _LEFT, _TOP = 300, 180, 46, 34
-
-
 def as_svg(measured: Sequence[Measured]) -> str:
-    panels = [
-        _panel(
-            0, "CPU-µs an event", measured,
-            [("ours", "ingest", [one.ingest_us for one in measured]),
-             ("theirs", "tables", [one.tables_us for one in measured])],
-        ),
-        _panel(
-            _WIDTH + 90, "seconds for all tables", measured,
-            [("ours", "Spark", [one.tables_wall for one in measured]),
-             ("theirs", "DuckDB", [one.duck_wall for one in measured])],
-        ),
-    ]  # fmt: skip
-    width, height = 2 * _WIDTH + 240, _HEIGHT + _TOP + 40
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">\n<style>{_STYLE}</style>\n'
-        + "\n".join(panels)
-        + "\n</svg>\n"
-    )
-
-
-def _panel(
-    left: int, title: str, measured: Sequence[Measured], lines: Sequence[tuple[str, str, Sequence[float]]]
-) -> str:
-    """Sizes stand side by side at equal steps, as each is about three times the one before."""
-    top = max(value for _, _, values in lines for value in values) * 1.1
-    step = _WIDTH / max(len(measured) - 1, 1)
-
-    def at(place: int, value: float) -> tuple[float, float]:
-        return round(left + _LEFT + place * step, 1), round(_TOP + _HEIGHT * (1 - value / top), 1)
-
-    base = _TOP + _HEIGHT
-    parts = [
-        f'<text x="{left + _LEFT}" y="18">{title}</text>',
-        f'<path class="axis" fill="none" d="M{left + _LEFT} {_TOP}V{base}H{left + _LEFT + _WIDTH}"/>',
-        f'<text x="{left + _LEFT - 6}" y="{base}" text-anchor="end">0</text>',
-        f'<text x="{left + _LEFT - 6}" y="{_TOP + 12}" text-anchor="end">{top:.0f}</text>',
+    sizes = [f"{one.events // 1_000_000} M" for one in measured]
+    cpu = [
+        Line("ours", "ingest", [one.ingest_us for one in measured]),
+        Line("theirs", "tables", [one.tables_us for one in measured]),
     ]
-    parts += [
-        f'<text x="{at(place, 0)[0]}" y="{base + 18}" text-anchor="middle">{one.events // 1_000_000} M</text>'
-        for place, one in enumerate(measured)
+    wall = [
+        Line("ours", "Spark", [one.tables_wall for one in measured]),
+        Line("theirs", "DuckDB", [one.duck_wall for one in measured]),
     ]
-    for kind, name, values in lines:
-        points = [at(place, value) for place, value in enumerate(values)]
-        parts.append(f'<polyline class="{kind}" points="{" ".join(f"{x},{y}" for x, y in points)}"/>')
-        parts += [f'<circle class="dot {kind}" cx="{x}" cy="{y}" r="3"/>' for x, y in points]
-        x, y = points[-1]
-        parts.append(f'<text x="{x + 6}" y="{y + 4}">{name} {values[-1]:.1f}</text>')
-    return "\n".join(parts)
+    return plots.as_svg([Panel("CPU-µs an event", sizes, cpu), Panel("seconds for all tables", sizes, wall)])

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -79,14 +80,18 @@ class Child:
         return sum(_on_core(one.id[0]) for one in found) + sum(one.ended for one in found) / TICKS
 
     def resident_bytes(self) -> int:
-        """Memory of the process itself."""
-        try:
-            found = re.search(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{self.pid}/status").read_text(), re.MULTILINE)
-        except FileNotFoundError:
-            found = None
-        if found is None:  # of one that has ended and that nobody has waited for, too
+        """Memory of the process and its workers; pages that they share are counted for each."""
+        found = [_resident(one.id[0]) for one in processes_of(self._session)]
+        if not any(found):  # one that has ended and that nobody has waited for has none
             raise CannotMeasure(f"process {self.pid} has ended")
-        return int(found[1]) * 1024
+        return sum(found)
+
+
+def _resident(pid: str) -> int:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        if found := re.search(r"^VmRSS:\s+(\d+) kB$", Path("/proc", pid, "status").read_text(), re.MULTILINE):
+            return int(found[1]) * 1024
+    return 0
 
 
 def _on_core(pid: str) -> float:
@@ -154,6 +159,12 @@ def program(name: str, *folders: Path) -> str:
     if found is None:
         raise CannotMeasure(f"{name} is not installed, and nothing is compared without it: see bench/README.md")
     return found
+
+
+def allow_open_files() -> None:
+    """As many as the system lets this process have, and what it starts."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def free_ports(count: int) -> list[int]:

@@ -13,14 +13,31 @@ from bench.processes import free_ports
 from bench.traffic import HOST, LISTENER, outside
 
 
-def sidecar_config(place: Place, redirects: str = "rewrite", leaks: str = "rewrite") -> dict[str, object]:
-    """As an operator would have it: metrics and the event log are on."""
+def sidecar_config(
+    place: Place, redirects: str = "rewrite", leaks: str = "rewrite", ingresses: int = 1, brokers: int = 1
+) -> dict[str, object]:
+    """As an operator would have it: metrics and the event log are on.
+
+    Beyond the first, ingresses and brokers are there to be searched; no request is for them. The first broker is a
+    template that stands for all of the load's.
+    """
     metrics, console = free_ports(2)
+    more_ingresses = [
+        {"name": f"team-{n}", "hosts": [f"team-{n}.example.org"], "listener": LISTENER} for n in range(1, ingresses)
+    ]
+    more_brokers = [
+        {
+            "broker": f"other-broker-{n}.pulsar.svc.cluster.local",
+            "listeners": [f"{LISTENER}:https://other-{n}.{HOST}", f"{LISTENER}:pulsar://other-{n}.{HOST}:6650"],
+        }
+        for n in range(1, brokers)
+    ]
     return {
         "bindAddresses": [f"http://127.0.0.1:{place.port}"],
         "brokers": {"webServiceUrl": [f"http://127.0.0.1:{place.broker}"]},
-        "ingresses": [{"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": LISTENER}],
+        "ingresses": [*more_ingresses, {"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": LISTENER}],
         "advertisedListeners": [
+            *more_brokers,
             {
                 "broker": inside("{n}"),
                 "listeners": [
@@ -29,7 +46,7 @@ def sidecar_config(place: Place, redirects: str = "rewrite", leaks: str = "rewri
                     f"{LISTENER}:pulsar://{outside('{n}')}:6650",
                     f"{LISTENER}:pulsar+ssl://{outside('{n}')}:6651",
                 ],
-            }
+            },
         ],
         "redirects": {"lookup": redirects, "admin": redirects},
         "leaks": leaks,
@@ -42,14 +59,15 @@ def sidecar_config(place: Place, redirects: str = "rewrite", leaks: str = "rewri
 
 def share_with_tasks(place: Place) -> float:
     """Of the requests that a running sidecar has answered, those that left the straight code for a task."""
+    return counted(place, "task_requests") / counted(place, "requests")
+
+
+def counted(place: Place, name: str) -> float:
+    """A counter of a running sidecar, summed over its labels."""
     address = yaml.safe_load((place.folder / "config.yaml").read_text())["metrics"]["address"]
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
         text = answer.read().decode()
-    counted = {
-        name: sum(float(value) for value in re.findall(rf"^pulsar_ingress_{name}_total(?:{{.*}})? (\S+)$", text, re.M))
-        for name in ("task_requests", "requests")
-    }
-    return counted["task_requests"] / counted["requests"]
+    return sum(float(value) for value in re.findall(rf"^pulsar_ingress_{name}_total(?:{{.*}})? (\S+)$", text, re.M))
 
 
 def events_folder(place: Place) -> Path:
@@ -57,9 +75,15 @@ def events_folder(place: Place) -> Path:
 
 
 def sidecar_command(
-    place: Place, *python_options: str, redirects: str = "rewrite", leaks: str = "rewrite"
+    place: Place,
+    *python_options: str,
+    redirects: str = "rewrite",
+    leaks: str = "rewrite",
+    ingresses: int = 1,
+    brokers: int = 1,
 ) -> list[str]:
     """Write what the sidecar reads, and give the command that runs it, under a profiler perhaps."""
     events_folder(place).mkdir()
-    config = place.write("config.yaml", yaml.safe_dump(sidecar_config(place, redirects, leaks)))
-    return [sys.executable, *python_options, "-m", "pulsar_ingress_proxy", "run", "--config", config]
+    config = sidecar_config(place, redirects, leaks, ingresses, brokers)
+    file = place.write("config.yaml", yaml.safe_dump(config))
+    return [sys.executable, *python_options, "-m", "pulsar_ingress_proxy", "run", "--config", file]
