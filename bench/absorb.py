@@ -16,8 +16,8 @@ from typing import Self
 
 from bench.processes import TICKS, processes_of
 from pulsar_ingress_pipeline.progress import Progress
+from pulsar_ingress_pipeline.runner import Runner
 from pulsar_ingress_pipeline.session import session
-from pulsar_ingress_pipeline.working import Work
 
 
 @dataclass(slots=True)
@@ -77,11 +77,15 @@ class Processes(threading.Thread):
         self.join()
 
 
-class InformerSet(Progress):
+class StageClock(Progress):
     """Progress that looks at the clocks whenever a stage begins."""
 
-    def watch(self, processes: Processes) -> None:
-        self._processes, self.taken, self._name = processes, Taken(), "look"
+    def measure(self, processes: Processes) -> None:
+        self._processes = processes
+        self.start()
+
+    def start(self) -> None:
+        self.taken, self._name = Taken(), "look"
         self._then = self._now()
 
     def stage(self, name: str) -> None:
@@ -101,16 +105,18 @@ def main(tables: str, inbox: str, *folders: str) -> None:
     with (
         Processes() as processes,
         session(master, {"spark.driver.memory": "3g"}) as spark,
-        Work.on(spark, inbox, tables, "run", None) as work,
     ):
+        clock = StageClock()
+        clock.measure(processes)
+        runner = Runner(inbox, tables, lambda _: spark, clock)
         for folder in folders:
             os.symlink(folder, Path(inbox) / Path(folder).name)
-            progress, before = InformerSet(spark), work.total.events
-            progress.watch(processes)
-            work.take_new(progress)
-            progress.stage("done")
-            progress.taken.events = work.total.events - before
-            print(json.dumps(asdict(progress.taken)), flush=True)
+            before = runner.total.events
+            clock.start()
+            runner.take_new()
+            clock.stage("done")
+            clock.taken.events = runner.total.events - before
+            print(json.dumps(asdict(clock.taken)), flush=True)
 
 
 if __name__ == "__main__":

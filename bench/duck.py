@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import duckdb
+from deltalake import DeltaTable
 
 from bench.processes import CannotMeasure
 from pulsar_ingress_pipeline.schema import snake
@@ -42,6 +43,11 @@ def _queries() -> dict[str, str]:
     return {**found[0], **found[1], **_QUANTILES}
 
 
+def _files(table: Path) -> str:
+    """The files of a table's last version, as SQL."""
+    return ", ".join(f"'{file}'" for file in DeltaTable(str(table)).file_uris())
+
+
 class Duck:
     """The events of a tables' folder, as DuckDB sees them."""
 
@@ -51,8 +57,8 @@ class Duck:
         self._duck.execute("set timezone = 'UTC'")
         self._duck.execute("set enable_progress_bar = false")
         names = ", ".join(f'{snake(field.name)} as "{field.name}"' for field in FIELDS)
-        files = f"read_parquet('{tables}/events/*/*/*.parquet', hive_partitioning = false)"
-        self._duck.execute(f"create view e as select {names} from {files}")
+        files = _files(tables / "events")
+        self._duck.execute(f"create view e as select {names} from read_parquet([{files}], hive_partitioning = false)")
 
     def close(self) -> None:
         self._duck.close()
@@ -70,7 +76,7 @@ class Duck:
         """Hold Spark's tables against these; returns how many rows are the same."""
         rows = 0
         for name in _queries():
-            ours = f"read_parquet('{self._tables}/{name}/*.parquet', union_by_name = true)"
+            ours = f"read_parquet([{_files(self._tables / name)}])"
             if name in _APPROXIMATE:
                 self._expect_quantiles(name, ours)
             else:

@@ -26,8 +26,8 @@ from bench.pipeline_figures import Increment, Measured, as_markdown, as_svg, inc
 from bench.processes import CannotMeasure
 
 DOCS = Path(__file__).parents[1] / "docs"
-INGEST = ("look", "read", "ids", "events", "commit")
-TABLES = ("tables",)
+INGEST = ("look", "events")
+TABLES = ("tables", "commit")
 HISTORIES = (1, 24, 240)
 PER_HOUR = 18_000
 """Events of an hour of increments: a sidecar with five a second."""

@@ -9,7 +9,7 @@ import pytest
 from bench import events
 from bench.absorb import Cost, Taken
 from bench.pipeline_figures import Increment, Measured, as_markdown, as_svg, table
-from pulsar_ingress_pipeline.parsing import read_line
+from pulsar_ingress_pipeline.ingest.parsing import read_line
 
 
 def measured(millions: int) -> Measured:

@@ -102,16 +102,14 @@ def test_every_spark_object_has_the_pipelines_name_and_namespace(path: str) -> N
 def test_pipeline_parses_the_arguments_in_its_manifests(name: str, words: list[str]) -> None:
     options = _parser().parse_args(words)
     assert options.name == name
-    assert (options.events, options.tables) == tuple(
-        f"s3a://my-bucket/pulsar-ingress/{x}" for x in ("events", "tables")
-    )
+    assert (options.events, options.tables) == tuple(f"s3://my-bucket/pulsar-ingress/{x}" for x in ("events", "tables"))
 
 
 def test_events_are_read_where_they_are_shipped() -> None:
     (shipper,) = documents("events/shipper.patch.yaml")[0]["spec"]["template"]["spec"]["initContainers"]
     (destination,) = [each["value"] for each in shipper["env"] if each["name"] == "DESTINATION"]
     places = {_parser().parse_args(words).events for _, words in commands()}
-    assert {place.replace("s3a://", "store:") for place in places} == {destination}
+    assert {place.replace("s3://", "store:") for place in places} == {destination}
 
 
 @every_pod

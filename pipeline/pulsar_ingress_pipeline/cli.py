@@ -4,7 +4,6 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,11 @@ from pulsar_ingress_proxy.config import ConfigFaults, load
 
 if TYPE_CHECKING:  # Spark takes a second to import, which --help need not wait for
     from pulsar_ingress_pipeline.progress import Progress
-    from pulsar_ingress_pipeline.working import Work
+    from pulsar_ingress_pipeline.runner import Runner
 
 _LOST, _FAULT, _BUSY = 1, 2, 3
+_PACKAGES = ("pyspark", "py4j", "pyarrow", "numpy", "deltalake", "jinja2")
+"""Those of the extra `pipeline`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(fault, file=sys.stderr)
         return _FAULT
     except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.partition(".")[0] not in ("pyspark", "py4j", "pyarrow", "numpy"):
+        if missing.name is None or missing.name.partition(".")[0] not in _PACKAGES:
             raise
-        print("Spark is not installed: pip install 'pulsar-ingress-proxy[pipeline]'", file=sys.stderr)
+        print(f"{missing.name} is not installed: pip install 'pulsar-ingress-proxy[pipeline]'", file=sys.stderr)
         return _FAULT
     except KeyboardInterrupt:
         return 130
@@ -51,14 +52,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pulsar-ingress-pipeline",
         description="The sidecars' events become tables, and tables become config to paste.",
-        epilog="Folders are local or URLs that Spark's Hadoop knows: s3a://, gs://, hdfs://.",
+        epilog="Folders: paths or URLs of object stores (s3://, gs://, abfss://); credentials are in the environment.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add(name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = "") -> argparse.ArgumentParser:
+    def add_plain(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
+    ) -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}. {more}".rstrip())
         command.set_defaults(command=run, name=name)
+        return command
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = "") -> argparse.ArgumentParser:
+        command = add_plain(name, run, text, more)
         where = command.add_mutually_exclusive_group()
         where.add_argument("--master", metavar="URL", help="the Spark master; this machine if not given: local[*]")
         where.add_argument("--remote", metavar="URL", help="a Spark Connect server instead: sc://HOST:15002")
@@ -70,21 +77,15 @@ def _parser() -> argparse.ArgumentParser:
         command = add(name, run, text, more)
         command.add_argument("--events", required=True, metavar="PATH", help="folder of the event files")
         command.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
-        command.add_argument(
-            "--id-horizon-days", type=_positive, metavar="DAYS",
-            help="how far back an id is looked for, before the oldest event that is new; all the way if not given",
-        )  # fmt: skip
         return command
 
     batch = add_taking(
         "run",
         _run,
         "take all event files into the tables",
-        "Running it again changes nothing. Exits 3 where another works.",
+        "Running it again changes nothing. Exits 3 if another command has committed to the tables meanwhile.",
     )
     batch.set_defaults(once=False, metrics_address=None)
-    batch.add_argument("--from", dest="start", metavar="TIME", help="make the hours from this one on anew, UTC")
-    batch.add_argument("--to", dest="end", metavar="TIME", help="up to this one, which is not among them")
     streaming = add_taking(
         "stream", _stream, "keep the tables current as files come", "SIGTERM ends it after its batch."
     )
@@ -95,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     streaming.add_argument("--metrics-address", metavar="HOST:PORT", help="serve /metrics there")
     for command, when in ((batch, ""), (streaming, ", with --once")):
         command.add_argument("--metrics-file", metavar="PATH", help=f"write metrics there at the end{when}")
-    reporting = add("report", _report, "write the tables as one HTML file, with plots, to be read offline")
+    reporting = add_plain("report", _report, "write the tables as one HTML file, with plots, to be read offline")
     reporting.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
     reporting.add_argument("--out", required=True, metavar="FILE", help="the file; one that is there is replaced")
     reporting.add_argument(
@@ -105,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     reporting.add_argument("--days", type=_positive, metavar="DAYS", help="the newest days only; all if not given")
     reporting.add_argument("--config", metavar="FILE", help="a config, to say which of its hosts nobody asks for")
-    suggestion = add("suggest", _suggest, "print config to paste: what misses and unmapped redirects ask for")
+    suggestion = add_plain("suggest", _suggest, "print config to paste: what misses and unmapped redirects ask for")
     suggestion.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
     suggestion.add_argument("--config", metavar="FILE", help="the config that it is for; what it has is not suggested")
     suggestion.add_argument(
@@ -115,6 +116,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="COUNT",
         help="what was seen less often is left out; 10 if not given",
     )
+    keeping = add_plain(
+        "maintain", _maintain, "merge small files of the tables and remove those that no version has",
+        "`stream` does it once a day by itself.",
+    )  # fmt: skip
+    keeping.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
+    keeping.add_argument(
+        "--retain-hours", type=_positive, default=168, metavar="HOURS",
+        help="what a version had that is younger stays readable; 168 if not given",
+    )  # fmt: skip
+    exporting = add_plain("export", _export, "write the tables as plain Parquet files")
+    exporting.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
+    exporting.add_argument("--out", required=True, metavar="FOLDER", help="a new folder, of a folder for each table")
     again = add(
         "replay", _replay, "say which recorded requests another config would decide differently",
         "Exits 1 if a hit would become a miss.",
@@ -125,125 +138,123 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
-    if not 0 <= (number := float(text)) < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a time to wait")
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return number
 
 
 def _run(options: argparse.Namespace) -> int:
-    from pulsar_ingress_pipeline import working
+    def take(runner: "Runner", _: "Progress") -> None:
+        runner.take_new()
 
-    span = _span(options)
-    return _work(options, lambda work, progress: working.run(work, progress, span))
+    return _work(options, take)
 
 
 def _stream(options: argparse.Namespace) -> int:
-    from pulsar_ingress_pipeline import working
+    from pulsar_ingress_pipeline import runner
 
     if options.metrics_file is not None and not options.once:
         raise PipelineFault("--metrics-file: is for --once; without an end it is --metrics-address")
-    return _work(options, lambda work, progress: working.stream(work, progress, options.once, options.pause))
+    return _work(options, lambda work, progress: runner.stream(work, progress, options.once, options.pause))
 
 
-def _work(options: argparse.Namespace, command: "Callable[[Work, Progress], None]") -> int:
+def _work(options: argparse.Namespace, command: "Callable[[Runner, Progress], None]") -> int:
     from pulsar_ingress_pipeline.metrics import PipelineMetrics, exposed
     from pulsar_ingress_pipeline.progress import Progress
-    from pulsar_ingress_pipeline.session import session
-    from pulsar_ingress_pipeline.storage import SPARK_FAULTS, cause
-    from pulsar_ingress_pipeline.working import Work
+    from pulsar_ingress_pipeline.runner import Runner
+    from pulsar_ingress_pipeline.session import LazySession
+    from pulsar_ingress_pipeline.spark_errors import SPARK_FAULTS, cause
 
     metrics = PipelineMetrics("once" if options.once else options.name)
+    is_service = options.name == "stream" and not options.once
     with (
         exposed(metrics, options.metrics_address, options.metrics_file),
-        session(options.master, remote=options.remote) as spark,
+        Progress() as progress,
+        LazySession(options.master, options.remote, progress.watch) as session,
     ):
         try:
-            with (
-                Work.on(spark, options.events, options.tables, options.name, options.id_horizon_days, metrics) as work,
-                Progress(spark) as progress,
-            ):
-                command(work, progress)
+            runner = Runner(options.events, options.tables, session.get, progress, metrics, is_service)
+            command(runner, progress)
         except SPARK_FAULTS as error:
             raise PipelineFault(f"Spark: {cause(error)}") from None
-    print(f"{options.tables}: {work.total}" if work.total.commits else f"{options.tables}: nothing new", flush=True)
+    print(f"{options.tables}: {runner.total}" if runner.total.commits else f"{options.tables}: nothing new", flush=True)
+    return 0
+
+
+def _maintain(options: argparse.Namespace) -> int:
+    from pulsar_ingress_pipeline.lake import maintenance
+    from pulsar_ingress_pipeline.lake.storage import Storage
+
+    print("\n".join(maintenance.maintain(Storage.of(options.tables), options.retain_hours)))
+    return 0
+
+
+def _export(options: argparse.Namespace) -> int:
+    from pulsar_ingress_pipeline.lake.export import export
+    from pulsar_ingress_pipeline.lake.storage import Storage
+
+    print("\n".join(export(Storage.of(options.tables), options.out)))
     return 0
 
 
 def _report(options: argparse.Namespace) -> int:
     from pulsar_ingress_pipeline import report
-    from pulsar_ingress_pipeline.session import session
-    from pulsar_ingress_pipeline.storage import SPARK_FAULTS, cause
 
     config = load(options.config) if options.config is not None else None
-    with session(options.master, remote=options.remote) as spark:
-        try:
-            written = report.write(spark, options.tables, options.out, options.since, options.days, config=config)
-        except SPARK_FAULTS as error:
-            raise PipelineFault(f"Spark: {cause(error)}") from None
+    _tell(f"reading {options.tables}, writing {options.out} ...")
+    written = report.write(options.tables, options.out, options.since, options.days, config=config)
     print(f"{options.out}: {written.numbers.lookups if written.numbers else 0:,} lookups")
     return 0
 
 
 def _suggest(options: argparse.Namespace) -> int:
-    from pulsar_ingress_pipeline import suggest, unseen
-    from pulsar_ingress_pipeline.session import session
-    from pulsar_ingress_pipeline.storage import SPARK_FAULTS, Storage, cause, shown
+    from pulsar_ingress_pipeline import suggest
+    from pulsar_ingress_pipeline.lake.reader import Lake
 
     config = values = None
     if options.config is not None:
         config = load(options.config)
         values = yaml.safe_load(Path(options.config).read_text()) or {}
-    with session(options.master, remote=options.remote) as spark:
-        tables = Storage(spark, options.tables)
-        if not tables.exists("misses"):
-            raise PipelineFault(f"--tables {shown(tables.url)}: there are no tables; make them with `run`")
-        try:
-            evidence = suggest.read(spark, tables)
-            quiet = unseen.read(spark, tables, config) if config is not None else []
-        except SPARK_FAULTS as error:
-            raise PipelineFault(f"Spark: {cause(error)}") from None
-    print(suggest.as_yaml(suggest.suggest(evidence, values, options.support), options.support, quiet), end="")
+    _tell(f"reading {options.tables} ...")
+    lake = Lake(options.tables)
+    evidence = suggest.read(lake)
+    unused = suggest.unused_hosts(lake, config) if config is not None else []
+    print(suggest.as_yaml(suggest.suggest(evidence, values, options.support), options.support, unused), end="")
     return 0
+
+
+def _tell(text: str) -> None:
+    """What is being done, for the person who waits at a terminal."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
 
 
 def _replay(options: argparse.Namespace) -> int:
     from pulsar_ingress_pipeline import replay
-    from pulsar_ingress_pipeline.absorbing import is_event_file
+    from pulsar_ingress_pipeline.lake.storage import Storage
     from pulsar_ingress_pipeline.session import session
-    from pulsar_ingress_pipeline.storage import SPARK_FAULTS, Storage, cause, shown
+    from pulsar_ingress_pipeline.spark_errors import SPARK_FAULTS, cause
 
     config = load(options.config)
     with session(options.master, remote=options.remote) as spark:
-        source = Storage(spark, options.events)
-        files = [file.url for file in source.tree() if is_event_file(file)]
-        if not files:
-            raise PipelineFault(f"--events {shown(source.url)}: there are no event files")
         try:
-            total, changes, broken = replay.replay_files(spark, files, config)
+            total, changes, faults = replay.replay_files(spark, Storage.of(options.events), config)
         except SPARK_FAULTS as error:
             raise PipelineFault(f"Spark: {cause(error)}") from None
-    for file, why in broken.items():
-        print(f"{shown(file)}: {why}", file=sys.stderr)
+    for fault in faults:
+        print(fault, file=sys.stderr)
     print(replay.as_text(total, changes))
     return _LOST if any(change.loses_hit for change in changes) else 0
-
-
-def _span(options: argparse.Namespace) -> tuple[datetime, datetime] | None:
-    from pulsar_ingress_pipeline.hours import read_time
-
-    if options.start is None and options.end is None:
-        return None
-    start = read_time(options.start, "--from") if options.start is not None else datetime(1, 1, 1, tzinfo=UTC)
-    end = read_time(options.end, "--to") if options.end is not None else datetime(9999, 1, 1, tzinfo=UTC)
-    if start >= end:
-        raise PipelineFault("--from must be before --to")
-    return start, end
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server, write_to_tex
 from prometheus_client.metrics_core import Metric as Family
 
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
+from pulsar_ingress_pipeline.ingest.batches import Taken
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.observability.catalogue import Pipeline
 from pulsar_ingress_proxy.observability.metrics import Histogram, Number, Numbers, registry
@@ -83,13 +84,13 @@ class PipelineMetrics(Numbers):
         self.waiting_files.set(len(sizes))
         self.waiting_bytes.set(sum(sizes))
 
-    def committed(self, counts: Mapping[str, int]) -> None:
-        """A commit was made that has these counts in its journal."""
+    def committed(self, taken: Taken) -> None:
+        """A batch was committed."""
         self.commits.add()
-        self.files.add(by=counts["files"])
-        self.lines.add(by=counts["lines"])
-        self.events.add(by=counts["events"])
-        self.quarantined.add(by=counts["bad"])
+        self.files.add(by=taken.files)
+        self.lines.add(by=taken.lines)
+        self.events.add(by=taken.events)
+        self.quarantined.add(by=taken.bad)
 
     def know(self, commit: float, newest: float | None) -> None:
         """The last commit was made then, and this is the time of the newest event of all."""

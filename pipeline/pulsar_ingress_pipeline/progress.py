@@ -14,15 +14,13 @@ _BAR = 24
 
 
 class Progress:
-    """`with Progress(spark) as progress: progress.stage("read")`. What is said goes to stderr, results to stdout."""
+    """`with Progress() as progress: progress.stage("read")`. What is said goes to stderr, results to stdout."""
 
-    def __init__(
-        self, spark: SparkSession, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._out = out if out is not None else sys.stderr
         self._is_terminal = self._out.isatty()
         self._clock = clock
-        self._watched: _Stages = _Operations(spark) if is_remote() else _StatusStore(spark)
+        self._watched: _Stages | None = None
         self._stage = "start"
         self._began = clock()
         self._rows = 0
@@ -41,6 +39,11 @@ class Progress:
             self._out.write("\r\x1b[K")
             self._out.flush()
 
+    def watch(self, spark: SparkSession) -> None:
+        """Show what this session is at."""
+        if self._is_terminal:
+            self._watched = _Operations(spark) if is_remote() else _StatusStore(spark)
+
     def stage(self, name: str) -> None:
         """Say what is being done from now on."""
         self._stage, self._began, self._rows = name, self._clock(), 0
@@ -54,7 +57,7 @@ class Progress:
 
     def _watch(self) -> None:
         while not self._ended.wait(_PAUSE):
-            done, tasks, rows = self._watched.numbers()
+            done, tasks, rows = self._watched.numbers() if self._watched is not None else (0, 0, 0)
             self._rows = max(self._rows, rows)
             seconds = self._clock() - self._began
             self._out.write(f"\r\x1b[K{shown(self._stage, done, tasks, self._rows, seconds)}")

@@ -10,9 +10,13 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
-from pulsar_ingress_pipeline import batches, reading
-from pulsar_ingress_pipeline.storage import SPARK_FAULTS
+from pulsar_ingress_pipeline.faults import PipelineFault
+from pulsar_ingress_pipeline.ingest.batches import event_files_in, tasks
+from pulsar_ingress_pipeline.ingest.reading import EventTask
+from pulsar_ingress_pipeline.lake.storage import Storage
+from pulsar_ingress_pipeline.schema import EVENTS
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import decide
@@ -53,7 +57,7 @@ def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
     )
     # Without a scheme nothing was decided: the head was refused. A hit was decided, whoever wrote the event.
     is_decided = F.col("scheme").isNotNull() | F.coalesce(F.col("hit"), F.lit(False))
-    asked = events.dropDuplicates(["id"]).where(F.col("kind").isin(list(_TARGETS)) & is_decided)
+    asked = events.dropDuplicates(["id", "time"]).where(F.col("kind").isin(list(_TARGETS)) & is_decided)
     groups = asked.groupBy(*question).agg(F.count(F.lit(1)).alias("requests"), F.min(example).alias("example"))
     deciding = F.udf(_Deciding(config), _DECIDED, useArrow=False)
     decided = groups.select("requests", "example", deciding(F.struct(*groups.columns)).alias("change")).collect()
@@ -67,19 +71,19 @@ def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
     return total, sorted(merged.values(), key=lambda change: (not change.loses_hit, -change.requests, change.before))
 
 
-def replay_files(spark: SparkSession, files: Sequence[str], config: Config) -> tuple[int, list[Change], dict[str, str]]:
-    """The same of the events in files; and the files that break off, with why. What is before the break counts."""
+def replay_files(spark: SparkSession, source: Storage, config: Config) -> tuple[int, list[Change], list[str]]:
+    """The same of the events in files; and what is wrong with files that break off, whose lines before that count."""
+    shares = [[file.path for file in task] for task in tasks(event_files_in(source))]
+    if not shares:
+        raise PipelineFault(f"--events {source.url}: there are no event files")
+    schema = T.StructType([*EVENTS.fields, T.StructField("fault", T.StringType())])
+    read = spark.range(0, len(shares), 1, len(shares)).mapInArrow(EventTask(source, shares), schema).persist()
     try:
-        return *replay(_recorded(spark, files), config), {}
-    except SPARK_FAULTS:
-        broken = batches.broken(spark, files)
-        if not broken:
-            raise
-    return *replay(_recorded(spark, files, is_broken=True), config), broken
-
-
-def _recorded(spark: SparkSession, files: Sequence[str], is_broken: bool = False) -> DataFrame:
-    return reading.events(reading.parsed(reading.lines(spark, files, is_broken)))
+        total, changes = replay(read.where("fault is null").select(EVENTS.names), config)
+        faults = [fault for (fault,) in read.where("fault is not null").select("fault").collect()]
+    finally:
+        read.unpersist()
+    return total, changes, faults
 
 
 def _host() -> Column:

@@ -4,8 +4,8 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -13,24 +13,19 @@ from pyspark.sql import SparkSession
 from pulsar_ingress_pipeline import java
 from pulsar_ingress_pipeline.connecting import connected
 from pulsar_ingress_pipeline.faults import PipelineFault
-from pulsar_ingress_pipeline.storage import cause
+from pulsar_ingress_pipeline.lake.storage import spark_settings
+from pulsar_ingress_pipeline.spark_errors import cause
 
 SETTINGS = {
     # Times are UTC in events, in folders' names and in windows.
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.parquet.compression.codec": "zstd",
-    # A result of a few rows is one file, however many partitions the shuffle had.
-    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
-    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     # Of ten thousand files each would be a task of its own.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
 }
-"""What the tables' meaning or form depends on. Algorithm 2 of the committer spares a rename: all is staged anyway."""
+"""What the tables' meaning depends on, and what keeps Spark quiet."""
 
 # To compile Spark's planner to the last costs more than a small commit: what runs for each row gets there anyway.
 _JAVA = (
@@ -44,15 +39,38 @@ _NOISE = re.compile(r"\s*$|WARNING: |Picked up |\s+at |:: ")
 _LOG = Path(__file__).parent / "log4j2.properties"
 
 
+class LazySession(AbstractContextManager["LazySession"]):
+    """Starts a session when it is first needed, and ends it with the command."""
+
+    def __init__(
+        self, master: str | None, remote: str | None = None, started: Callable[[SparkSession], None] | None = None
+    ) -> None:
+        self._master, self._remote, self._started = master, remote, started
+        self._stack = ExitStack()
+        self._spark: SparkSession | None = None
+
+    def get(self, is_brief: bool = False) -> SparkSession:
+        """`is_brief`: there is so little to do that Java's better compiler would not pay."""
+        if self._spark is None:
+            self._spark = self._stack.enter_context(session(self._master, remote=self._remote, is_brief=is_brief))
+            if self._started is not None:
+                self._started(self._spark)
+        return self._spark
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
 @contextmanager
 def session(
-    master: str | None, extra: dict[str, str] | None = None, remote: str | None = None
+    master: str | None, extra: dict[str, str] | None = None, remote: str | None = None, is_brief: bool = False
 ) -> Iterator[SparkSession]:
     """A session for one command: of a Connect server where that is given, else our own.
 
     Without a master it is the one of spark-submit, else this machine with all cores.
     """
-    spark = connected(remote, SETTINGS | (extra or {})) if remote is not None else _own(master, extra or {})
+    extra = extra or {}
+    spark = connected(remote, SETTINGS | extra) if remote is not None else _own(master, _quiet(is_brief) | extra)
     try:
         yield spark
     finally:
@@ -67,7 +85,7 @@ def _own(master: str | None, extra: dict[str, str]) -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
     os.environ.setdefault("SPARK_DRIVER_MEMORY", java.memory(java.memory_of_machine()))  # what counts least of all
     builder = SparkSession.builder.appName("pulsar-ingress-pipeline")
-    for key, value in (SETTINGS | _quiet() | extra).items():
+    for key, value in (SETTINGS | spark_settings() | extra).items():
         builder = builder.config(key, value)
     if master is not None:
         builder = builder.master(master)
@@ -93,9 +111,10 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
             os.close(ours)
 
 
-def _quiet() -> dict[str, str]:
+def _quiet(is_brief: bool) -> dict[str, str]:
     """Spark's own words are for its developers; ours are said once, where they belong."""
+    compiler = " -XX:TieredStopAtLevel=1" if is_brief else ""
     return {
-        "spark.driver.extraJavaOptions": f"{_JAVA} -Dlog4j2.configurationFile={_LOG.as_uri()}",
+        "spark.driver.extraJavaOptions": f"{_JAVA}{compiler} -Dlog4j2.configurationFile={_LOG.as_uri()}",
         "spark.executor.extraJavaOptions": _JAVA,
     }

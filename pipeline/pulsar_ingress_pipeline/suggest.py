@@ -8,17 +8,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import yaml
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from pulsar_ingress_pipeline.storage import Storage, literal
-from pulsar_ingress_pipeline.unseen import Unseen
+from pulsar_ingress_pipeline.lake.reader import Lake
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load_mapping
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import decide
+from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
 from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.redirects import decide_redirect, redirect_to
 from pulsar_ingress_proxy.routing.requests import Request
@@ -28,8 +29,9 @@ from pulsar_ingress_proxy.syntax.authorities import parse_authority
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES
 
 SUPPORT = 10
-"""What was seen less often is not suggested: a scanner's host is no door."""
+"""What was seen less often is not suggested: a scanner's host is no ingress."""
 _MOST = 1000
+_MISSED = ["host", "misses", "first_seen", "last_seen"]
 _LOOKUP = Target("lookup", "lookup")
 _NO_CONFIG: Mapping[str, Any] = {"brokers": {"webServiceUrl": ["http://broker:8080"]}}
 
@@ -54,8 +56,16 @@ class Evidence:
 
     hosts: Sequence[Seen]
     addresses: Sequence[Seen]
-    most_used: str | None
-    """The listener that most hits were on."""
+    listeners: Sequence[str] = ()
+    """Those that had hits, the most used first."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedHost:
+    """A host of an ingress, as the config has it, that nobody asks for."""
+
+    ingress: str
+    host: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,49 +77,113 @@ class Suggestion:
     comment: str
 
 
-def read(spark: SparkSession, tables: Storage) -> Evidence:
+def read(lake: Lake) -> Evidence:
     """The evidence in the tables."""
-
-    def rows(name: str) -> Any:
-        return spark.read.parquet(literal(tables.path(name)))
-
-    missed = rows("misses").where((F.col("reason") == "no-rule") & F.col("host").isNotNull())
-    if tables.exists("hosts"):  # over the binary protocol the server name is to a door what the host is
-        named = (F.col("protocol") == "binary") & F.col("ingress").isNull() & (F.col("misses") > 0)
-        columns = ("host", "misses", "first_seen", "last_seen")
-        missed = missed.select(*columns).union(rows("hosts").where(named & F.col("host").isNotNull()).select(*columns))
-    hosts = missed.groupBy("host").agg(F.sum("misses").alias("n"), F.min("first_seen"), F.max("last_seen"))
-    unmapped = rows("unmapped_addresses").where(F.col("address").isNotNull() & F.col("listener").isNotNull())
-    used = (
-        rows("listener_windows").where(F.col("listener").isNotNull()).groupBy("listener").agg(F.sum("hits").alias("n"))
-    )
-    most = used.where("n > 0").orderBy(F.desc("n"), "listener").limit(1).collect()
+    missed = lake.table("misses", [*_MISSED, "reason"])
+    missed = missed.filter(pc.equal(missed.column("reason"), "no-rule")).select(_MISSED)
+    if lake.has("hosts"):  # over the binary protocol the server name is to an ingress what the host is
+        missed = pa.concat_tables([missed, _missed_server_names(lake)])
+    hosts = missed.filter(pc.is_valid(missed.column("host"))).group_by("host")
+    counted = hosts.aggregate([("misses", "sum"), ("first_seen", "min"), ("last_seen", "max")])
+    unmapped = lake.table("unmapped_addresses", ["address", "listener", "redirects", "first_seen", "last_seen"])
+    windows = lake.table("listener_windows", ["listener", "hits"])
     return Evidence(
-        [Seen(host, None, *rest) for host, *rest in hosts.orderBy(F.desc("n"), "host").limit(_MOST).collect()],
-        [
-            Seen(address, listener, *rest)
-            for listener, address, *rest in unmapped.orderBy(F.desc("redirects"), "address").limit(_MOST).collect()
-        ],
-        most[0][0] if most else None,
+        [Seen(host, None, *rest) for host, *rest in _first(counted, "misses_sum")],
+        [Seen(*row) for row in _first(unmapped.drop_null(), "redirects")],
+        used_listeners(windows),
     )
+
+
+def _missed_server_names(lake: Lake) -> pa.Table:
+    hosts = lake.table("hosts", [*_MISSED, "protocol", "ingress"])
+    is_binary = pc.equal(hosts.column("protocol"), "binary")
+    is_missed = pc.and_(pc.is_null(hosts.column("ingress")), pc.greater(hosts.column("misses"), 0))
+    return hosts.filter(pc.and_(is_binary, is_missed)).select(_MISSED)
+
+
+def _first(table: pa.Table, measure: str) -> Iterator[tuple[Any, ...]]:
+    """The rows with most of a measure; between equal ones the first column decides."""
+    ordered = table.sort_by([(measure, "descending"), (table.column_names[0], "ascending")]).slice(0, _MOST)
+    return zip(*(column.to_pylist() for column in ordered.columns), strict=True)
+
+
+def used_listeners(windows: pa.Table) -> list[str]:
+    """Listeners that had hits, so that brokers have them; the most used first."""
+    sums = windows.group_by("listener").aggregate([("hits", "sum")]).to_pylist()
+    used = [(row["listener"], row["hits_sum"]) for row in sums if row["listener"] is not None and row["hits_sum"]]
+    return [name for name, _ in sorted(used, key=lambda pair: (-pair[1], pair[0]))]
+
+
+def unused_hosts(lake: Lake, config: Config) -> list[UnusedHost] | None:
+    """The hosts of a config that no request of the tables asked for; None if there is no table that could tell."""
+    if not lake.has("hosts"):
+        return None
+    hosts = lake.table("hosts", ["host"]).column("host")
+    # What scanners ask for need not become Python's.
+    wanted = [_might_match(hosts, host) for ingress in config.ingresses for host in ingress.hosts]
+    return unused(config, pc.unique(hosts.filter(reduce(pc.or_, wanted))).to_pylist()) if wanted else []
+
+
+def unused(config: Config, asked: Iterable[str]) -> list[UnusedHost]:
+    """By the sidecar's own matching: a host that is asked for counts for the one pattern that decides."""
+    configured = [(ingress.name, host) for ingress in build(config).ingresses for host in ingress.hosts]
+    # An ingress for each host, so that the answer names the host and not its ingress alone.
+    patterns = Ingresses(Ingress(host, (host,), "any") for _, host in configured)
+    left = {host.lower().removesuffix(".") for _, host in configured}
+    for name in asked:
+        authority = parse_authority(name)
+        found = None if authority is None else patterns.by_host(authority.host)
+        if found is None and authority is not None:
+            found = patterns.everywhere
+        if found is not None:
+            left.discard(found.name.lower().removesuffix("."))
+        if not left:
+            break
+    return [UnusedHost(ingress, host) for ingress, host in configured if host.lower().removesuffix(".") in left]
+
+
+def _might_match(hosts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
+    name = pattern.lower().removesuffix(".")
+    return pc.ends_with(hosts, name.removeprefix("*")) if name.startswith("*") else pc.equal(hosts, name)
+
+
+def known_listeners(used: Sequence[str], config: Config | None) -> frozenset[str]:
+    """Listeners that some broker has: with a config those of its address book and ingresses, otherwise those used."""
+    if config is None:
+        return frozenset(used)
+    names = {name for line in config.advertised_listeners for name in line.listeners}
+    names |= {ingress.listener for ingress in config.ingresses}
+    names |= {name for name in used if name == config.lookup_listener_name}
+    return frozenset(names)
+
+
+def listener_for_new_hosts(used: Sequence[str], config: Config | None) -> str | None:
+    """The default, or else the most used; None if no broker is known to have one that was used."""
+    known = known_listeners(used, config)
+    if config is not None and config.lookup_listener_name in known:
+        return config.lookup_listener_name
+    return next((name for name in used if name in known), None)
 
 
 def suggest(evidence: Evidence, given: Mapping[str, Any] | None, support: int = SUPPORT) -> list[Suggestion]:
     """What to add to a config, or to one that nobody has shown."""
     values = dict(given if given is not None else _NO_CONFIG)
-    return [*_ingresses(evidence, values, support), *_brokers(evidence, values, support)]
+    ingresses = _ingresses(evidence, values, support, has_config=given is not None)
+    return [*ingresses, *_brokers(evidence, values, support)]
 
 
-def _ingresses(evidence: Evidence, values: dict[str, Any], support: int) -> Iterator[Suggestion]:
+def _ingresses(evidence: Evidence, values: dict[str, Any], support: int, has_config: bool) -> Iterator[Suggestion]:
     for host, seen in _by_name(evidence.hosts):
         config = load_mapping(values)
         if seen.count < support or _is_served(host, build(config)):
             continue
-        listener = config.lookup_listener_name or evidence.most_used
+        listener = listener_for_new_hosts(evidence.listeners, config if has_config else None)
         if listener is None:
-            yield Suggestion(
-                "ingresses", None, f"{host}: {seen.evidence('misses')}; no listener was ever used: name one"
+            used = ", ".join(evidence.listeners)
+            why = (
+                f"the config has none of the listeners that were used ({used})" if used else "no listener was ever used"
             )
+            yield Suggestion("ingresses", None, f"{host}: {seen.evidence('misses')}; {why}: name one")
             continue
         element = {"name": _free_name(host, config), "hosts": [host], "listener": listener} | _manners(listener, config)
         if _take(values, "ingresses", element, lambda snapshot, host=host: _is_served(host, snapshot)):
@@ -148,7 +222,7 @@ def _free_name(host: str, config: Config) -> str:
 
 
 def _manners(listener: str, config: Config) -> dict[str, Any]:
-    """A new door lets no more through than the one that its listener has already."""
+    """A new ingress lets no more through than the one that its listener has already."""
     for ingress in config.ingresses:
         if ingress.listener == listener:
             given = {"allowedListeners": ingress.allowed_listeners, "expose": ingress.expose}
@@ -175,11 +249,13 @@ def _is_mapped(seen: Seen, snapshot: Snapshot) -> bool:
     """Whether a client on the listener that is redirected there would get an address."""
     request = Request(_LOOKUP, header_names=(seen.listener or "",))
     selection = select(request, snapshot)
-    if selection.listener != seen.listener:  # the client may not name it, and comes by a door that is not known here
-        door = next((ingress for ingress in snapshot.ingresses if ingress.listener == seen.listener), None)
-        if door is None or not door.hosts:
+    if (
+        selection.listener != seen.listener
+    ):  # the client may not name it, and comes by an ingress that is not known here
+        known = next((ingress for ingress in snapshot.ingresses if ingress.listener == seen.listener), None)
+        if known is None or not known.hosts:
             return False
-        request = Request(_LOOKUP, parse_authority(door.hosts[0].replace("*.", "any.")))
+        request = Request(_LOOKUP, parse_authority(known.hosts[0].replace("*.", "any.")))
         selection = select(request, snapshot)
     authority = parse_authority(seen.what)
     if selection.listener != seen.listener or authority is None or authority.port is None:
@@ -228,18 +304,18 @@ def _take(values: dict[str, Any], key: str, element: Mapping[str, Any], proves: 
     return is_good
 
 
-def as_yaml(suggestions: Sequence[Suggestion], support: int = SUPPORT, quiet: Sequence[Unseen] | None = ()) -> str:
+def as_yaml(suggestions: Sequence[Suggestion], support: int = SUPPORT, unused: Sequence[UnusedHost] | None = ()) -> str:
     """A mapping of lists to append to those of the config, with the evidence as comments.
 
     What nobody asks for may still be wanted, so it is told and nothing more; None is where that is not known.
     """
     lines = [f"# Seen at least {support} times each. Append each list to the one that the config has."]
-    if quiet is None:
+    if unused is None:
         lines.append(
             "# Which hosts of the config nobody asks for is not known: there is no table `hosts`; `run` makes it."
         )
     lines += [
-        f"# ingresses: {row.ingress} has {row.host}, which no request of these tables asked for" for row in quiet or ()
+        f"# ingresses: {row.ingress} has {row.host}, which no request of these tables asked for" for row in unused or ()
     ]
     for key in ("ingresses", "advertisedListeners"):
         mine = [suggestion for suggestion in suggestions if suggestion.key == key]

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pulsar_ingress_pipeline import absorbing, deriving
 from pulsar_ingress_pipeline.session import session
-from pulsar_ingress_pipeline.tables import DERIVED
 
 HERE = Path(__file__).parent
 
@@ -41,15 +39,3 @@ def spark() -> Iterator[SparkSession]:
         # py4j leaves its sockets to the garbage collector.
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
-
-
-FEW = ("listener_windows", "misses", "namespaces", "owner_changes")
-"""Of each kind one: by hour, by day, of all time, and with a share that is not the table."""
-
-
-@pytest.fixture
-def few_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of how files get into tables, whichever these are: a commit costs by the table."""
-    few = tuple(table for table in DERIVED if table.name in FEW)
-    for module in (absorbing, deriving):
-        monkeypatch.setattr(module, "DERIVED", few)

@@ -7,12 +7,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+import pyarrow as pa  # type: ignore[import-untyped]
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
 
-from pulsar_ingress_pipeline.absorbing import Absorbed, Absorbing, is_event_file
-from pulsar_ingress_pipeline.commits import Commits, Draft
+from pulsar_ingress_pipeline.ingest.batches import Ingest, Taken
+from pulsar_ingress_pipeline.lake.storage import Storage
 from pulsar_ingress_pipeline.schema import EVENTS, snake
-from pulsar_ingress_pipeline.storage import File, Storage
+from pulsar_ingress_pipeline.tables import DERIVED, Table
+from pulsar_ingress_pipeline.tables.derivation import Derivation
 
 START = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
 
@@ -93,45 +96,43 @@ def frame(spark: SparkSession, events: Sequence[Event]) -> DataFrame:
     return spark.createDataFrame(rows, EVENTS)
 
 
+FEW = ("listener_windows", "misses", "namespaces", "owner_changes")
+"""Of each kind one: by hour, by day, of all time, and with a share that is not the table."""
+
+
 class Tables:
     """A folder of tables, and the events' folder that they are made of."""
 
-    def __init__(self, spark: SparkSession, events: Path, tables: Path) -> None:
+    def __init__(self, spark: SparkSession, events: Path, tables: Path, few: bool = False) -> None:
         self._spark, self.events, self.folder = spark, events, tables
         self.events.mkdir(parents=True, exist_ok=True)
-        self._source, self._tables = Storage(spark, str(events)), Storage(spark, str(tables))
+        self._source, self._tables = Storage.of(str(events)), Storage.of(str(tables))
+        self._derived: tuple[Table, ...] = tuple(table for table in DERIVED if not few or table.name in FEW)
 
-    def absorb(self, span: tuple[datetime, datetime] | None = None) -> Absorbed:
-        """Take what is new, as `run` does in a process of its own."""
-        commits = Commits(self._tables)
-        commits.recover()
-        present = [file for file in self._source.tree() if is_event_file(file)]
-        files = commits.new(present) if span is None else present
-        absorbing = Absorbing(self._spark, self._source, self._tables, commits, lambda _: None)
-        draft, absorbed = absorbing.absorb(files, span)
-        commits.commit(draft, present)
-        return absorbed
+    def take(self) -> tuple[Taken, list[str]]:
+        """Take what is new, as `run` does in a process of its own; gives the hours that were derived."""
+        ingest = self.ingest()
+        present = ingest.present()
+        taken = ingest.take(ingest.new(present), present)
+        return taken, self.derive(ingest)
 
-    def draft(self) -> tuple[Draft, list[File]]:
-        """The commit that would take what is new, worked out and not made; and the files that are there."""
-        commits = Commits(self._tables)
-        commits.recover()
-        present = [file for file in self._source.tree() if is_event_file(file)]
-        absorbing = Absorbing(self._spark, self._source, self._tables, commits, lambda _: None)
-        return absorbing.absorb(commits.new(present))[0], present
+    def ingest(self) -> Ingest:
+        return Ingest(self._source, self._tables, lambda: self._spark)
 
-    def read(self, table: str) -> DataFrame:
-        return self._spark.read.parquet(str(self.folder / table))
+    def derive(self, ingest: Ingest) -> list[str]:
+        return Derivation(self._tables, lambda: self._spark, lambda _: None, self._derived).derive(ingest.events)
 
-    def rows(self, table: str) -> list[Row]:
+    def read(self, table: str) -> pa.Table:
+        return DeltaTable(str(self.folder / table)).to_pyarrow_table()
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
         """Sorted, with nulls as a text that sorts."""
-        return sorted(self.read(table).collect(), key=lambda row: [str(value) for value in row])
+        return sorted(self.read(table).to_pylist(), key=lambda row: [str(value) for value in row.values()])
 
-    def listing(self, table: str = "") -> dict[str, int]:
-        """Every file below, with its number on the disk, which a file that is written again does not keep."""
-        root = self.folder / table
-        return {
-            str(path.relative_to(root)): path.stat().st_ino
-            for path in root.rglob("*")
-            if path.is_file() and "_commits" not in path.parts
-        }
+    def versions(self) -> dict[str, int]:
+        """Of all tables."""
+        logs = self.folder.rglob("_delta_log")
+        return {str(log.parent.relative_to(self.folder)): DeltaTable(str(log.parent)).version() for log in sorted(logs)}
+
+    def files(self, table: str) -> set[str]:
+        return set(pa.table(DeltaTable(str(self.folder / table)).get_add_actions(flatten=True))["path"].to_pylist())

@@ -66,27 +66,3 @@ def test_replay_exits_1_when_a_hit_is_lost_and_reports_unreadable_files(tmp_path
     code, out, err = printed("replay", "--events", tmp_path, "--config", CONFIG)
     assert (code, out) == (2, "")
     assert "there are no event files" in err
-
-
-@pytest.mark.usefixtures("few_tables")
-def test_from_and_to_rebuild_only_the_hours_in_their_range(tmp_path: Path) -> None:
-    """`--from` and `--to`: files that were not taken give their events of these hours, and stay to be taken."""
-    events, tables = tmp_path / "events", tmp_path / "tables"
-    take = ("run", "--events", events, "--tables", tables)
-    write(events, "a.jsonl", [event(1, 0), event(2, 3600)])
-    assert printed(*take)[:2] == (0, f"{tables}: 1 files, 2 events, 0 lines in quarantine\n")
-    kept = {path.name: path.stat().st_ino for path in (tables / "listener_windows").glob("2026-11-16T10*")}
-    write(
-        events,
-        "late.jsonl",
-        [event(3, 30, topic="persistent://t/n/late"), event(4, 3700, topic="persistent://t/n/later")],
-    )
-    code, out, _ = printed(*take, "--from", "2026-11-16T09:30Z", "--to", "2026-11-16T10:00Z")
-    assert (code, out) == (0, f"{tables}: 2 files, 1 events, 0 lines in quarantine\n")
-    topics = rows(tables, "owner_changes", events)
-    assert ('n/late"' in topics, 'n/later"' in topics) == (True, False)
-    assert kept
-    assert {path.name: path.stat().st_ino for path in (tables / "listener_windows").glob("2026-11-16T10*")} == kept
-    assert printed(*take)[:2] == (0, f"{tables}: 1 files, 1 events, 0 lines in quarantine\n")
-    assert 'n/later"' in rows(tables, "owner_changes", events)
-    assert printed(*take)[:2] == (0, f"{tables}: nothing new\n")

@@ -2,16 +2,20 @@
 
 import gzip
 import zlib
+from collections import Counter
 
-import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ingress_pipeline import lines
-from pulsar_ingress_pipeline.lines import Block, Broken, Lines, blocks, unpacked
+from pulsar_ingress_pipeline.ingest import lines
+from pulsar_ingress_pipeline.ingest.lines import Block, Broken, Lines, blocks, unpacked
 
 texts = st.lists(st.binary(max_size=12).map(lambda text: text.replace(b"\n", b"")), max_size=8)
+
+
+def cut(data: bytes, size: int) -> list[bytes]:
+    return [data[start : start + size] for start in range(0, len(data), size)]
 
 
 def told(made: list[Block]) -> list[tuple[str, bytes]]:
@@ -31,21 +35,19 @@ def test_every_line_comes_once_with_its_file(
         expected += [(name, text) for text in (found if found[-1] else found[:-1])]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "BLOCK", room)
-        patch.setattr(lines, "_PIECE", piece)
-        made = list(blocks(given_))
+        made = list(blocks((name, cut(data, piece)) for name, data in given_))
     assert told(made) == expected
     assert sum(len(block.lines) for block in made) == len(expected)
     assert all(not block.broken for block in made)
+    counted = Counter(file for block in made for file, count in block.lines_by_file() for _ in range(count))
+    assert counted == Counter(name for name, _ in expected)
 
 
 @pytest.mark.parametrize("size", range(1, 60))
-def test_truncated_gzip_keeps_its_whole_lines_and_is_reported_as_broken(
-    size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lines, "_PIECE", 1)
+def test_truncated_gzip_keeps_its_whole_lines_and_is_reported_as_broken(size: int) -> None:
     packed = gzip.compress(b"".join(b"line %d\n" % number for number in range(9)))
     torn = packed[: -min(size, len(packed) - 1)]
-    made = list(blocks([("torn.gz", torn), ("whole", b"after\n")]))
+    made = list(blocks([("torn.gz", cut(torn, 1)), ("whole", [b"after\n"])]))
     left = zlib.decompressobj(31).decompress(torn).rpartition(b"\n")[0].splitlines()
     assert told(made) == [("torn.gz", text) for text in left] + [("whole", b"after")]
     assert [broken for block in made for broken in block.broken] == [
@@ -55,12 +57,12 @@ def test_truncated_gzip_keeps_its_whole_lines_and_is_reported_as_broken(
 
 def test_bytes_that_are_not_gzip_are_reported_as_damage() -> None:
     with pytest.raises(Broken, match=r"gzip is damaged: the rest of the file is lost \("):
-        list(unpacked(gzip.compress(b"one\n") + b"rubbish"))
+        list(unpacked([gzip.compress(b"one\n") + b"rubbish"]))
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])
 def test_halves_contain_every_line_and_differ_by_at_most_one(count: int) -> None:
-    whole = Lines.of(pa.array([b"x" * number for number in range(count)], pa.binary()))
+    whole = Lines(b"".join(b"x" * number + b"\n" for number in range(count)))
     first, second = whole.halves()
     assert [*first, *second] == list(whole)
     assert abs(len(first) - len(second)) <= 1
@@ -75,8 +77,7 @@ def test_are_braced_is_true_only_if_every_line_is_in_braces(data: bytes, are_bra
 
 
 @pytest.mark.parametrize("text", [b"a\nb\n", b"a", b""])
-def test_utf_8_byte_order_mark_is_skipped(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "_PIECE", 1)
+def test_utf_8_byte_order_mark_is_skipped(text: bytes) -> None:
     marked = b"\xef\xbb\xbf" + text
-    made = list(blocks([("plain", marked), ("packed.gz", gzip.compress(marked))]))
+    made = list(blocks([("plain", cut(marked, 1)), ("packed.gz", cut(gzip.compress(marked), 1))]))
     assert [found for _, found in told(made)] == text.splitlines() * 2

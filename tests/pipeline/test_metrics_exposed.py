@@ -13,13 +13,12 @@ from pyspark.sql import SparkSession
 
 from pulsar_ingress_pipeline.cli import main
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
+from pulsar_ingress_pipeline.ingest.batches import Taken
+from pulsar_ingress_pipeline.lake.table import LakeTable
 from pulsar_ingress_pipeline.metrics import PipelineMetrics, exposed
 from pulsar_ingress_pipeline.progress import Progress
-from pulsar_ingress_pipeline.storage import Storage
-from pulsar_ingress_pipeline.working import Work, stream
+from pulsar_ingress_pipeline.runner import Runner, stream
 from pulsar_ingress_proxy.observability.catalogue import PIPELINE, Pipeline
-
-pytestmark = pytest.mark.usefixtures("few_tables")
 
 
 def samples(text: str) -> dict[str, float]:
@@ -37,7 +36,7 @@ def test_metrics_file_has_every_metric_of_the_catalogue(tmp_path: Path) -> None:
     with exposed(metrics, None, str(file)):
         assert not file.exists()
         metrics.looked([10, 20])
-        metrics.committed({"files": 2, "lines": 9, "events": 7, "bad": 1})
+        metrics.committed(Taken(files=2, lines=9, events=7, bad=1, newest=None))
         metrics.commit_duration.observe(2.5)
         metrics.know(1000.0, 900.0)
         metrics.wait([])
@@ -106,32 +105,34 @@ class Ending(PipelineMetrics):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_stream_retries_after_a_failure_and_counts_the_commit_it_had_begun(
+def test_stream_retries_after_a_failure_and_takes_every_event_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
     write(tables.events, "1.jsonl", [event(number, number) for number in range(9)] + [b"bad\n"])
-    move, left = Storage.move, [3]
+    commit, left = LakeTable.commit, [3]
 
-    def moved(storage: Storage, source: str, target: str) -> None:
+    def failing(table: LakeTable, *rest: Any, **more: Any) -> None:
         left[0] -= 1
-        if not left[0]:  # the commit is decided, and half of its steps are done
+        if not left[0]:  # `events` and `quarantine` are committed, `files` is not
             raise PipelineFault("the store is away")
-        move(storage, source, target)
+        commit(table, *rest, **more)
 
-    monkeypatch.setattr(Storage, "move", moved)
+    monkeypatch.setattr(LakeTable, "commit", failing)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     metrics = Ending("stream")
+    progress = Progress()
     try:
-        with Work.on(spark, str(tables.events), str(tables.folder), "stream", None, metrics) as work:
-            stream(work, Progress(spark), is_once=False, pause=0.01)
+        stream(
+            Runner(str(tables.events), str(tables.folder), lambda _: spark, progress, metrics), progress, False, 0.01
+        )
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
     assert "the store is away; trying again in 0 s" in capsys.readouterr().err
-    assert tables.read("events").count() == 9
-    counted = [number.values[()] for number in (metrics.failures, metrics.commits, metrics.events, metrics.quarantined)]
-    assert counted == [1, 1, 9, 1]
+    assert len(tables.read("events")) == 9
+    assert len(tables.read("quarantine")) == 1
+    assert [number.values[()] for number in (metrics.failures, metrics.commits, metrics.quarantined)] == [1, 1, 1]
     assert metrics.last_attempt.values[()] == 1
     assert metrics.newest_event.values[()] == 1794819600 + 8
 
@@ -139,11 +140,24 @@ def test_stream_retries_after_a_failure_and_counts_the_commit_it_had_begun(
 def test_event_and_commit_times_are_taken_from_tables_of_an_earlier_run(spark: SparkSession, tmp_path: Path) -> None:
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
     write(tables.events, "1.jsonl", [event(1, 5)])
-    with Work.on(spark, str(tables.events), str(tables.folder), "run", None) as work:
-        work.take_new(Progress(spark))
-        made = work.metrics
+    progress = Progress()
+    runner = Runner(str(tables.events), str(tables.folder), lambda _: spark, progress)
+    runner.take_new()
     later = PipelineMetrics("run")
-    with Work.on(spark, str(tables.events), str(tables.folder), "run", None, later):
-        assert later.newest_event.values == made.newest_event.values
-        assert later.last_commit.values[()] == pytest.approx(made.last_commit.values[()], abs=60)
-        assert later.commits.values[()] == 0
+    Runner(str(tables.events), str(tables.folder), lambda _: spark, progress, later)
+    assert later.newest_event.values == runner.metrics.newest_event.values
+    assert later.last_commit.values[()] == pytest.approx(runner.metrics.last_commit.values[()], abs=60)
+    assert later.commits.values[()] == 0
+
+
+def test_only_the_first_poll_commits_when_there_are_no_events(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
+    runner = Runner(str(tables.events), str(tables.folder), lambda _: spark, Progress())
+    assert [runner.take_new() for _ in range(3)] == [False, False, False]
+    assert runner.total.commits == 1
+    assert capsys.readouterr().err.count("version 0: 0 files") == 1
+    for name in ("quarantine", "listener_windows", "misses", "owner_changes"):
+        assert tables.rows(name) == []
+        assert tables.read(name).column_names

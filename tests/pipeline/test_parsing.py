@@ -1,4 +1,4 @@
-"""Blocks are read as their lines are, one by one; ids are hashed as Spark does it; hours are packed sorted."""
+"""Blocks are read as their lines are, one by one; rows are packed by hour, sorted, each event once."""
 
 import json
 import sys
@@ -9,13 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from made_events import Event, event, line
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
-from pulsar_ingress_pipeline import packing, parsing, written
-from pulsar_ingress_pipeline.hashing import xxhash64
-from pulsar_ingress_pipeline.lines import Lines
-from pulsar_ingress_pipeline.parsing import CODED, EVENTS, Parsed, parse, read_line
+from pulsar_ingress_pipeline.ingest import columns, event_files, parsing
+from pulsar_ingress_pipeline.ingest.lines import Lines
+from pulsar_ingress_pipeline.ingest.parsing import Parsed, parse, read_line
 from pulsar_ingress_pipeline.schema import snake
 from pulsar_ingress_proxy.observability.event_schema import FIELDS
 
@@ -61,12 +58,12 @@ odd = st.sampled_from(
 
 
 def lines_of(lines: list[bytes]) -> Lines:
-    return Lines.of(pa.array(lines, pa.binary()))
+    return Lines(b"".join(text + b"\n" for text in lines))
 
 
 def rows(parsed: Parsed) -> list[dict[str, object]]:
-    columns = parsed.events
-    micros = columns.set_column(1, "time", columns["time"].cast(pa.int64()))
+    table = parsed.events
+    micros = table.set_column(1, "time", table["time"].cast(pa.int64()))
     found: list[dict[str, object]] = micros.to_pylist()
     return found
 
@@ -107,7 +104,7 @@ def test_usual_lines_are_parsed_in_bulk_without_the_slow_parser(monkeypatch: pyt
 
 def test_block_scanned_in_several_pieces_parses_to_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Separators are looked for in one piece after the other."""
-    monkeypatch.setattr(written, "PIECE", 100)
+    monkeypatch.setattr(columns, "PIECE", 100)
     lines = [line(event(number, topic=f"topic-{number // 2}")).strip() for number in range(100)]
     lines[50] = lines[50].replace(b'"acme"', b"null")
     parsed = parse(lines_of(lines))
@@ -124,22 +121,6 @@ def test_nesting_beyond_the_recursion_limit_is_not_an_event() -> None:
     assert parse(lines_of([GOOD, deeper])).bad == [(1, parsing.NOT_OBJECT)]
 
 
-@settings(deadline=None, max_examples=1)
-@given(st.lists(st.one_of(st.text(max_size=80), st.text("0123456789abcdef", min_size=30, max_size=70)), min_size=300))
-def test_xxhash64_equals_the_hash_of_spark(spark: SparkSession, texts: list[str]) -> None:
-    texts = [text.encode("utf-8", "replace").decode() for text in texts] + ["x" * length for length in range(100)]
-    theirs = spark.createDataFrame([(text,) for text in texts], "text string").select(F.xxhash64("text"))
-    padded = pa.array(["before", *texts])[1:]
-    assert xxhash64(padded).tolist() == [found for (found,) in theirs.collect()]
-
-
-def test_xxhash64_of_equal_length_texts_equals_that_of_mixed_lengths() -> None:
-    alike = [f"{number:032x}" for number in range(20_000)]
-    mixed = xxhash64(pa.array([*alike, "shorter"]))
-    assert xxhash64(pa.array(["y" * 32, *alike])[1:]).tolist() == mixed[:-1].tolist()
-    assert len(set(xxhash64(pa.array(["", ""])).tolist())) == 1
-
-
 def test_rows_are_packed_by_hour_and_sorted() -> None:
     made = [
         event(number, seconds, kind=kind, ingress=ingress)
@@ -150,15 +131,24 @@ def test_rows_are_packed_by_hour_and_sorted() -> None:
             ]
         )
     ]  # fmt: skip
-    hours = packing.Hours()
+    hours = event_files.Hours()
     for place in range(0, len(made), 2):
         hours.add(parse(Lines(b"".join(line(one) for one in made[place : place + 2]))).events)
-    files = {hour: pq.read_table(pa.BufferReader(packing.as_parquet(rows))) for hour, rows in hours.packed()}
+    files = {hour: pq.read_table(pa.BufferReader(event_files.as_parquet(rows))) for hour, rows in hours.packed()}
     ids = {hour: [int(id_, 16) for id_ in rows["id"].to_pylist()] for hour, rows in files.items()}
     assert ids == {"2026-11-16T08": [6], "2026-11-16T09": [4, 3, 5, 2, 1], "2026-11-16T10": [0]}
     assert list(hours.packed()) == []
-    plain = pa.schema([(field.name, pa.string() if field.type == CODED else field.type) for field in EVENTS])
-    assert all(rows.schema.equals(plain) for rows in files.values())
+    assert all(rows.schema.equals(event_files.PLAIN) for rows in files.values())
+
+
+def test_of_rows_with_the_same_id_and_time_the_first_is_kept() -> None:
+    made = [event(1, 5, broker="first"), event(2, 5), event(1, 5, broker="copy"), event(1, 6, broker="later")]
+    hours = event_files.Hours()
+    hours.add(parse(Lines(b"".join(map(line, made)))).events)
+    [(_, rows)] = list(hours.packed())
+    assert sorted(zip(rows["id"].to_pylist(), rows["broker"].to_pylist(), strict=True)) == [
+        (f"{1:032x}", "first"), (f"{1:032x}", "later"), (f"{2:032x}", "broker-0:8080"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

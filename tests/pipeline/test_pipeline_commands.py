@@ -4,44 +4,19 @@ import os
 import re
 import subprocess
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from made_events import event, write
 from pyspark.sql import SparkSession
 
 from pulsar_ingress_pipeline import java
 from pulsar_ingress_pipeline.cli import main
 from pulsar_ingress_pipeline.faults import PipelineFault
-from pulsar_ingress_pipeline.hours import read_time
 from pulsar_ingress_pipeline.progress import shown
-from pulsar_ingress_pipeline.storage import cause
+from pulsar_ingress_pipeline.spark_errors import cause
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_from_is_rounded_down_and_to_is_rounded_up_to_whole_hours() -> None:
-    assert read_time("2026-11-16", "--from") == datetime(2026, 11, 16, tzinfo=UTC)
-    assert read_time("2026-11-16T09:30Z", "--from") == datetime(2026, 11, 16, 9, tzinfo=UTC)
-    assert read_time("2026-11-16T09:30", "--to") == datetime(2026, 11, 16, 10, tzinfo=UTC)
-    assert read_time("2026-11-16T12:00+02:00", "--to") == datetime(2026, 11, 16, 10, tzinfo=UTC)
-
-
-@pytest.mark.parametrize(
-    ("span", "fault"),
-    [
-        (["--from", "noon"], "--from noon: is not a time: write 2026-11-16 or 2026-11-16T09:00Z"),
-        (["--from", "2026-11-17", "--to", "2026-11-16"], "--from must be before --to"),
-        (["--to", "9999-12-31T23:30Z"], "--to 9999-12-31T23:30Z: is not a time: write 2026-11-16 or 2026-11-16T09:00Z"),
-        (
-            ["--from", "0001-01-01T00:00+05:00"],
-            "--from 0001-01-01T00:00+05:00: is not a time: write 2026-11-16 or 2026-11-16T09:00Z",
-        ),
-    ],
-)
-def test_invalid_from_or_to_exits_2(span: list[str], fault: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--events", "e", "--tables", "t", *span]) == 2
-    assert capsys.readouterr().err == f"{fault}\n"
 
 
 def test_progress_has_stage_rows_and_rate() -> None:
@@ -143,6 +118,7 @@ def test_root_cause_is_extracted_from_spark_and_java_errors(said: str, cause_: s
     ("master", "words"), [("bogus://x", "Master must either be"), ("local[x]", "Could not parse Master URL")]
 )
 def test_invalid_master_is_reported_in_one_line_and_exits_2(master: str, words: str, tmp_path: Path) -> None:
+    write(tmp_path, "a.jsonl", [event()])
     command = [
         sys.executable,
         "-m",
@@ -151,26 +127,27 @@ def test_invalid_master_is_reported_in_one_line_and_exits_2(master: str, words: 
         "--events",
         str(tmp_path),
         "--tables",
-        "t",
+        str(tmp_path / "tables"),
         "--master",
         master,
     ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
     assert done.returncode == 2
-    assert re.fullmatch(rf"Spark does not start: [\w.]+Exception: {words}.*\n", done.stderr)
+    assert re.fullmatch(rf"events …\nSpark does not start: [\w.]+Exception: {words}.*\n", done.stderr)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["run", "--id-horizon-days", "-1"],
+        ["maintain", "--retain-hours", "0"],
         ["stream", "--pause", "nan"],
         ["report", "--days", "0"],
-        ["suggest", "--support", "0"],
+        ["report", "--days", "x"],
+        ["suggest", "--support", "1.5"],
     ],
 )
 def test_out_of_range_numeric_options_exit_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*arguments, "--tables", "t"])
     assert ended.value.code == 2
-    assert f"argument {arguments[1]}: {arguments[2]} is not" in capsys.readouterr().err
+    assert f"argument {arguments[1]}: '{arguments[2]}' is not a " in capsys.readouterr().err

@@ -6,24 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ingress_pipeline.report.flows import flow_chart
-from pulsar_ingress_pipeline.report.hits import ratio_floor
-from pulsar_ingress_pipeline.report.layout import Band, lay_out
-from pulsar_ingress_pipeline.report.names import clip_middle, common_tail
-from pulsar_ingress_pipeline.report.records import Bins, Flow, Others
-from pulsar_ingress_pipeline.report.scales import (
-    Linear,
-    Logarithmic,
-    bins,
-    compact,
-    duration,
-    length,
-    percent,
-    series,
-    step_of,
-    ticks,
-    time_ticks,
-)  # fmt: skip
+from pulsar_ingress_pipeline.report.charts import Timeline, hits_chart, latency_chart, ratio_floor
+from pulsar_ingress_pipeline.report.flow_chart import Band, flow_chart, lay_out
+from pulsar_ingress_pipeline.report.formats import clip_middle, common_tail, compact, duration, length, percent
+from pulsar_ingress_pipeline.report.records import Bins, Flow, Hits, Latency, Others
+from pulsar_ingress_pipeline.report.scales import Linear, Logarithmic, bins, series, step_of, ticks, time_ticks
 
 NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 
@@ -99,6 +86,30 @@ def test_broker_names_are_shortened_by_their_common_tail_or_in_the_middle() -> N
     assert common_tail(["b-0.svc:8080"]) == ""
     assert common_tail(["svc:8080", "b.svc:8080"]) == ""
     assert clip_middle("pulsar-broker-10", 12) == "pulsar-…r-10"
+
+
+@pytest.mark.parametrize(
+    ("places", "dots", "path"),
+    [
+        ([3], 1, False),
+        ([0, 2, 4], 3, False),
+        ([0, 1, 3], 1, True),
+        ([0, 1, 2], 0, True),
+        ([], 0, False),
+    ],
+)
+def test_points_without_neighbours_are_drawn_as_dots(places: list[int], dots: int, path: bool) -> None:
+    time = Timeline.within(Bins(NOON, timedelta(hours=1), 6), 1040)
+    drawn = time.line(dict.fromkeys(places, 50.0), Linear(0, 100, 100, 0), "l0")
+    assert drawn.count("<circle") == dots
+    assert ("<path" in drawn) is path
+
+
+def test_charts_of_one_window_show_its_ratio_and_its_quantiles() -> None:
+    one = Bins(NOON, timedelta(minutes=5), 1)
+    timed = [Latency(0, None, 9, 1.5, 4.0, 9.0, 6.0)]
+    assert hits_chart(one, [Hits(0, "public", 8, 1)], 1040, None).body.count('class="dot l') == 1
+    assert latency_chart(one, timed, timed, 1040, None).body.count('class="dot l') == 3
 
 
 amounts = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(1, 10**9)), min_size=1)

@@ -1,17 +1,18 @@
-"""From tables to the page, with Spark: what is counted, what is bounded, and what is not there."""
+"""From tables to the page: what is counted, what is bounded, and what is not there."""
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
-from pyspark.sql import SparkSession
+from delta_tables import COUNT, NUMBER, SEEN, TEXTS, TIME, counts, put, texts
 
 from pulsar_ingress_pipeline.faults import PipelineFault
 from pulsar_ingress_pipeline.report import Report, page, write
+from pulsar_ingress_pipeline.report.aggregation import quantiles
+from pulsar_ingress_pipeline.report.previous import read
 from pulsar_ingress_pipeline.report.records import (
     Anomaly,
     Flow,
@@ -30,32 +31,16 @@ from pulsar_ingress_pipeline.report.records import (
     Stray,
     Unmapped,
 )  # fmt: skip
-from pulsar_ingress_pipeline.report.since import read
 from pulsar_ingress_proxy.config import load_mapping
 
 START = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
 LATER = START + timedelta(days=1)
-TIME = pa.timestamp("us", tz="UTC")
-EVENT = {
-    "time": TIME, "kind": pa.string(), "cluster": pa.string(), "ingress": pa.string(), "listener": pa.string(),
-    "broker": pa.string(), "host": pa.string(), "hit": pa.bool_(), "miss_reason": pa.string(),
-    "client_named": pa.string(),
-}  # fmt: skip
+FLOW = {"window_start": TIME, **texts("cluster", "kind", "ingress", "listener", "broker"), **counts("requests", "hits")}
 
 
-def put(folder: Path, columns: dict[str, Any], rows: Iterable[tuple[Any, ...]]) -> None:
-    folder.mkdir(parents=True)
-    values = list(zip(*rows, strict=True)) or [()] * len(columns)
-    arrays = [pa.array(list(value), kind) for value, kind in zip(values, columns.values(), strict=True)]
-    pq.write_table(pa.table(arrays, names=list(columns)), folder / "part.parquet")
-
-
-def event(time: datetime, **changes: Any) -> tuple[Any, ...]:
-    usual = {
-        "time": time, "kind": "lookup", "cluster": "pulsar", "ingress": "public", "listener": "external",
-        "broker": "b-0", "host": "pulsar.example.com", "hit": True,
-    }  # fmt: skip
-    return tuple((usual | changes).get(name) for name in EVENT)
+def flow(time: datetime, requests: int = 1, hits: int = 1, **changes: Any) -> tuple[Any, ...]:
+    usual = {"cluster": "pulsar", "kind": "lookup", "ingress": "public", "listener": "external", "broker": "b-0"}
+    return time, *(usual | changes).values(), requests, hits
 
 
 MADE = START + timedelta(days=7)
@@ -71,19 +56,17 @@ CONFIG = {
         },
     ],
 }
-REFUSED = {"hit": False, "listener": None, "broker": None, "miss_reason": "not-allowed"}
 
 
 def put_judged(root: Path) -> None:
     """Tables that judge what others count."""
-    text, count, number, seen = pa.string(), pa.int64(), pa.float64(), {"first_seen": TIME, "last_seen": TIME}
-    hops = {"window_start": TIME, "kind": text, "action": text, "hops": count, "requests": count}
+    hops = {"window_start": TIME} | texts("kind", "action") | counts("hops", "requests")
     put(root / "redirect_hops", hops, [(START, "lookup", "followed", 30, 1), (START, "lookup", "followed", 12, 2)])
-    keys = dict.fromkeys(("ingress", "listener", "found_in", "address", "user_agent"), text)
-    put(root / "leaks", keys | {"leaks": count} | seen, [("public", "external", "body", None, "x", 1, START, START)])
-    loop = {"listener": text, "topic": text, "followed_by": text, "brokers": pa.list_(text), "loops": count}
-    put(root / "redirect_loops", loop | seen, [("external", "t", "client", ["a:443", "b:443"], 4, START, LATER)])
-    days = {"date": pa.date32(), "ingress": text, "period_lookups": count, "period_good": count, "budget_left": number}
+    keys = texts("ingress", "listener", "found_in", "address", "user_agent")
+    put(root / "leaks", keys | counts("leaks") | SEEN, [("public", "external", "body", None, "x", 1, START, START)])
+    loop = texts("listener", "topic", "followed_by") | {"brokers": TEXTS, "loops": COUNT}
+    put(root / "redirect_loops", loop | SEEN, [("external", "t", "client", ["a:443", "b:443"], 4, START, LATER)])
+    days = {"date": pa.date32()} | texts("ingress") | counts("period_lookups", "period_good") | {"budget_left": NUMBER}
     old = START.date() - timedelta(days=40)
     put(
         root / "slo_days",
@@ -95,79 +78,89 @@ def put_judged(root: Path) -> None:
             (old, "gone", 999, 999, 1.0),
         ],
     )
-    drift = {"host": text, "state": text, "ingress": text, "requests": count, "lookups": count}
-    put(root / "drift", drift | seen, [("x.example.com", "seen-not-configured", None, 7, 6, START, LATER)])
-    put(root / "hosts", {"host": text}, [("pulsar.example.com",), ("a.wild.example.com",), ("x.example.com",)])
-    of = {"sidecar": text, "generation": count, "lookups": count, "hits": count, "hit_ratio_change": number}
+    drift = texts("host", "state", "ingress") | counts("requests", "lookups")
+    put(root / "drift", drift | SEEN, [("x.example.com", "seen-not-configured", None, 7, 6, START, LATER)])
+    put(root / "hosts", texts("host"), [("pulsar.example.com",), ("a.wild.example.com",), ("x.example.com",), (None,)])
+    of = texts("sidecar") | counts("generation", "lookups", "hits") | {"hit_ratio_change": NUMBER}
     rows = [
         ("s", 2, 100, 50, -0.5, LATER, LATER), ("s", 3, 1000, 600, 0.1, START, LATER),
         ("s", 4, 9, 0, -0.6, START, START),
         ("s", 1, 900, 900, None, START, START), ("s", 5, 900, 540, 0.0, START, START),
     ]  # fmt: skip
-    put(root / "generations", of | seen, rows)
-    odd = {"window_start": TIME, "ingress": text, "what": text, "value": number, "usual": number, "days": count}
+    put(root / "generations", of | SEEN, rows)
+    odd = {"window_start": TIME} | texts("ingress", "what") | {"value": NUMBER, "usual": NUMBER, "days": COUNT}
     rows_ = [(START, "public", "lookups", 0.0, 500.0, 3, -10.0), (LATER, None, "p95_ms", 90.0, 9.0, 4, 40.0)]
-    put(root / "anomalies", odd | {"score": number}, rows_)
+    put(root / "anomalies", odd | {"score": NUMBER}, rows_)
+
+
+def put_missed(root: Path) -> None:
+    put(
+        root / "misses",
+        texts("ingress", "host", "reason", "protocol") | counts("misses") | SEEN,
+        [
+            ("public", "pulsar.example.com", "not-allowed", "http", 3, START, START),
+            (None, "<script>", "no-rule", "http", 4, LATER, LATER),
+        ],
+    )
+    named = [("internal", 2), ("strange", 1)]
+    put(
+        root / "named_misses",
+        texts("ingress", "host", "reason", "listener") | counts("misses") | SEEN,
+        [("public", "pulsar.example.com", "not-allowed", name, count, START, START) for name, count in named],
+    )
+    put(
+        root / "unmapped_addresses",
+        texts("listener", "address") | counts("redirects") | SEEN,
+        [("external", f"10.0.0.{place}:8080", 1 + place, START, START) for place in range(120)],
+    )
 
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tables")
-    lookups = [event(START, broker=f"b-{place}") for place in range(20)]
-    lookups += [event(START), event(START, **REFUSED, client_named="internal")]
-    put(root / "events/date=2026-11-16/hour=9", EVENT, lookups)
-    put(root / "events/date=2026-11-17/hour=9", EVENT, [event(LATER), event(LATER, kind="admin")])
-    hits = {"window_start": TIME, "ingress": pa.string(), "hits": pa.int64(), "misses": pa.int64()}
-    doors = [(START, f"door-{place}", 1, 0) for place in range(9)]
+    lookups = [flow(START, broker=f"b-{place}") for place in range(1, 20)]
+    lookups += [flow(START, 2, 2), flow(START, hits=0, listener=None, broker=None)]
+    put(
+        root / "flows",
+        FLOW,
+        [*lookups, flow(LATER), flow(LATER, kind="admin"), flow(LATER, cluster=None, kind="other")],
+    )
+    hits = {"window_start": TIME} | texts("ingress", "listener") | counts("hits", "misses")
+    doors = [(START, f"door-{place}", "external", 1, 0) for place in range(9)]
     put(
         root / "listener_windows",
         hits,
-        [(START, "public", 20, 1), (LATER, "public", 1, 0), (LATER, None, 0, 4), *doors],
-    )
-    quantiles = {name: pa.float64() for name in ("p50_ms", "p95_ms", "p99_ms")}
-    windows = {"window_start": TIME, "ingress": pa.string(), "kind": pa.string(), "requests": pa.int64()} | quantiles
+        [
+            (START, "public", "external", 20, 0), (START, "public", None, 0, 1), (LATER, "public", "external", 1, 0),
+            (LATER, None, None, 0, 4), *doors,
+        ],
+    )  # fmt: skip
+    windows = {"window_start": TIME} | texts("ingress", "kind") | {"p95_ms": NUMBER}
     rows = [
-        (START, "public", "lookup", 90, 1.0, 2.0, 3.0),
-        (START + timedelta(minutes=5), "public", "lookup", 10, 9.0, 9.0, 9.0),
-        (LATER, "public", "admin", 5, 7.0, 7.0, 7.0), (LATER, None, "lookup", 5, 4.0, 5.0, 6.0),
+        (START, "public", "lookup", 2.0), (START + timedelta(minutes=5), "public", "lookup", 9.0),
+        (LATER, "public", "admin", 7.0), (LATER, None, "lookup", 5.0),
     ]  # fmt: skip
     put(root / "latency_windows", windows, rows)
-    buckets = {"window_start": TIME, "ingress": pa.string(), "kind": pa.string(), "bucket": pa.float64()}
+    buckets = {"window_start": TIME} | texts("ingress", "kind") | {"bucket": NUMBER, "requests": COUNT}
     timed = [
         (START, "public", "lookup", 100.0, 90), (START + timedelta(minutes=5), "public", "lookup", 900.0, 10),
         (LATER, "public", "admin", 7000.0, 5), (LATER, None, "lookup", 500.0, 5), (LATER, None, "lookup", None, 1),
     ]  # fmt: skip
-    put(root / "latency_buckets", buckets | {"requests": pa.int64()}, timed)
+    put(root / "latency_buckets", buckets, timed)
     put_judged(root)
-    seen = {"first_seen": TIME, "last_seen": TIME}
-    words = ("ingress", "host", "reason", "protocol")
-    put(
-        root / "misses",
-        {name: pa.string() for name in words} | {"misses": pa.int64()} | seen,
-        [
-            ("public", "pulsar.example.com", "not-allowed", "http", 1, START, START),
-            (None, "<script>", "no-rule", "http", 4, LATER, LATER),
-        ],
-    )
-    put(
-        root / "unmapped_addresses",
-        {"listener": pa.string(), "address": pa.string(), "redirects": pa.int64()} | seen,
-        [("external", f"10.0.0.{place}:8080", 1 + place, START, START) for place in range(120)],
-    )
-    changes = {"topic": pa.string(), "lookups": pa.int64(), "changes": pa.int64(), "brokers": pa.int64()}
+    put_missed(root)
+    changes = texts("topic") | counts("lookups", "changes", "brokers")
     put(root / "owner_changes", changes, [("persistent://a/b/c", 9, 3, 2), ("persistent://a/b/still", 9, 0, 1)])
-    sums = {name: pa.int64() for name in ("lookups", "hits", "misses", "redirects")}
     days = [(day, "a", "b", 10, 9, 1, 2) for day in (START.date(), LATER.date())]
-    put(root / "namespaces", {"date": pa.date32(), "tenant": pa.string(), "namespace": pa.string()} | sums, days)
-    put(
-        root / "quarantine", {"file": pa.string(), "line_text": pa.string(), "reason": pa.string()}, [("f", "{", "bad")]
-    )
+    sums = texts("tenant", "namespace") | counts("lookups", "hits", "misses", "redirects")
+    put(root / "namespaces", {"date": pa.date32()} | sums, days)
+    put(root / "quarantine", texts("file", "line_text", "reason"), [("f", "{", "bad")])
     return root
 
 
-def test_a_report_counts_what_the_tables_hold(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
+def test_a_report_counts_what_the_tables_hold(tables: Path, tmp_path: Path) -> None:
     out = tmp_path / "new folder" / "report.html"
-    made = write(spark, str(tables), str(out), made=MADE, config=load_mapping(CONFIG))
+    made = write(str(tables), str(out), made=MADE, config=load_mapping(CONFIG))
     assert made.absent == ("client_named",)
     assert made.clusters == ("pulsar",)
     assert made.bins is not None
@@ -189,7 +182,7 @@ def test_a_report_counts_what_the_tables_hold(spark: SparkSession, tables: Path,
     assert made.loops.rows == (Loop("external", "t", "client", ("a:443", "b:443"), 4, START, LATER),)
     assert made.objectives == (Objective("public", 200, 199, 0.5), Objective(None, 9, 8, -10.1))
     assert made.strays.rows == (Stray("x.example.com", "seen-not-configured", None, 7, 6, START, LATER),)
-    assert made.unseen == (("partners", "pulsar.partner.example"), ("public", "*.calm.example.com"))
+    assert made.unused == (("partners", "pulsar.partner.example"), ("public", "*.calm.example.com"))
     assert made.generations.rows == (
         Generation("s", 3, START, 1000, 600, 0.1),
         Generation("s", 2, LATER, 100, 50, -0.5),
@@ -199,7 +192,7 @@ def test_a_report_counts_what_the_tables_hold(spark: SparkSession, tables: Path,
     assert made.moved == (Moved("a/b", 1, 3),)
     assert made.misses.rows == (
         Miss(None, "<script>", "no-rule", "http", 4, LATER, LATER),
-        Miss("public", "pulsar.example.com", "not-allowed", "http", 1, START, START, "internal"),
+        Miss("public", "pulsar.example.com", "not-allowed", "http", 3, START, START, "internal"),
     )
     assert made.unmapped.rows[0] == Unmapped("external", "10.0.0.119:8080", 120, START, START)
     assert (len(made.unmapped.rows), made.unmapped.count, made.unmapped.total) == (100, 120, 7260)
@@ -214,11 +207,11 @@ def test_a_report_counts_what_the_tables_hold(spark: SparkSession, tables: Path,
     assert [path.name for path in out.parent.iterdir()] == ["report.html"]
 
 
-def test_days_option_limits_the_report_to_the_newest_events(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
+def test_days_option_limits_the_report_to_the_newest_events(tables: Path, tmp_path: Path) -> None:
     older = Report(str(tables), START, numbers=Numbers(str(tables), START, START, 30, 29, 7000, 1, 0))
     (tmp_path / "older.html").write_text(page(older, None))
     out, before = (tmp_path / "report.html").as_uri(), str(tmp_path / "older.html")
-    made = write(spark, str(tables), out, before, days=1, made=MADE)
+    made = write(str(tables), out, before, days=1, made=MADE)
     assert sum(flow.lookups for flow in made.flows) == 1
     assert {miss.host for miss in made.misses.rows} == {"<script>"}
     assert [len(rows) for rows in (made.redirects, made.leaks.rows, made.loops.rows, made.anomalies.rows)] == [
@@ -228,7 +221,7 @@ def test_days_option_limits_the_report_to_the_newest_events(spark: SparkSession,
         1,
     ]
     assert [row.generation for row in made.generations.rows] == [3, 2]
-    assert made.unseen is None
+    assert made.unused is None
     assert made.bins is not None
     assert made.bins.start == START
     assert made.numbers is not None
@@ -239,9 +232,9 @@ def test_days_option_limits_the_report_to_the_newest_events(spark: SparkSession,
     assert read(html) == made.numbers
 
 
-def test_windows_in_the_future_are_counted_but_not_plotted(spark: SparkSession, tables: Path, tmp_path: Path) -> None:
+def test_windows_in_the_future_are_counted_but_not_plotted(tables: Path, tmp_path: Path) -> None:
     """They count, and are in no plot."""
-    made = write(spark, str(tables), str(tmp_path / "report.html"), days=1, made=START + timedelta(hours=2))
+    made = write(str(tables), str(tmp_path / "report.html"), days=1, made=START + timedelta(hours=2))
     assert made.bins is not None
     assert (made.bins.start, made.bins.time(made.bins.count)) == (START, START + timedelta(hours=2, minutes=5))
     assert sum(cell.requests for cell in made.latency) == 100
@@ -249,22 +242,36 @@ def test_windows_in_the_future_are_counted_but_not_plotted(spark: SparkSession, 
     assert made.numbers.lookups == 35
 
 
-def test_report_is_written_for_empty_and_missing_tables(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "tables/misses").mkdir(parents=True)
-    put(tmp_path / "tables/events/date=2026-11-16/hour=9", EVENT, [])
-    made = write(spark, str(tmp_path / "tables"), str(tmp_path / "report.html"))
+def test_report_is_written_for_empty_and_missing_tables(tmp_path: Path) -> None:
+    put(tmp_path / "tables/misses", texts("ingress", "host", "reason", "protocol") | counts("misses") | SEEN, [])
+    made = write(str(tmp_path / "tables"), str(tmp_path / "report.html"))
     assert made.numbers is None
     assert "misses" not in made.absent
     assert "listener_windows" in made.absent
     assert "The tables hold no lookups." in (tmp_path / "report.html").read_text()
 
 
-def test_missing_tables_bad_since_file_and_unwritable_output_raise_faults(
-    spark: SparkSession, tables: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(PipelineFault, match="there are no tables here"):
-        write(spark, str(tmp_path / "nowhere"), str(tmp_path / "report.html"))
+def test_missing_tables_bad_since_file_and_unwritable_output_raise_faults(tables: Path, tmp_path: Path) -> None:
+    with pytest.raises(PipelineFault, match="there are no tables; make them with `run`"):
+        write(str(tmp_path / "nowhere"), str(tmp_path / "report.html"))
     with pytest.raises(PipelineFault, match="is no report with numbers"):
-        write(spark, str(tables), str(tmp_path / "report.html"), since=str(tmp_path / "older.html"))
-    with pytest.raises(PipelineFault, match="cannot be read: Is a directory"):
-        write(spark, str(tables), str(tmp_path))
+        write(str(tables), str(tmp_path / "report.html"), since=str(tmp_path / "older.html"))
+    with pytest.raises(PipelineFault, match="Is a directory"):
+        write(str(tables), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("counts_", "expected"),
+    [
+        ([(100.0, 1)], [100, 100, 100]),
+        ([(100.0, 1), (200.0, 1)], [150, 195, 199]),
+        ([(100.0, 90), (900.0, 10)], [100, 900, 900]),
+        ([(100.0, 95), (200.0, 5)], [100, 105, 200]),
+        ([(1.0, 10**12), (2.0, 1)], [1, 1, 1]),
+    ],
+)
+def test_quantiles_of_buckets_are_interpolated_like_those_of_spark(
+    counts_: list[tuple[float, int]], expected: list[float]
+) -> None:
+    bounds, requests = np.array([bound for bound, _ in counts_]), np.array([count for _, count in counts_])
+    assert quantiles(bounds, requests) == pytest.approx([0.99 * value for value in expected])

@@ -275,8 +275,12 @@ class Report:
     loops: Top[Loop] = field(default_factory=Top)
     objectives: tuple[Objective, ...] = ()
     strays: Top[Stray] = field(default_factory=Top)
-    unseen: tuple[tuple[str, str], ...] | None = None
+    unused: tuple[tuple[str, str], ...] | None = None
     """Ingress and host that a config has and nobody asked for; None: no config was given."""
+    listener: str | None = None
+    """The one to suggest for hosts that no ingress has."""
+    known_listeners: frozenset[str] = frozenset()
+    """Those that some broker has, so that they may be suggested."""
     generations: Top[Generation] = field(default_factory=Top)
     """Of those that changed the hit ratio, the most first; the measure is lookups."""
     anomalies: Top[Anomaly] = field(default_factory=Top)

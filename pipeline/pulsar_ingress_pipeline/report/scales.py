@@ -1,10 +1,11 @@
-"""From numbers to places: ticks that people like, and numbers as they are read."""
+"""From numbers to places: scales, columns of time, and round ticks."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from pulsar_ingress_pipeline.report.formats import day
 from pulsar_ingress_pipeline.report.records import Bins
 
 _MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -93,55 +94,6 @@ def series(low: float, high: float) -> list[float]:
 def step_of(value: float, bounds: Sequence[float]) -> int:
     """How many of the bounds a value reaches."""
     return sum(value >= bound for bound in bounds)
-
-
-def compact(value: float) -> str:
-    """1,234 is 1.2 k."""
-    for size, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if abs(value) >= size * 0.9995:
-            scaled = value / (size if unit != " k" else 1e3)
-            return f"{scaled:.3g}{unit}" if scaled < 999.5 else f"{scaled:.0f}{unit}"
-    return f"{value:,.0f}"
-
-
-def percent(part: float, whole: float) -> str:
-    """A share that says 100 % and 0 % only of all and of nothing."""
-    if not whole:
-        return "–"
-    share = 100 * part / whole
-    if 0 < share < 0.01:
-        return "< 0.01 %"
-    if 99.99 < share < 100:
-        return "> 99.99 %"
-    return f"{share:.2f}".rstrip("0").rstrip(".") + " %"
-
-
-def duration(milliseconds: float) -> str:
-    if milliseconds >= 999.5:
-        return f"{milliseconds / 1000:.3g} s"
-    return f"{milliseconds:.3g} ms"
-
-
-def length(span: timedelta) -> str:
-    """A column's width in words."""
-    for unit, size in (("day", _DAY), ("hour", _HOUR), ("minute", _MINUTE)):
-        if span >= size:
-            count = span // size
-            return f"{count} {unit}s" if count > 1 else f"{'an' if unit == 'hour' else 'a'} {unit}"
-    return "a moment"
-
-
-def the(span: timedelta) -> str:
-    """`the hour`, `the 6 hours`."""
-    return "the " + length(span).removeprefix("an ").removeprefix("a ")
-
-
-def day(time: datetime) -> str:
-    return f"{time.day} {time:%b}"
-
-
-def clock(time: datetime) -> str:
-    return f"{time.year:04d}-{time:%m-%d %H:%M}"
 
 
 def _down(time: datetime, step: timedelta) -> datetime:

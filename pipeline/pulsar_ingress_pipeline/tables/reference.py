@@ -11,19 +11,28 @@ from pulsar_ingress_proxy.observability.event_schema import FIELDS
 
 _HEAD = """# Tables
 
-Made from the code by `python -m pulsar_ingress_pipeline.tables.reference`; [pipeline.md](pipeline.md) says how they
-come about.
+Generated from the code by `python -m pulsar_ingress_pipeline.tables.reference`. [pipeline.md](pipeline.md) says how the
+tables are made, [lakehouse.md](lakehouse.md) how to query them.
 
-Each is a folder of Parquet files (zstd) under `--tables`, for Spark, DuckDB, pandas and others. Times are UTC. A value
-that an event does not have stays null, also where rows are counted by it. Only events of `kind` lookup count as
-lookups, hits and misses. An `id` counts once. A table without rows, but `events`, has its columns nonetheless. What
-begins with `_` is the pipeline's own, and readers skip it.
+Each table is a Delta Lake table of its own under `--tables`, in Parquet files with zstd. Times are UTC. A value that an
+event does not have is null, also where rows are counted by it. Only events of `kind` lookup count as lookups, hits and
+misses. An event counts once by `id` and `time`. `events`, `quarantine` and `files` are written as event files are
+ingested; all other tables are derived from `events`. Tables below `_shares/` are intermediate results and may change in
+any version.
 """
 
 _QUARANTINE = (
     ("file", "string", "the file it was in"),
     ("line_text", "string", "the line, with U+FFFD for bytes that are no UTF-8; empty for the rest of a broken file"),
     ("reason", "string", "why it is no event"),
+)
+_FILES = (
+    ("name", "string", "path or URL of the file"),
+    ("size", "bigint", "its size in bytes; a file of another size is read again"),
+    ("lines", "bigint", "its lines, blank ones included"),
+    ("events", "bigint", "lines that are events, copies included"),
+    ("bad", "bigint", "rows of `quarantine` that it has"),
+    ("version", "bigint", "version of `events` that has its events; of several rows of a file the highest counts"),
 )
 
 
@@ -33,9 +42,18 @@ def reference() -> str:
     parts = [
         _HEAD,
         _section(
-            "events", "Every event once, sorted by kind, ingress and time within a file.", "event", fields + partitions
+            "events",
+            "Every event once. New files are sorted by kind, ingress and time; merged ones are not.",
+            "event",
+            fields + partitions,
         ),
         _section("quarantine", "What was in event files and is no event.", "line", _QUARANTINE),
+        _section(
+            "files",
+            "Which event files were ingested. Files that no longer exist are dropped from it after a while.",
+            "event file, each time that it was read",
+            _FILES,
+        ),
     ]
     for table in DERIVED:
         rows = [(field.name, _type(field.type), field.meaning) for field in table.fields]

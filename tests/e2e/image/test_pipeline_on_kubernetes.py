@@ -121,7 +121,7 @@ async def test_cron_job_driver_runs_its_work_on_executor_pods_and_removes_them(
         word.replace("$(POD_IP)", "127.0.0.1")
         .replace("$(POD_NAME)", "driver")
         .replace("https://kubernetes.default.svc", api_server.url)
-        .replace("s3a://my-bucket/pulsar-ingress", SHARED)
+        .replace("s3://my-bucket/pulsar-ingress", SHARED)
         for word in container["args"]
     ]
     less = ("--conf", "spark.executor.instances=1", "--conf", "spark.executor.memory=512m")

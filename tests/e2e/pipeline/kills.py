@@ -1,37 +1,31 @@
-"""`pulsar-ingress-pipeline` that kills itself with -9 at a moment: python kills.py METHODS PATTERN CALL ARGUMENTS…
+"""`pulsar-ingress-pipeline` that kills itself with -9 just before its Nth commit: python kills.py TABLE N ARGUMENTS…
 
-The moment is just before the CALLth call of one of these methods of the storage (`write,move`) whose path matches.
+Only commits of that table are counted; `any` is all of them.
 """
 
 import os
-import re
 import signal
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from pulsar_ingress_pipeline.cli import main
-from pulsar_ingress_pipeline.storage import Storage
+from pulsar_ingress_pipeline.lake.table import LakeTable
 
 
-def arm(methods: list[str], pattern: str, number: int) -> None:
-    left = number
+def arm(name: str, number: int) -> None:
+    commit, left = LakeTable.commit, number
 
-    def armed(whole: Callable[..., Any]) -> Callable[..., Any]:
-        def called(storage: Storage, path: str = "", *rest: Any) -> Any:
-            nonlocal left
-            if re.search(pattern, path):
-                left -= 1
-                if not left:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return whole(storage, path, *rest)
+    def armed(table: LakeTable, *rest: Any, **more: Any) -> None:
+        nonlocal left
+        if name in ("any", table.name):
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+        commit(table, *rest, **more)
 
-        return called
-
-    for method in methods:
-        setattr(Storage, method, armed(getattr(Storage, method)))
+    setattr(LakeTable, "commit", armed)  # noqa: B010
 
 
 if __name__ == "__main__":
-    arm(sys.argv[1].split(","), sys.argv[2], int(sys.argv[3]))
-    sys.exit(main(sys.argv[4:]))
+    arm(sys.argv[1], int(sys.argv[2]))
+    sys.exit(main(sys.argv[3:]))

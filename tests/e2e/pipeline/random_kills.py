@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import duckdb
-from spark_commands import SECONDS, Folder, started
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from spark_commands import SECONDS, Folder, started, table
 
 PAGE = Path(__file__).parents[3] / "docs/exactly-once.md"
 KILLS = str(Path(__file__).parent / "kills.py")
-STAGES = 7
-"""As many lines as a commit says."""
-STEPS = 45
-"""As many calls of the storage as the first commit makes that change something; later ones make more."""
+STAGES = 4
+"""As many lines as a batch says before its last."""
+COMMITS = 49
+"""As many as a batch makes, one for each table."""
 LATEST = 3.0
 """Seconds after a stage's beginning."""
 
@@ -32,10 +32,10 @@ class Kills:
 
 
 def killing(command: list[str], chance: random.Random) -> str:
-    """Start it and kill it, half the time while Spark works, half the time as files are put in place; where it was."""
+    """Start it and kill it, half the time while Spark works, half the time between two commits; where it was."""
     if chance.random() < 0.5:
         return _in_a_stage(command, chance.randint(1, STAGES), chance.uniform(0, LATEST))
-    return _among_steps(command, chance.randint(1, STEPS))
+    return _between_commits(command, chance.randint(1, COMMITS))
 
 
 def _in_a_stage(command: list[str], lines: int, seconds: float) -> str:
@@ -50,28 +50,27 @@ def _in_a_stage(command: list[str], lines: int, seconds: float) -> str:
     return stage_of(said)
 
 
-def _among_steps(command: list[str], call: int) -> str:
-    with started([KILLS, "write,move,remove,create", "", str(call), *command]) as process:
+def _between_commits(command: list[str], number: int) -> str:
+    with started([KILLS, "any", str(number), *command]) as process:
         _, said = process.communicate(timeout=SECONDS)
     assert process.returncode == -signal.SIGKILL, said
-    return stage_of(said.splitlines(keepends=True))
+    return "between two commits"
 
 
 def stage_of(said: list[str]) -> str:
-    """Where it was, by its last words; before the first of them it finishes what the one before it has left."""
+    """Where it was, by its last words; before the first of them it derives what the one before it has left."""
     if not said:
         return "start"
-    return said[-1].removesuffix(" …\n") if said[-1].endswith(" …\n") else "between two commits"
+    return said[-1].removesuffix(" …\n") if said[-1].endswith(" …\n") else "between two batches"
 
 
 def page(kills: Kills, made: Sequence[tuple[Folder, Path]]) -> str:
-    def found(what: str, table: str) -> int:
-        files = [f"{tables}/{table}/**/*.parquet" for _, tables in made]
-        return sum(int(duck.sql(f"select {what} from read_parquet('{file}')").fetchall()[0][0]) for file in files)
-
-    with duckdb.connect() as duck:
-        rows, ids = found("count(*)", "events"), found("count(distinct id)", "events")
-        counted, bad = found("sum(hits) + sum(misses)", "listener_windows"), found("count(*)", "quarantine")
+    tables = [folder for _, folder in made]
+    ids = [[*table(folder, "events")["id"].to_pylist()] for folder in tables]
+    rows, unique = sum(map(len, ids)), sum(len(set(one)) for one in ids)
+    windows = [table(folder, "listener_windows") for folder in tables]
+    counted = sum(pc.sum(one[name]).as_py() for one in windows for name in ("hits", "misses"))
+    bad = sum(len(table(folder, "quarantine")) for folder in tables)
     events, files = sum(events.events for events, _ in made), sum(events.files for events, _ in made)
     stages = "\n".join(f"| {stage} | {count} |" for stage, count in sorted(kills.at.items()))
     return f"""# Exactly once
@@ -83,7 +82,7 @@ Written by `make e2e-full`.
 | | expected | found |
 |---|---|---|
 | rows of `events` | {events:,} | {rows:,} |
-| rows whose id is there twice | 0 | {rows - ids:,} |
+| rows whose id is there twice | 0 | {rows - unique:,} |
 | lookups in `listener_windows` | {events:,} | {counted:,} |
 | lines in `quarantine` | {files:,} | {bad:,} |
 
@@ -91,6 +90,6 @@ Written by `make e2e-full`.
 |---|---|
 {stages}
 
-Half of the kills come up to {LATEST:.0f} s after a stage has begun. The others are aimed at calls of the storage that
-change something, up to the {STEPS}th: most are made in `commit`, where files are put in place.
+Half of the kills come up to {LATEST:.0f} s after a stage has begun. The others are aimed at the moment between two of
+the {COMMITS} commits that a batch makes: one for each table.
 """

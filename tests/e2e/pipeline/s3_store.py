@@ -1,12 +1,11 @@
-"""A store that speaks S3, of this machine: rclone before a folder."""
+"""A store that speaks S3, of this machine: versitygw before a folder. It honours conditional writes, as S3 does."""
 
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from go_modules import RCLONE, built
+from go_modules import VERSITYGW, built
 from processes import free_port, started
 
 KEY, SECRET = "reader", "of-events"
@@ -34,7 +33,7 @@ class S3Store:
 async def s3_store(folder: Path) -> AsyncIterator[S3Store]:
     (folder / "bucket").mkdir(parents=True)
     address = f"127.0.0.1:{free_port()}"
-    rclone = built(RCLONE)["rclone"]
-    serve = (rclone, "serve", "s3", folder, "--addr", address, "--auth-key", f"{KEY},{SECRET}", "-v")
-    async with started(*serve, says="Starting s3 server", HOME=os.environ["HOME"]):
+    program = str(built(VERSITYGW)["versitygw"])
+    serve = ("sh", "-c", 'exec "$0" "$@" >&2', program, "--port", address, "posix", str(folder))
+    async with started(*serve, says="listening on", ROOT_ACCESS_KEY=KEY, ROOT_SECRET_KEY=SECRET):
         yield S3Store(f"http://{address}", folder)

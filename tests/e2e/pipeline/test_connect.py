@@ -51,12 +51,12 @@ def test_all_commands_work_through_spark_connect_without_local_java(
     assert contents(tables) == contents(alone)
 
     report = tmp_path / "report.html"
-    printed = done("report", "--tables", str(tables), "--out", str(report), *there, **NO_JAVA)
+    printed = done("report", "--tables", str(tables), "--out", str(report), **NO_JAVA)
     assert printed == f"{report}: {events.events} lookups\n"
     assert "new.example.com" in report.read_text()
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump(CONFIG))
-    advice = yaml.safe_load(done("suggest", "--tables", str(tables), "--config", str(config), *there, **NO_JAVA))
+    advice = yaml.safe_load(done("suggest", "--tables", str(tables), "--config", str(config), **NO_JAVA))
     assert [ingress["hosts"] for ingress in advice["ingresses"]] == [["new.example.com"]]
     config.write_text(yaml.safe_dump(CONFIG | {"ingresses": []}))
     lost = pipeline("replay", "--events", str(events.path), "--config", str(config), *there, **NO_JAVA)
@@ -67,4 +67,7 @@ def test_all_commands_work_through_spark_connect_without_local_java(
 def test_unreachable_remote_is_reported_in_one_line_and_exits_2(events: Folder, tmp_path: Path) -> None:
     refused = pipeline(*arguments("run", events, tmp_path / "tables", "--remote", "sc://127.0.0.1:1"))
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "--remote sc://127.0.0.1:1: nobody answers there: Connection refused\n"
+    assert refused.stderr.splitlines() == [
+        "events …",
+        "--remote sc://127.0.0.1:1: nobody answers there: Connection refused",
+    ]

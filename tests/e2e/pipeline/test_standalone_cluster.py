@@ -38,7 +38,7 @@ def test_run_survives_a_killed_worker_and_its_tables_equal_a_local_run(events: F
         on_cluster = ("--master", cluster.url)
         assert "1 files" in done(*arguments("stream", events, tables, *on_cluster, "--once"), **there)
         report = tmp_path / "report.html"
-        done("report", "--tables", str(tables), "--out", str(report), *on_cluster, **there)
+        done("report", "--tables", str(tables), "--out", str(report), **there)
         assert report.read_text().startswith("<!DOCTYPE html>")
     alone = tmp_path / "alone"
     done(*arguments("run", events, alone))

@@ -1,0 +1,266 @@
+"""Lines of JSON to rows, many at once. Spark's executors run this on what they read; it knows nothing of Spark.
+
+What a line is, one function says: `read_line`, a strict parser of one line at a time. It would take 30 µs for each, so
+whole blocks of lines are read at once where that can mean nothing else: by their columns (`columns`), else by Arrow's
+parser of JSON. A block that has a look of anything unusual is halved until what is unusual stands alone, and that is
+read line by line.
+"""
+
+import json
+import math
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+import pyarrow.json as pj  # type: ignore[import-untyped]
+
+from pulsar_ingress_pipeline.ingest import columns as by_columns
+from pulsar_ingress_pipeline.ingest.lines import Lines
+from pulsar_ingress_pipeline.schema import snake
+from pulsar_ingress_proxy.observability.event_schema import FIELDS, SCHEMA_VERSION, Field
+
+NOT_TEXT, NOT_OBJECT, MORE = "not UTF-8", "not a JSON object", "more than one JSON object"
+OTHER_TYPE, NO_ID, NO_TIME = "a value of another type than the schema's", "no id", "no time"
+NO_MOMENT = "time is not RFC 3339"
+
+_TYPES = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+_JSON = pa.schema([(field.name, _TYPES[field.type]) for field in FIELDS])
+MOMENT = pa.timestamp("us", "UTC")
+CODED = pa.dictionary(pa.int32(), pa.string())
+
+
+def _type(field: Field) -> pa.DataType:
+    if field.name == "time":
+        return MOMENT
+    return CODED if field.type == "string" and field.name != "id" else _TYPES[field.type]
+
+
+EVENTS = pa.schema([(snake(field.name), _type(field)) for field in FIELDS])
+"""A row of `events`. Texts come again and again, so that each is a number of a dictionary, but for ids."""
+
+_ALONE = 16
+"""So few lines are read one by one where they cannot be read at once."""
+_DEEP = 200
+"""Objects and lists may stand in each other so deep; one parser would give up where another does not."""
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
+# RFC 3339 5.6.
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d+)?(?:Z|[+-](?:[01]\d|2[0-3]):\d\d)", re.ASCII)
+_USUAL = b"0000-00-00T00:00:00.000000Z"
+_MARKS = [place for place, mark in enumerate(_USUAL) if mark != ord("0")]
+_HALVES = (b"\\ud", b"\\uD")
+"""What may be half of a character, which Arrow would take."""
+_NUMBERS = [field.name for field in FIELDS if field.type == "number"]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INTEGERS = range(-(1 << 63), 1 << 63)
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Parsed:
+    """What lines are: rows, in their order, and the others."""
+
+    pieces: list[pa.Table] = field(default_factory=list)
+    bad: list[tuple[int, str]] = field(default_factory=list)
+    """Lines that are no event, by their place, with the reason; empty for a blank one, which is nothing."""
+
+    @property
+    def events(self) -> pa.Table:
+        return pa.concat_tables(self.pieces) if self.pieces else EVENTS.empty_table()
+
+    @property
+    def newer(self) -> int:
+        """Events of a schema that is newer than this pipeline's."""
+        return sum(int(pc.sum(pc.greater(piece["schema"], SCHEMA_VERSION)).as_py() or 0) for piece in self.pieces)
+
+
+def parse(lines: Lines) -> Parsed:
+    parsed = Parsed()
+    _parse(lines, 0, parsed)
+    return parsed
+
+
+def _parse(lines: Lines, start: int, parsed: Parsed) -> None:
+    if not lines.data:
+        return
+    if (table := _at_once(lines)) is not None:
+        parsed.pieces.append(table)
+    elif len(lines) > _ALONE:
+        first, second = lines.halves()
+        _parse(first, start, parsed)
+        _parse(second, start + len(first), parsed)
+    else:
+        _one_by_one(lines, start, parsed)
+
+
+def _at_once(lines: Lines) -> pa.Table | None:
+    """Rows of a block, one for each line; None where not every line is an event as sidecars write it."""
+    data = lines.data
+    if not (data.isascii() or is_text(data)):
+        return None
+    found = by_columns.columns(data)
+    if found is None and (not lines.are_braced or (b"\\" in data and any(half in data for half in _HALVES))):
+        return None
+    if found is None and (table := _table(data, len(lines))) is not None:
+        found = [column.combine_chunks() for column in table.columns]
+    if found is None:
+        return None
+    fields = dict(zip(_JSON.names, found, strict=True))
+    if fields["id"].null_count or fields["time"].null_count:
+        return None
+    times = _moments(fields["time"])
+    if times is None or not all(pc.all(pc.is_finite(fields[name])).as_py() is not False for name in _NUMBERS):
+        return None
+    columns = [
+        times if name == "time" else column.dictionary_encode() if type_ == CODED else column
+        for (name, column), type_ in zip(fields.items(), EVENTS.types, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=EVENTS)
+
+
+def _table(data: bytes, count: int) -> pa.Table | None:
+    """As Arrow's parser of JSON reads it."""
+    table = _read(data, "error")
+    if table is None and not _has_odd_values(data, count):
+        table = _read(data, "ignore")  # of a newer schema
+    return table if table is not None and len(table) == count else None
+
+
+def _read(data: bytes, unknown: str) -> pa.Table | None:
+    try:
+        return pj.read_json(
+            pa.BufferReader(data),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            parse_options=pj.ParseOptions(explicit_schema=_JSON, unexpected_field_behavior=unknown),
+        )
+    except pa.ArrowInvalid:
+        return None
+
+
+def _has_odd_values(block: bytes, count: int) -> bool:
+    """Whether a value that is ignored may be none that `read_line` takes: a word for a number, or deep nesting."""
+    return b"NaN" in block or b"Inf" in block or block.count(b"{") + block.count(b"[") > count + _DEEP
+
+
+def is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _moments(times: pa.StringArray) -> pa.Array | None:
+    """Times in the form that sidecars write; None where one is in another, or is none."""
+    _, _, data = times.buffers()
+    size = len(_USUAL)
+    if pc.min_max(pc.binary_length(times)).as_py() != {"min": size, "max": size}:
+        return None
+    first = times.offset * size
+    marks = np.frombuffer(data, np.uint8)[first : first + len(times) * size].reshape(-1, size)[:, _MARKS]
+    if (marks != np.frombuffer(_USUAL, np.uint8)[_MARKS]).any():
+        return None
+    try:
+        moments = times.cast(MOMENT)
+    except pa.ArrowInvalid:
+        return None
+    return moments if pc.min(moments).as_py() >= _EPOCH else None
+
+
+def _one_by_one(lines: Lines, start: int, parsed: Parsed) -> None:
+    rows = []
+    for place, line in enumerate(lines, start):
+        read = read_line(line)
+        if isinstance(read, str):
+            parsed.bad.append((place, read))
+        else:
+            rows.append(read)
+    if rows:
+        arrays = [
+            pa.array([row.get(field.name) for row in rows], pa.string() if type_ == CODED else type_).cast(type_)
+            for field, type_ in zip(FIELDS, EVENTS.types, strict=True)
+        ]
+        parsed.pieces.append(pa.Table.from_arrays(arrays, schema=EVENTS))
+
+
+def read_line(line: bytes) -> Row | str:
+    """An event by the schema's names, its time in microseconds since 1970; or why it is none."""
+    line = line.strip(b" \t\r\n")
+    if not line:
+        return ""
+    if not is_text(line):
+        return NOT_TEXT
+    text = line.decode()
+    if _is_too_deep(text):
+        return NOT_OBJECT
+    try:
+        found, end = _DECODER.raw_decode(text)
+    except ValueError:
+        return NOT_OBJECT
+    if not isinstance(found, dict):
+        return NOT_OBJECT
+    if text[end:].strip(" \t\r"):
+        return MORE
+    return _typed(found)
+
+
+def _is_too_deep(text: str) -> bool:
+    if text.count("[") + text.count("{") <= _DEEP:
+        return False
+    depth = 0
+    for bracket in _BRACKETS.findall(text):
+        depth += 1 if bracket in "[{" else -1 if bracket in "]}" else 0
+        if depth > _DEEP:
+            return True
+    return False
+
+
+def _typed(found: Row) -> Row | str:
+    row: Row = {}
+    for field_ in FIELDS:
+        value = found.get(field_.name)
+        if value is None:
+            continue
+        match field_.type:
+            case "string" if isinstance(value, str):
+                row[field_.name] = value.encode("utf-8", "replace").decode()
+            case "boolean" if isinstance(value, bool):
+                row[field_.name] = value
+            case "integer" if isinstance(value, int) and not isinstance(value, bool) and value in _INTEGERS:
+                row[field_.name] = value
+            case "number" if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+                row[field_.name] = float(value)
+            case _:
+                return OTHER_TYPE
+    if "id" not in row:
+        return NO_ID
+    if "time" not in row:
+        return NO_TIME
+    moment = _moment(row["time"])
+    return NO_MOMENT if moment is None else row | {"time": moment}
+
+
+def _moment(text: str) -> int | None:
+    if not _TIME.fullmatch(text):
+        return None
+    try:
+        # In UTC it may be of a year that there is not.
+        return (datetime.fromisoformat(text).astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(word)
+
+
+def _integer(digits: str) -> int | float:
+    """A number of thousands of digits is none that the schema has, and Python would refuse to read it."""
+    return int(digits) if len(digits) < 300 else float(digits)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number, parse_int=_integer)

@@ -1,0 +1,1 @@
+"""Delta Lake tables, written and read through delta-rs. Spark has no part in this."""

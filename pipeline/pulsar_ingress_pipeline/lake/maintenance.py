@@ -1,0 +1,53 @@
+"""What keeps tables small and quick to read: small files are merged, what nobody can read any more is removed.
+
+All of it is safe beside readers and writers: files are removed a week after the version that dropped them, and a
+commit of ours that finds another one's fails.
+"""
+
+import logging
+
+from deltalake.exceptions import DeltaError
+from deltalake.transaction import CommitProperties
+
+from pulsar_ingress_pipeline.faults import Busy, PipelineFault
+from pulsar_ingress_pipeline.lake.layout import check, names
+from pulsar_ingress_pipeline.lake.storage import Storage
+from pulsar_ingress_pipeline.lake.table import opened, words
+
+log = logging.getLogger("pipeline")
+
+RETAIN_HOURS = 168
+EVERY = 86_400.0
+"""Seconds between two times that `stream` does this."""
+_ALONE = CommitProperties(max_commit_retries=0)
+COMPACTED = ("events", "files", "quarantine")
+"""Tables whose commits only add; the others have a file a day by themselves."""
+
+
+def maintain(tables: Storage, retain_hours: int = RETAIN_HOURS) -> list[str]:
+    """Maintain every table; gives a line for each."""
+    check(tables)
+    return [_maintain(tables.below(name), name, retain_hours) for name in names(tables)]
+
+
+def _maintain(storage: Storage, name: str, retain_hours: int) -> str:
+    delta = opened(storage, name)
+    assert delta is not None
+    try:
+        merged = 0
+        if name in COMPACTED:
+            merged = delta.optimize.compact(commit_properties=_ALONE)["numFilesRemoved"]
+        removed = delta.vacuum(
+            retain_hours, dry_run=False, enforce_retention_duration=False, full=True, commit_properties=_ALONE
+        )
+        delta.create_checkpoint()
+        delta.cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        there = opened(storage, name)
+        if there is not None and there.version() > delta.version():
+            raise Busy(
+                f"{storage.url}: another command has committed to these tables meanwhile; run it again"
+            ) from None
+        raise PipelineFault(f"{storage.url}: cannot be maintained: {words(error)}") from None
+    gone = sum(path.endswith(".parquet") for path in removed)
+    return f"{name}: version {delta.version()}, {merged} files merged, {gone} removed"

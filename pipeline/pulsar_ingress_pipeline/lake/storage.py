@@ -1,0 +1,226 @@
+"""A folder on this machine or in an object store: how it is listed, read and written here, by delta-rs and by Spark.
+
+Credentials come from the environment, once. obstore and delta-rs are built on the same client of object stores and take
+the same variables; `spark_settings` passes on to Spark what its S3 client does not read there.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+from obstore.exceptions import BaseError
+from obstore.store import ObjectStore, from_url
+
+from pulsar_ingress_pipeline.faults import PipelineFault
+
+_REMOTE = re.compile(r"(s3|gs|abfss?)://")
+_AZURE = (
+    "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY", "AZURE_CLIENT_ID",
+    "AZURE_CLIENT_SECRET", "AZURE_TENANT_ID",
+)  # fmt: skip
+_VARIABLES = {
+    "s3": (
+        "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION",
+        "AWS_ENDPOINT_URL",
+    ),
+    "gs": ("GOOGLE_SERVICE_ACCOUNT", "GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS"),
+    "abfs": _AZURE,
+    "abfss": _AZURE,
+}  # fmt: skip
+"""What executors are given of the driver's environment; without any, a store is asked as the pod's identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file, by its path below a folder."""
+
+    path: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A folder. It can be sent to Spark's executors, which reach it in the same way."""
+
+    url: str
+    options: tuple[tuple[str, str], ...] = ()
+    """What object stores are reached by, in delta-rs' words; of secrets nothing is ever printed."""
+
+    @classmethod
+    def of(cls, url: str, environ: Mapping[str, str] = os.environ) -> "Storage":
+        """The folder that a user names: a path, or a URL."""
+        if "://" not in url:
+            return cls(str(Path(url).absolute()))
+        if url.startswith("file://"):
+            return cls("/" + url.removeprefix("file://").lstrip("/").rstrip("/"))
+        url = re.sub("^s3a?://", "s3://", url).rstrip("/")
+        remote = _REMOTE.match(url)
+        if remote is None:
+            raise PipelineFault(f"{url}: is neither a path nor a URL of an object store: s3://, gs://, abfss://")
+        return cls(url, tuple((name, environ[name]) for name in _VARIABLES[remote[1]] if name in environ))
+
+    def __repr__(self) -> str:
+        return f"Storage({self.url!r})"
+
+    @property
+    def for_delta(self) -> dict[str, str]:
+        """What delta-rs is given to reach it."""
+        return dict(self.options) | ({"AWS_ALLOW_HTTP": "true"} if self._is_without_tls else {})
+
+    @property
+    def _is_without_tls(self) -> bool:
+        return dict(self.options).get("AWS_ENDPOINT_URL", "").startswith("http:")
+
+    @property
+    def is_local(self) -> bool:
+        return self.url.startswith("/")
+
+    def below(self, path: str) -> "Storage":
+        return Storage(f"{self.url}/{path}", self.options)
+
+    def spark_url(self, path: str) -> str:
+        """A file's URL as Spark takes it: Hadoop has a name of its own for S3, and expands patterns."""
+        url = f"file://{self.url}/{path}" if self.is_local else re.sub("^s3:", "s3a:", f"{self.url}/{path}")
+        return re.sub(r"([*?{}\[\]\\])", r"\\\1", url)
+
+    def files(self, endings: tuple[str, ...] = ("",)) -> list[File]:
+        """All files below, but for hidden ones (`.` and `_`); a folder that is not there has none."""
+        with _explained(self.url):
+            found = self._local_files() if self.is_local else self._listed("")
+        shown = [file for file in found if _is_shown(file.path, endings)]
+        return sorted(shown, key=lambda file: (file.name, file.path))
+
+    def _local_files(self) -> list[File]:
+        folder = Path(self.url)
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        paths = (Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
+        return [File(str(path.relative_to(folder)), path.stat().st_size) for path in paths if path.is_file()]
+
+    def _listed(self, prefix: str) -> list[File]:
+        return [
+            File(one["path"], one["size"]) for listed in obstore.list(self._store, prefix or None) for one in listed
+        ]
+
+    def folders(self, path: str = "") -> list[str]:
+        """The names of the folders in a folder; none where it is not there."""
+        with _explained(f"{self.url}/{path}"):
+            if self.is_local:
+                folder = Path(self.url, path)
+                return sorted(one.name for one in folder.iterdir() if one.is_dir()) if folder.exists() else []
+            found = obstore.list_with_delimiter(self._store, path or None)["common_prefixes"]
+            return sorted(one.rpartition("/")[2] for one in found)
+
+    def exists(self, path: str = "") -> bool:
+        """Whether there is such a file, or a folder with anything in it."""
+        if self.is_local:
+            return Path(self.url, path).exists()
+        with _explained(f"{self.url}/{path}"):
+            return any(listed for listed in obstore.list(self._store, path or None, chunk_size=1))
+
+    def size(self, path: str) -> int | None:
+        """Of a file, None for one that is not there."""
+        with _explained(f"{self.url}/{path}"):
+            try:
+                return Path(self.url, path).stat().st_size if self.is_local else obstore.head(self._store, path)["size"]
+            except FileNotFoundError:
+                return None
+
+    def read(self, path: str) -> bytes:
+        """Raises FileNotFoundError."""
+        return b"".join(self.pieces(path, 1 << 20))
+
+    def pieces(self, path: str, size: int) -> Iterator[bytes]:
+        """A file, in pieces of about that size; raises FileNotFoundError."""
+        with _explained(f"{self.url}/{path}"):
+            if not self.is_local:
+                yield from map(bytes, obstore.get(self._store, path).stream(min_chunk_size=size))
+                return
+            with Path(self.url, path).open("rb") as file:
+                while piece := file.read(size):
+                    yield piece
+
+    def write(self, path: str, data: bytes) -> None:
+        with _explained(f"{self.url}/{path}"):
+            if self.is_local:
+                Path(self.url, path).parent.mkdir(parents=True, exist_ok=True)
+                Path(self.url, path).write_bytes(data)
+            else:
+                obstore.put(self._store, path, data)
+
+    def delete(self, path: str) -> None:
+        with _explained(f"{self.url}/{path}"):
+            if self.is_local:
+                Path(self.url, path).unlink()
+            else:
+                obstore.delete(self._store, path)
+
+    def parquet(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of files, one file after the other."""
+        tables = []
+        for path in paths:
+            source = f"{self.url}/{path}" if self.is_local else pa.BufferReader(self.read(path))
+            with _explained(f"{self.url}/{path}"), pq.ParquetFile(source) as file:
+                tables.append(file.read(columns=columns, use_threads=False))
+        return pa.concat_tables(tables)
+
+    @property
+    def _store(self) -> ObjectStore:
+        return _store_of(self)
+
+
+@lru_cache(maxsize=64)
+def _store_of(storage: Storage) -> ObjectStore:
+    make: Any = from_url  # whose types want each store's options apart
+    store: ObjectStore = make(
+        storage.url, config=dict(storage.options), client_options={"allow_http": storage._is_without_tls}
+    )
+    return store
+
+
+def _is_shown(path: str, endings: tuple[str, ...]) -> bool:
+    return path.endswith(endings) and not any(part.startswith((".", "_")) for part in path.split("/"))
+
+
+def first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
+
+
+class _explained:  # noqa: N801
+    """Turns what a file system raises into one line with the path."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, FileNotFoundError):
+            return  # which callers tell apart
+        if isinstance(error, OSError | BaseError):
+            raise PipelineFault(f"{self._url}: {getattr(error, 'strerror', None) or first_line(error)}") from None
+
+
+def spark_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What Spark's S3 client is to be told; the keys it reads from the same variables by itself."""
+    settings = {}
+    if endpoint := environ.get("AWS_ENDPOINT_URL"):
+        settings["spark.hadoop.fs.s3a.endpoint"] = endpoint
+        settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    if region:
+        settings["spark.hadoop.fs.s3a.endpoint.region"] = region
+    return settings

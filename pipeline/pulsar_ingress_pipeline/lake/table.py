@@ -1,0 +1,201 @@
+"""One Delta table of ours: what it has now, and commits that somebody else's commit makes fail.
+
+Every commit carries the table's new version as an application transaction, so rows that somebody else has written are
+found: a later version changes data without one. A derived table's commit also carries the version of `events` that it
+is derived from. Both survive the cleanup of the log, which custom metadata does not.
+"""
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import (
+    AddAction,
+    CommitProperties,
+    RemoveAction,
+    Transaction,
+    create_table_with_add_actions,
+)
+
+from pulsar_ingress_pipeline.faults import Busy, PipelineFault
+from pulsar_ingress_pipeline.lake.storage import Storage
+
+# delta-rs takes `%20` for a space, and panics at brackets.
+_REFUSED = re.compile(r"[\[\]%]")
+APPLICATION, SOURCE = "pulsar-ingress-pipeline", "pulsar-ingress-pipeline/events"
+"""The application transactions: the table's own version, and that of the `events` it is derived from."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of a table."""
+
+    path: str
+    size: int
+    rows: int
+    partition: Mapping[str, str] = field(default_factory=dict)
+
+
+class LakeTable:
+    """A table as this command knows it: it sees no commits but its own."""
+
+    def __init__(
+        self, tables: Storage, name: str, schema: pa.Schema | None = None, partition_by: Sequence[str] = ()
+    ) -> None:
+        self.name = name
+        self.storage = tables.below(name)
+        self._partition_by = list(partition_by)
+        self._delta = opened(self.storage, name)
+        self._schema: Schema | None = self._delta.schema() if self._delta is not None else None
+        if schema is not None:
+            self.expect(schema)
+        if self._delta is not None:
+            self._check(self._delta)
+
+    def expect(self, schema: pa.Schema) -> None:
+        """The columns that it has, or is to have."""
+        self._schema = Schema.from_arrow(schema)
+        if self._delta is not None and self._delta.schema() != self._schema:
+            raise PipelineFault(
+                f"{self.storage.url}: the table has other columns than this version writes: it was made by another "
+                "version, or changed by hand. Make the tables again, in an empty folder"
+            )
+
+    @property
+    def has_schema(self) -> bool:
+        return self._schema is not None
+
+    def _check(self, delta: DeltaTable) -> None:
+        ours = delta.transaction_version(APPLICATION)
+        if ours is None or any(self._is_changed_by(version) for version in range(ours + 1, delta.version() + 1)):
+            raise PipelineFault(
+                f"{self.storage.url}: version {delta.version()} of the table was written by another program. Delete "
+                "the table's folder, and it is made again; if it is `events`, make all tables again, in an empty folder"
+            )
+
+    def _is_changed_by(self, version: int) -> bool:
+        try:
+            return bool(self.changes(version))
+        except FileNotFoundError:  # the log is cleaned up after 30 days
+            return False
+
+    def changes(self, version: int) -> list[dict[str, Any]]:
+        """What a version added and removed, by the log; raises FileNotFoundError where that is gone.
+
+        Merging small files changes no data.
+        """
+        log = self.storage.read(f"_delta_log/{version:020d}.json").splitlines()
+        found = [change for action in map(json.loads, log) for change in (action.get("add"), action.get("remove"))]
+        return [change for change in found if change is not None and change["dataChange"]]
+
+    @property
+    def version(self) -> int:
+        """-1 where there is none yet."""
+        return -1 if self._delta is None else self._delta.version()
+
+    @property
+    def derived_from(self) -> int | None:
+        """The version of `events` that it was derived from last."""
+        return None if self._delta is None else self._delta.transaction_version(SOURCE)
+
+    def last_commit(self) -> datetime:
+        """When the last version was made."""
+        assert self._delta is not None
+        return datetime.fromtimestamp(self._delta.history(1)[0]["timestamp"] / 1000, UTC)
+
+    def files(self) -> list[DataFile]:
+        if self._delta is None:
+            return []
+        wanted = ["path", "size_bytes", "num_records", *(f"partition.{name}" for name in self._partition_by)]
+        found = arrow(self._delta.get_add_actions(flatten=True)).select(wanted).to_pylist()
+        return [
+            DataFile(
+                one["path"],
+                one["size_bytes"],
+                one["num_records"],
+                {name: str(one[f"partition.{name}"]) for name in self._partition_by},
+            )
+            for one in found
+        ]
+
+    def commit(self, add: Iterable[DataFile], remove: Iterable[DataFile] = (), source: int | None = None) -> None:
+        """Make a new version. Raises Busy where there is one already that this command has not seen."""
+        assert self._schema is not None
+        adds, now = list(add), int(time.time() * 1000)
+        self._check_files(adds)
+        transactions = [Transaction(APPLICATION, self.version + 1, now)]
+        if source is not None:
+            transactions.append(Transaction(SOURCE, source, now))
+        # A retry would be a commit on top of a version that nobody has looked at.
+        properties = CommitProperties(max_commit_retries=0, app_transactions=transactions)
+        actions = [AddAction(one.path, one.size, dict(one.partition), now, True, _stats(one)) for one in adds]
+        removes = [RemoveAction(one.path, True, now, one.size, dict(one.partition)) for one in remove]
+        try:
+            if self._delta is None:
+                create_table_with_add_actions(
+                    self.storage.url, self._schema, actions, "error", self._partition_by or None,
+                    storage_options=self.storage.for_delta, commit_properties=properties,
+                )  # fmt: skip
+            else:
+                self._delta.create_write_transaction(
+                    [*removes, *actions], "append", self._schema, self._partition_by or None,
+                    commit_properties=properties,
+                )  # fmt: skip
+        except (DeltaError, OSError) as error:
+            self._explain(error)
+        self._delta = opened(self.storage, self.name)
+        assert self._delta is not None
+
+    def _check_files(self, adds: Sequence[DataFile]) -> None:
+        """delta-rs does not look: a version that names a file which is not there cannot be read."""
+        for one in adds:
+            if self.storage.size(one.path) != one.size:
+                raise PipelineFault(f"{self.storage.url}/{one.path}: is not as it was written; nothing is committed")
+
+    def _explain(self, error: Exception) -> None:
+        there = opened(self.storage, self.name)
+        if there is not None and there.version() > self.version:
+            raise Busy(
+                f"{self.storage.url}: another command has committed to these tables meanwhile; this one has not. "
+                "Nothing is lost: run it again"
+            ) from None
+        raise PipelineFault(f"{self.storage.url}: cannot be written: {words(error)}") from None
+
+
+def opened(storage: Storage, name: str) -> DeltaTable | None:
+    """None where there is no such table."""
+    if storage.is_local and _REFUSED.search(storage.url):
+        raise PipelineFault(f"{storage.url}: Delta tables cannot be in a folder that has '[', ']' or '%' in its name")
+    try:
+        return DeltaTable(storage.url, storage_options=storage.for_delta)
+    except TableNotFoundError:
+        return None
+    except (DeltaError, OSError) as error:
+        raise PipelineFault(f"{storage.url}: table {name} cannot be read: {words(error)}") from None
+
+
+def arrow(stream: object) -> pa.Table:
+    """What delta-rs gives, as Arrow's own table. `pa.table` would import pandas, which takes a second."""
+    return pa.RecordBatchReader.from_stream(stream).read_all()
+
+
+def _stats(file: DataFile) -> str:
+    return json.dumps({"numRecords": file.rows})
+
+
+# delta-rs draws its chain of causes as a tree, in colour, with what a store answers in XML.
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_BRANCH = re.compile(r"\s*\n\s*↳?\s*")
+_XML = re.compile(r"<\?xml.*<Message>(.*)</Message>.*", re.DOTALL)
+
+
+def words(error: Exception) -> str:
+    """What went wrong, in one line."""
+    return _BRANCH.sub(": ", _XML.sub(r"\1", _COLOUR.sub("", str(error))).strip()) or type(error).__name__

@@ -1,0 +1,117 @@
+"""Names, numbers and times as people read them."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from markupsafe import Markup
+
+from pulsar_ingress_pipeline.report.records import Name, Others
+
+# Characters that would break the file, or turn the reading order of what stands around them.
+_INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_LONGEST = 120
+_UNITS = (("day", timedelta(days=1)), ("hour", timedelta(hours=1)), ("minute", timedelta(minutes=1)))
+
+
+def clean(text: str) -> str:
+    """Text that is not markup without characters that nobody sees: some of it comes from clients."""
+    return text if isinstance(text, Markup) else _INVISIBLE.sub("\ufffd", text)
+
+
+def clip(text: str, longest: int = _LONGEST) -> str:
+    """A name that leaves room for others."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def clip_middle(name: str, longest: int) -> str:
+    """The end is what tells brokers apart."""
+    kept = longest // 3
+    return name if len(name) <= longest else f"{name[: longest - kept - 1]}…{name[-kept:]}"
+
+
+def shown(name: Name, nobody: str = "none") -> str:
+    match name:
+        case Others(count):
+            return f"{count:,} more"
+        case None:
+            return nobody
+        case "":
+            return "(empty)"
+        case _:
+            return clip(name)
+
+
+def topic(name: str | None) -> str:
+    return shown(name).removeprefix("persistent://")
+
+
+def common_tail(names: Sequence[str]) -> str:
+    """`.pulsar.svc:8080` of `broker-0.pulsar.svc:8080` and `broker-1.pulsar.svc:8080`; empty where they share none."""
+    if len(names) < 2:
+        return ""
+    parts = [name.split(".") for name in names]
+    count = 0
+    while all(len(part) > count + 1 for part in parts) and len({part[-1 - count] for part in parts}) == 1:
+        count += 1
+    return "." + ".".join(parts[0][-count:]) if count else ""
+
+
+def order(name: Name, amount: float) -> tuple[int, float, str]:
+    """The largest first; then the rest of the names, then none."""
+    if isinstance(name, Others):
+        return 1, 0, ""
+    return (2, 0, "") if name is None else (0, -amount, name)
+
+
+def thousands(value: int) -> str:
+    return f"{value:,}"
+
+
+def compact(value: float) -> str:
+    """1,234 is 1.2 k."""
+    for size, unit in ((1e12, " T"), (1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if abs(value) >= size * 0.9995:
+            scaled = value / (size if unit != " k" else 1e3)
+            return f"{scaled:.3g}{unit}" if scaled < 999.5 else f"{scaled:.0f}{unit}"
+    return f"{value:,.0f}"
+
+
+def percent(part: float, whole: float = 1) -> str:
+    """A share that says 100 % and 0 % only of all and of nothing."""
+    if not whole:
+        return "–"
+    share = 100 * part / whole
+    if 0 < share < 0.01:
+        return "< 0.01 %"
+    if 99.99 < share < 100:
+        return "> 99.99 %"
+    return f"{share:.2f}".rstrip("0").rstrip(".") + " %"
+
+
+def duration(milliseconds: float) -> str:
+    if milliseconds >= 999.5:
+        return f"{milliseconds / 1000:.3g} s"
+    return f"{milliseconds:.3g} ms"
+
+
+def length(span: timedelta) -> str:
+    """A column's width in words."""
+    for unit, size in _UNITS:
+        if span >= size:
+            many = span // size
+            return f"{many} {unit}s" if many > 1 else f"{'an' if unit == 'hour' else 'a'} {unit}"
+    return "a moment"
+
+
+def the(span: timedelta) -> str:
+    """`the hour`, `the 6 hours`."""
+    return "the " + length(span).removeprefix("an ").removeprefix("a ")
+
+
+def day(time: datetime) -> str:
+    return f"{time.day} {time:%b}"
+
+
+def clock(time: datetime) -> str:
+    return f"{time.year:04d}-{time:%m-%d %H:%M}"

@@ -1,0 +1,71 @@
+"""The work of the command: query the tables, compare with the previous report, and replace it with the new one."""
+
+import os
+from datetime import UTC, datetime
+
+from pulsar_ingress_pipeline.faults import PipelineFault
+from pulsar_ingress_pipeline.lake.reader import Lake
+from pulsar_ingress_pipeline.lake.storage import Storage
+from pulsar_ingress_pipeline.report.page import page
+from pulsar_ingress_pipeline.report.previous import read
+from pulsar_ingress_pipeline.report.queries import gather
+from pulsar_ingress_pipeline.report.records import Numbers, Report
+from pulsar_ingress_proxy.config import Config
+
+_MOST = 16 * 1024 * 1024
+"""Bytes of a file that may be a report; ours are far smaller."""
+
+
+def write(
+    tables: str,
+    out: str,
+    since: str | None = None,
+    days: int | None = None,
+    made: datetime | None = None,
+    config: Config | None = None,
+) -> Report:
+    """`since` is the report to compare with: the one that `out` replaces, if not given.
+
+    With a config, the report tells which of its hosts are unused, and suggests only listeners that it has.
+    """
+    then = _previous(since if since is not None else out, must_exist=since is not None)
+    report = gather(Lake(tables), days, made or datetime.now(UTC), config)
+    _replace(out, page(report, then))
+    return report
+
+
+def _previous(report: str, must_exist: bool) -> Numbers | None:
+    html = _read(report)
+    numbers = None if html is None else read(html)
+    if numbers is None and must_exist:
+        raise PipelineFault(f"--since {report}: is no report with numbers")
+    return numbers
+
+
+def _read(file: str) -> str | None:
+    """A local file, or an object of a store by its URL; None if there is none."""
+    folder, name = _split(file)
+    try:
+        return folder.read(name)[:_MOST].decode(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def _replace(file: str, html: str) -> None:
+    """As a whole or not at all: an object appears when it is complete, and a local file by renaming it."""
+    folder, name = _split(file)
+    if not folder.is_local:
+        folder.write(name, html.encode())
+        return
+    unfinished = f".{name}.unfinished"
+    folder.write(unfinished, html.encode())
+    try:
+        os.replace(f"{folder.url}/{unfinished}", f"{folder.url}/{name}")
+    except OSError as error:
+        folder.delete(unfinished)
+        raise PipelineFault(f"{file}: cannot be written: {error.strerror}") from None
+
+
+def _split(file: str) -> tuple[Storage, str]:
+    folder, slash, name = file.rpartition("/")
+    return Storage.of(folder or slash or "."), name
