@@ -118,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     keeping = add_plain(
         "maintain", _maintain, "merge small files of the tables and remove those that no version has",
-        "`stream` does it once a day by itself.",
+        "`stream` does it once a day by itself, `run` after every 24th version.",
     )  # fmt: skip
     keeping.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
     keeping.add_argument(
@@ -156,6 +156,7 @@ def _seconds(text: str) -> float:
 def _run(options: argparse.Namespace) -> int:
     def take(runner: "Runner", _: "Progress") -> None:
         runner.take_new()
+        runner.maintain_if_due()
 
     return _work(options, take)
 

@@ -24,6 +24,8 @@ log = logging.getLogger("pipeline")
 
 BRIEF = 64 << 20
 """Bytes of lines that Spark is through with before Java has compiled it to the last."""
+VERSIONS = 24
+"""Of `events` after which `run` maintains the tables; `stream` does it once a day."""
 ATTEMPTS = 8
 """So often in a row may an attempt fail before `stream` ends."""
 _LONGEST = 300.0
@@ -97,6 +99,12 @@ class Runner:
             self.metrics.wait([file.size for batch in waiting for file in batch])
         self.metrics.succeeded(is_all=not waiting)
         return bool(new)
+
+    def maintain_if_due(self) -> None:
+        """After every so many versions that this command has made the last of."""
+        if self.total.commits and self._ingest.events.version % VERSIONS == VERSIONS - 1:
+            self._progress.stage("maintenance")
+            self.maintain()
 
     def maintain(self) -> None:
         """Also opens the tables again: maintenance makes versions of its own."""

@@ -11,6 +11,7 @@ from made_events import Tables, event, write
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
+from pulsar_ingress_pipeline import runner as runner_module
 from pulsar_ingress_pipeline.cli import main
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
 from pulsar_ingress_pipeline.ingest.batches import Taken
@@ -137,13 +138,19 @@ def test_stream_retries_after_a_failure_and_takes_every_event_once(
     assert metrics.newest_event.values[()] == 1794819600 + 8
 
 
-def test_event_and_commit_times_are_taken_from_tables_of_an_earlier_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_event_and_commit_times_are_taken_from_tables_of_an_earlier_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
     write(tables.events, "1.jsonl", [event(1, 5)])
     progress = Progress()
     runner = Runner(str(tables.events), str(tables.folder), lambda _: spark, progress)
     runner.take_new()
     later = PipelineMetrics("run")
+    monkeypatch.setattr(runner_module, "VERSIONS", 1)
+    runner.maintain_if_due()  # which makes versions of its own
+    write(tables.events, "2.jsonl", [event(2, 4)])
+    runner.take_new()
     Runner(str(tables.events), str(tables.folder), lambda _: spark, progress, later)
     assert later.newest_event.values == runner.metrics.newest_event.values
     assert later.last_commit.values[()] == pytest.approx(runner.metrics.last_commit.values[()], abs=60)
