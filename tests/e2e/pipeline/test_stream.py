@@ -7,9 +7,10 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import pytest
 from random_kills import PAGE, Kills, killing, page
-from spark_commands import SECONDS, Folder, arguments, contents, done, expect_whole, started
+from spark_commands import SECONDS, Folder, arguments, contents, done, expect_whole, started, table
 
 KILLS = str(Path(__file__).parent / "kills.py")
 pytestmark = pytest.mark.timeout(1800)
@@ -102,6 +103,30 @@ def test_stream_neither_loses_nor_doubles_events_when_killed_between_commits(
         killed_when(moment, arguments("stream", events, tables))
         events.add()
         done(*arguments("stream", events, tables, "--master", "local[2]", "--once"))
+    expect_whole(events, tables)
+
+
+@pytest.mark.full
+def test_readers_never_see_half_a_commit_in_1000_reads_of_a_running_stream(events: Folder, tmp_path: Path) -> None:
+    """Each file brings the same number of lookups, so that half a commit would show."""
+    tables, reads = tmp_path / "tables", 0
+    seen: set[int] = set()
+    events.add()
+    done(*arguments("run", events, tables))
+    stream = arguments("stream", events, tables, "--master", "local[2]", "--pause", "0")
+    with started(["-m", "pulsar_ingress_pipeline", *stream]) as process:
+        while reads < 1000 or len(seen) < 5:
+            windows = table(tables, "listener_windows")
+            lookups = pc.sum(windows["hits"]).as_py() + pc.sum(windows["misses"]).as_py()
+            assert lookups % events.count == 0
+            assert len(table(tables, "events")) % events.count == 0
+            if lookups == events.events:
+                events.add()
+            seen.add(lookups)
+            reads += 1
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=SECONDS)
+    done(*arguments("run", events, tables))
     expect_whole(events, tables)
 
 
