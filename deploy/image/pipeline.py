@@ -30,7 +30,7 @@ from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Selection
-from pulsar_ingress_proxy.syntax.authorities import Authority
+from pulsar_ingress_proxy.syntax.authorities import Authority, parse_address
 
 TAG = f"pulsar-ingress-pipeline:{__version__}"
 DOCKERFILE = REPOSITORY / "deploy/image/Dockerfile.pipeline"
@@ -152,7 +152,7 @@ def write_events(folder: Path, count: int) -> None:
                 generation=1,
                 method="GET",
                 bind="127.0.0.1:18080",
-                peer="10.1.2.3",
+                peer=parse_address("10.1.2.3"),
                 user_agent=b"Pulsar-Java-v4.0.1",
                 target=target,
                 request=Request(target, Authority(trial.HOST, None), None, "https"),

@@ -17,7 +17,7 @@ from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Selection
-from pulsar_ingress_proxy.syntax.authorities import Authority
+from pulsar_ingress_proxy.syntax.authorities import Authority, parse_address
 
 PUBLIC = Ingress("public", ("pulsar.example.com",), "external")
 HOST = Authority("pulsar.example.com", 8443)
@@ -35,7 +35,7 @@ def lookup(number: int = 0, **changes: Any) -> AccessRecord:
         "generation": 7,
         "method": "GET",
         "bind": "0.0.0.0:8443",
-        "peer": "10.1.2.3",
+        "peer": parse_address("10.1.2.3"),
         "user_agent": b"Pulsar-Java-v4.0.1",
         "target": LOOKUP,
         "request": Request(LOOKUP, HOST, None, "https"),

@@ -18,6 +18,7 @@ from pulsar_ingress_proxy.syntax.authorities import (
     host_matches,
     is_relative,
     looks_inside,
+    parse_address,
     parse_authority,
     parse_location,
 )
@@ -292,7 +293,7 @@ def test_client_class_is_what_python_says_of_the_address(
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     meant = mapped or address
     expected = "loopback" if meant.is_loopback else "public" if meant.is_global else "private"
-    assert client_class(str(address)) == expected
+    assert client_class(parse_address(str(address))) == expected
 
 
 @pytest.mark.parametrize(
@@ -303,7 +304,7 @@ def test_client_class_changes_where_special_blocks_begin_and_end(edge: ipaddress
         if 0 <= number < 2**32:
             address = ipaddress.IPv4Address(number)
             expected = "loopback" if address.is_loopback else "public" if address.is_global else "private"
-            assert client_class(str(address)) == expected
+            assert client_class(parse_address(str(address))) == expected
 
 
 @given(st.text(st.sampled_from("0123456789.: x"), max_size=20))
@@ -311,4 +312,5 @@ def test_client_class_of_what_is_no_address_is_none(text: str) -> None:
     try:
         ipaddress.ip_address(text)
     except ValueError:
-        assert client_class(text) is None
+        assert parse_address(text) is None
+        assert client_class(None) is None

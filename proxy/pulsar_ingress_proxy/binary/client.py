@@ -10,6 +10,7 @@ from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.observability.access_record import UNKNOWN, AccessRecord
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
+from pulsar_ingress_proxy.syntax.authorities import Address
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 
@@ -25,7 +26,7 @@ class ClientContext:
 
     __slots__ = ("_context", "_endpoint", "connect_info", "peer", "server", "server_name")
 
-    def __init__(self, context: ServerContext, server: Server, peer: str, server_name: str | None) -> None:
+    def __init__(self, context: ServerContext, server: Server, peer: Address | None, server_name: str | None) -> None:
         self._context = context
         self.server = server
         self.peer = peer

@@ -24,6 +24,7 @@ from pulsar_ingress_proxy.net.errors import ClosedEarly, Unreachable, UpstreamEr
 from pulsar_ingress_proxy.net.tls import server_name
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.selection import Refusal
+from pulsar_ingress_proxy.syntax.authorities import peer_address
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
 _HIGH = 1 << 19
@@ -103,7 +104,7 @@ class Session(asyncio.Protocol):
         client.set_write_buffer_limits(high=UNSENT)
         peer = client.get_extra_info("peername")
         name = server_name(client.get_extra_info("ssl_object"))
-        self._client = ClientContext(self._context, self._server, str(peer[0]) if peer else "", name)
+        self._client = ClientContext(self._context, self._server, peer_address(peer), name)
         self._lookups = PendingLookups(self._context, self._client, self._say, self._start)
         if not self._server.admit(self):
             text = "more connections are open than limits.connections allows"

@@ -22,7 +22,7 @@ from pulsar_ingress_proxy.http import headers
 from pulsar_ingress_proxy.http.body import room_for
 from pulsar_ingress_proxy.http.request_cycle import RequestCycle
 from pulsar_ingress_proxy.net.errors import BodyBroken, TooSlow
-from pulsar_ingress_proxy.syntax.authorities import Networks
+from pulsar_ingress_proxy.syntax.authorities import Address, Networks, peer_address
 
 if TYPE_CHECKING:
     from pulsar_ingress_proxy.http.server import HttpServer
@@ -72,11 +72,11 @@ class ClientConnection(BaseProtocol):
         "_trust",
         "_unsent",
         "_write_waiter",
+        "address",
         "idle_since",
         "is_draining",
         "is_paused",
         "loop",
-        "peer",
         "peer_field",
     )  # fmt: skip
 
@@ -127,14 +127,16 @@ class ClientConnection(BaseProtocol):
         self.is_draining = False
         self.idle_since = 0.0
         """When the last request ended, by the loop's clock."""
-        self.peer, self.peer_field = "", b""
+        self.address: Address | None = None
+        self.peer_field = b""
+        """The same, as X-Forwarded-For has it."""
 
     # What requests call.
 
     def is_trusted(self, proxies: Networks) -> bool:
         """Whether the peer is one of the proxies whose forwarding headers count."""
         if self._trust[0] is not proxies:
-            self._trust = (proxies, proxies.has(self.peer))
+            self._trust = (proxies, proxies.has(self.address))
         return self._trust[1]
 
     def charge(self, size: int) -> bool:
@@ -228,8 +230,8 @@ class ClientConnection(BaseProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
-        self.peer = peer[0].partition("%")[0] if peer else ""
-        self.peer_field = self.peer.encode()
+        self.address = peer_address(peer)
+        self.peer_field = peer[0].partition("%")[0].encode() if peer else b""
         cast(asyncio.Transport, transport).set_write_buffer_limits(high=memory.UNSENT)
         super().connection_made(transport)
         self.idle_since = self.loop.time()

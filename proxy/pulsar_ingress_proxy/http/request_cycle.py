@@ -508,10 +508,11 @@ class RequestCycle:
 
     def _who(self) -> str:
         """What the event says of the client, as trusted proxies tell who it is."""
-        head, peer = self.head, self.client.peer
+        head, address = self.head, self.client.address
         if self._trusted and (forwarded_for := head.special.get(b"x-forwarded-for")):
-            peer = forwarded_client(forwarded_for, self.decisions.trusted_proxies) or peer
-        return event_lines.client(peer, head.user_agent)
+            told = forwarded_client(forwarded_for, self.decisions.trusted_proxies)
+            address = address if told is None else told
+        return event_lines.client(address, head.user_agent)
 
     def _record(self) -> AccessRecord:
         decided = self._decided

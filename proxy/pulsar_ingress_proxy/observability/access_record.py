@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Selection
+from pulsar_ingress_proxy.syntax.authorities import Address
 
 UNKNOWN = Target("other", "other")
 
@@ -21,7 +22,7 @@ class AccessRecord:
     method: str = ""
     bind: str = ""
     """The socket it came in by, as host:port."""
-    peer: str = ""
+    peer: Address | None = None
     """The client's address, as trusted proxies tell it: never written, but its class is."""
     user_agent: bytes | None = None
     target: Target = UNKNOWN

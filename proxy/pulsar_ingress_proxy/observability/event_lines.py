@@ -11,7 +11,7 @@ from json.encoder import encode_basestring_ascii as quoted
 
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.event_schema import SCHEMA_VERSION
-from pulsar_ingress_proxy.syntax.authorities import Authority, client_class
+from pulsar_ingress_proxy.syntax.authorities import Address, Authority, client_class
 
 USER_AGENT_CHARACTERS = 256
 
@@ -113,9 +113,9 @@ def redirect(from_: str | None, to: str | None) -> str:
     return NO_REDIRECT if from_ is to is None else _sound(f'"redirectFrom":{_url(from_)},"redirectTo":{_url(to)}')
 
 
-def client(peer: str, user_agent: bytes | None) -> str:
+def client(address: Address | None, user_agent: bytes | None) -> str:
     """Who asked: `clientClass`, of the client's address, and `userAgent`."""
-    found = client_class(peer)
+    found = client_class(address)
     agent = "null" if user_agent is None else quoted(user_agent[:USER_AGENT_CHARACTERS].decode("latin-1"))
     return f'"clientClass":{"null" if found is None else _CLASSES[found]},"userAgent":{agent}'
 

@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import socket
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -142,6 +143,33 @@ def host_matches(host: str, patterns: Iterable[str]) -> bool:
     )
 
 
+Address = int | ipaddress.IPv6Address
+"""Of IPv4 it is the number."""
+
+
+def parse_address(text: str) -> Address | None:
+    """A plain address: no port, brackets or zone id. One of IPv4 that is mapped to IPv6 is itself."""
+    if len(text) > _LONGEST_ADDRESS or not text.isascii():
+        return None
+    try:
+        # Which takes only the one plain form; Python's own parser takes six times as long.
+        return int.from_bytes(socket.inet_pton(socket.AF_INET, text))
+    except (OSError, ValueError):
+        pass
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        return None
+    if address.scope_id is not None:
+        return None
+    return address if address.ipv4_mapped is None else int(address.ipv4_mapped)
+
+
+def peer_address(peername: tuple[str, int] | str | None) -> Address | None:
+    """The address at the other end of a connection; a Unix socket has none."""
+    return parse_address(peername[0].partition("%")[0]) if isinstance(peername, tuple) else None
+
+
 class Networks:
     """Networks that addresses are in, or are not."""
 
@@ -150,17 +178,16 @@ class Networks:
         v4 = (network for network in self._networks if isinstance(network, ipaddress.IPv4Network))
         self._v4 = tuple((int(network.network_address), int(network.netmask)) for network in v4)
 
-    def has(self, address: str) -> bool:
-        parsed = _plain_address(address.encode())
-        return parsed is not None and self._has(parsed)
-
-    def _has(self, address: "int | ipaddress.IPv6Address") -> bool:
+    def has(self, address: Address | None) -> bool:
         if isinstance(address, int):
-            return any(address & mask == network for network, mask in self._v4)
-        return any(address in network for network in self._networks)
+            for network, mask in self._v4:  # noqa: SIM110 `any` takes twice as long
+                if address & mask == network:
+                    return True
+            return False
+        return address is not None and any(address in network for network in self._networks)
 
 
-def forwarded_client(forwarded_for: bytes, trusted: Networks) -> str | None:
+def forwarded_client(forwarded_for: bytes, trusted: Networks) -> Address | None:
     """The client's address as a trusted proxy tells it; None where it tells none.
 
     X-Forwarded-For is read from the right, where the nearest proxy wrote, past the addresses of trusted proxies. An
@@ -168,40 +195,14 @@ def forwarded_client(forwarded_for: bytes, trusted: Networks) -> str | None:
     it: who wrote what stands further left is not known.
     """
     found = None
-    for element in reversed(forwarded_for.rsplit(b",", _MOST_PROXIES)):
-        address = _plain_address(element.strip(b" \t"))
+    for element in reversed(forwarded_for.decode("latin-1").rsplit(",", _MOST_PROXIES)):
+        address = parse_address(element.strip(" \t"))
         if address is None:
             break
-        found = str(ipaddress.IPv4Address(address) if isinstance(address, int) else address)
-        if not trusted._has(address):
+        found = address
+        if not trusted.has(address):
             break
     return found
-
-
-def _plain_address(text: bytes) -> int | ipaddress.IPv6Address | None:
-    """An address; one of IPv4 as a number, also where it is mapped to IPv6."""
-    if len(text) > _LONGEST_ADDRESS or b"%" in text:
-        return None
-    number = _v4_number(text.decode("latin-1"))
-    if number is not None:
-        return number
-    try:
-        address = ipaddress.IPv6Address(text.decode("latin-1"))
-    except ValueError:
-        return None
-    return address if address.ipv4_mapped is None else int(address.ipv4_mapped)
-
-
-_OCTETS = {str(number): number for number in range(256)}
-
-
-def _v4_number(text: str) -> int | None:
-    """An IPv4 address in its one plain form; Python's own parser takes four times as long."""
-    octets = [_OCTETS.get(part) for part in text.split(".", 4)]
-    if len(octets) != 4 or None in octets:
-        return None
-    first, second, third, fourth = octets
-    return first << 24 | second << 16 | third << 8 | fourth  # type: ignore[operator]  # none of them is None
 
 
 ClientClass = Literal["loopback", "private", "public"]
@@ -215,23 +216,14 @@ _BLOCKS = (
 )  # fmt: skip
 
 
-def client_class(address: str) -> ClientClass | None:
+def client_class(address: Address | None) -> ClientClass | None:
     """Whether this is an address of the machine itself, of a private network or of the Internet; None for no address.
 
     Events say this instead of the address.
     """
-    number = _v4_number(address)
-    return _other_class(address) if number is None else _CLASSES[bisect_right(_STARTS, number) - 1]
-
-
-def _other_class(address: str) -> ClientClass | None:
-    try:
-        parsed = ipaddress.ip_address(address)
-    except ValueError:
-        return None
-    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
-        parsed = parsed.ipv4_mapped
-    return _class_of(parsed)
+    if isinstance(address, int):
+        return _CLASSES[bisect_right(_STARTS, address) - 1]
+    return None if address is None else _class_of(address)
 
 
 def _class_of(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ClientClass:
