@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import free_port, run, started
+from processes import free_port, started
 from prometheus_server import Prometheus
 from watched_sidecar import Scene, watched
 
@@ -104,7 +104,6 @@ async def test_every_panel_has_data_of_the_right_shape(scene: Scene, stream: Str
                 empty.append(where)
     assert empty == []  # the load has something for every panel
     await rules_are_healthy(prometheus)
-    await pictures_can_be_drawn(prometheus, tmp_path)
 
 
 async def first_ones_count(scene: Scene) -> None:
@@ -143,17 +142,6 @@ async def variables_offer_what_is_scraped(scene: Scene, stream: Stream) -> None:
             assert asked is not None
             match = {"match[]": substituted(asked[1])}
             assert await scene.prometheus.api(f"label/{asked[2]}/values", **match) == values
-
-
-async def pictures_can_be_drawn(prometheus: Prometheus, folder: Path) -> None:
-    for name, dashboard in DASHBOARDS.items():
-        out = folder / f"{name}.svg"
-        asked = ("--prometheus", prometheus.url, "--board", name, "--minutes", "5", "--interval", "300")
-        code, _, err = await run(sys.executable, "-m", "dashboards.picture", *asked, "--out", out)
-        assert code == 0, err
-        drawn = out.read_text()
-        assert drawn.count("<g>") == len(list(panels(dashboard)))
-        assert "No data" not in drawn
 
 
 async def rules_are_healthy(prometheus: Prometheus) -> None:
