@@ -74,11 +74,15 @@ def main() -> None:
     for name, text in tables.items():
         print(f"{name}\n{text}\n")
     if options.write:
-        page = DOCS / "performance.md"
-        written = page.read_text()
-        for name, text in tables.items():
-            written = figures.replace_block(written, name, text)
-        page.write_text(written)
+        pages = {
+            DOCS / "performance.md": tables,
+            DOCS.parent / "README.md": {"costs": figures.costs(tables["lookups"])},
+        }
+        for page, blocks in pages.items():
+            written = page.read_text()
+            for name, text in blocks.items():
+                written = figures.replace_block(written, name, text)
+            page.write_text(written)
         for name, svg in plots.items():
             (DOCS / f"performance-{name}.svg").write_text(svg)
 
@@ -87,7 +91,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a few points, 1 round of 1 second: does it run?")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="of the load")
-    parser.add_argument("--write", action="store_true", help="write docs/performance.md and its plots")
+    parser.add_argument("--write", action="store_true", help="into docs/performance.md and the README, with plots")
     options = parser.parse_args()
     if options.quick and options.write:
         parser.error("figures of --quick are not for the page")

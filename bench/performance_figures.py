@@ -60,6 +60,13 @@ def ratios(what: str, all_rounds: Mapping[str, Rounds], base: str) -> str:
     return markdown([what, f"{base}, µs", *peers], lines)
 
 
+def costs(table: str) -> str:
+    """The first three loads of the table that `ratios` gives, without the base's time and the spreads: the README's."""
+    head, _, *loads = (line.strip("| ").split(" | ") for line in table.splitlines())
+    shown = [[load, *(cell.partition(" ")[0] for cell in cells)] for load, _, *cells in loads[:3]]
+    return markdown(["", *head[2:]], shown)
+
+
 def _short(peer: str) -> str:
     """Without the setting in which ours differs; the line says it."""
     return peer.partition(",")[0]

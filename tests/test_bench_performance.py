@@ -16,6 +16,7 @@ from bench.performance_figures import (
     Reload,
     config_plot,
     config_table,
+    costs,
     curve,
     memory_table,
     ratios,
@@ -148,3 +149,9 @@ def test_sidecar_config_has_as_many_ingresses_and_brokers_as_asked_for() -> None
     config = load_mapping(sidecar_config(Place(Path("/nowhere"), 1111, 2222), ingresses=20, brokers=30))
     assert len(config.ingresses) == 20
     assert len(config.advertised_listeners) == 30
+
+
+def test_readme_table_is_that_of_the_performance_page() -> None:
+    page, readme = (DOCS / "performance.md").read_text(), (DOCS.parent / "README.md").read_text()
+    table = page.partition("<!-- lookups -->\n")[2].partition("\n<!-- /lookups -->")[0]
+    assert replace_block(readme, "costs", costs(table)) == readme

@@ -157,7 +157,7 @@ def first_yaml(page: str) -> str:
 EXAMPLES = [
     *((Path(place).parts[0], place, text) for place, text in CONFIGS.items()),
     *chart_examples(),
-    ("istio", "README.md", first_yaml("README.md")),
+    ("istio", "docs/start.md", first_yaml("docs/start.md")),
     ("istio", "the chart's README", yaml.safe_dump(yaml.safe_load(first_yaml(CHART_README))["config"])),
 ]
 

@@ -25,6 +25,7 @@ from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+START = (ROOT / "docs" / "start.md").read_text()
 DOCUMENTS = sorted(str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
 COLUMNS = {re.sub("([A-Z])", r"_\1", field.name).lower() for field in FIELDS}  # of the pipeline's table of events
 every_document = pytest.mark.parametrize("document", DOCUMENTS)
@@ -36,23 +37,23 @@ def words(document: str) -> list[str]:
     return re.findall(r"`([^`\n]+)`", text)
 
 
-def readme_config() -> str:
-    blocks = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+def first_config() -> str:
+    blocks = re.findall(r"```yaml\n(.*?)```", START, re.DOTALL)
     assert len(blocks) == 1
     return str(blocks[0])
 
 
-def test_readme_config_is_valid_and_gives_no_warnings() -> None:
-    assert list(config_warnings(build(load_mapping(yaml.safe_load(readme_config()))))) == []
+def test_first_config_is_valid_and_gives_no_warnings() -> None:
+    assert list(config_warnings(build(load_mapping(yaml.safe_load(first_config()))))) == []
 
 
-def test_explain_answers_what_the_readme_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_answers_what_the_first_page_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "config.yaml"
-    config.write_text(readme_config())
-    command = re.search(r"pulsar-ingress-proxy explain --config config.yaml (\S+) \\\n\s+--location (\S+)", README)
+    config.write_text(first_config())
+    command = re.search(r"pulsar-ingress-proxy explain --config config.yaml (\S+) \\\n\s+--location (\S+)", START)
     assert command is not None
     assert main(["explain", "--config", str(config), command[1], "--location", command[2]]) == 0
-    promised = re.search(r"`explain` answers:\n\n```\n(.*?)```", README, re.DOTALL)
+    promised = re.search(r"without sending it:\n\n```\n(.*?)```", START, re.DOTALL)
     assert promised is not None
     assert capsys.readouterr().out == promised[1]
 
@@ -177,9 +178,22 @@ def test_links_between_documents_lead_somewhere(document: str) -> None:
             assert anchor in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles}, anchor
 
 
-def test_all_pages_can_be_reached_from_the_readme() -> None:
-    for page in (ROOT / "docs").glob("*.md"):
-        assert f"](docs/{page.name})" in README, page
+def test_all_pages_can_be_reached_from_the_map_and_that_from_the_readme() -> None:
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert pages <= set(re.findall(r"\]\(([^)#]+)", read("docs/README.md")))
+    assert "](docs/README.md)" in README
+
+
+def test_files_and_functions_that_the_architecture_names_exist() -> None:
+    """A path, or a path and a name that is defined there: `routing/selection.py`, `http/client.py:ClientConnection`."""
+    roots = (ROOT, ROOT / "proxy" / "pulsar_ingress_proxy", ROOT / "pipeline" / "pulsar_ingress_pipeline")
+    named = re.findall(r"`([\w./-]+\.(?:py|md|yaml)|[\w./-]+/)(?::(\w+))?`", read("ARCHITECTURE.md"))
+    assert len(named) > 60
+    for path, name in named:
+        found = [root / path for root in roots if (root / path).exists()]
+        assert found, path
+        if name:
+            assert re.search(rf"^ *(?:async )?(?:def|class) {name}\b|^{name}\b.* =", found[0].read_text(), re.M), name
 
 
 def test_readme_names_make_demo_and_make_test_in_its_first_40_lines() -> None:

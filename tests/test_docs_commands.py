@@ -111,8 +111,8 @@ def test_files_that_commands_name_are_in_the_repository_or_made_by_a_line_before
 
 
 def first_config(document: str) -> str:
-    """The page's own, if its first block of YAML is one, else the README's."""
-    for page in (document, "README.md"):
+    """The page's own, if its first block of YAML is one, else that of the first page."""
+    for page in (document, "docs/start.md"):
         blocks = re.findall(r"^```yaml\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
         if blocks and blocks[0].startswith("bindAddresses:"):
             return str(blocks[0])

@@ -58,26 +58,6 @@ def rounded(figure: float) -> str:
     return f"{float(f'{figure:.2g}'):g}"
 
 
-def test_the_readmes_figures_of_the_binary_protocol_are_those_of_the_bench_page() -> None:
-    page = re.sub(r"\s+", " ", read("bench/README.md").partition("## The binary protocol")[2])
-    run = re.search(
-        r"lookups ([\d.]+) to ([\d.]+), of new topics ([\d.]+) and ([\d.]+), "
-        r"produce ([\d.]+) to ([\d.]+) \(64 KiB\) and ([\d.]+) to ([\d.]+) \(1 KiB\), "
-        r"consume ([\d.]+) to ([\d.]+) and ([\d.]+) to ([\d.]+)",
-        page,
-    )
-    assert run is not None
-    lookups, new, large, small, large_out, small_out = zip(*[map(float, run.groups())] * 2, strict=True)
-    readme = re.sub(r"\s+", " ", read("README.md"))
-    for least, most, text in (
-        (*lookups, "a lookup costs {} to {} times what HAProxy"),
-        (*new, "and {} to {} times where its topic was never asked for"),
-        (min(large[0], large_out[0]), max(large[1], large_out[1]), "Messages of 64 KiB .* cost {} to {} times"),
-        (min(small[0], small_out[0]), max(small[1], small_out[1]), "messages of 1 KiB {} to {} times"),
-    ):
-        assert re.search(text.format(f"{least:.1f}", f"{most:.1f}"), readme), text.format(least, most)
-
-
 def test_the_comparison_counts_the_lines_of_the_configurations_that_it_links() -> None:
     page = read("docs/comparison.md")
     rows = re.findall(r"^\| .+ \| [\d.]+ \| (\d+) \| (\[.*\)) \|$", page, re.MULTILINE)

@@ -59,7 +59,7 @@ they began with. [Operations](operations.md) has the whole life, from start to d
 _EXAMPLE = """\
 ## All keys in one file
 Values are defaults, apart from addresses, names and what shows how a key is written. Nobody needs all of them: the
-[README](../README.md#run-it) has a config of twenty lines.
+[Start here](start.md) has a config of twenty lines.
 
 ```yaml
 {example}```
