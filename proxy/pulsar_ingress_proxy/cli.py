@@ -205,7 +205,8 @@ def _doctor(options: argparse.Namespace) -> int:
             result += f"; WARNING: {finding.warning}" if finding.warning is not None else ""
             print(f"{finding.listener:<12} {finding.url:<60} {result}", flush=True)
 
-    gaps = doctor.gaps(snapshot, options.listener, store.hosts, store.unmapped) if store is not None else ()
+    found = store.reconciled() if store is not None else None
+    gaps = doctor.gaps(snapshot, options.listener, found.hosts, found.unmapped) if found is not None else ()
     discovered = asyncio.run(doctor.examine(snapshot, options.listener, show_line, gaps))
     unreachable = sum(not finding.reachable for finding in discovered)
     if options.json:

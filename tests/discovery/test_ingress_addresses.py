@@ -185,7 +185,7 @@ def test_route_without_listener_inherits_that_of_the_ingress_with_its_host() -> 
     (line,) = reported(store.discovered())
     assert line.startswith("ingress/pulsar/broker-0: leads https://broker-0.pulsar.example.com to pulsar-broker-0.")
     assert line.endswith("nothing says on which listener: annotate it with pulsar-ingress-proxy/listener")
-    assert len(store.unmapped) == 1
+    assert len(store.reconciled().unmapped) == 1
 
 
 def test_broker_urls_of_the_config_tell_the_protocol_of_unusual_ports() -> None:

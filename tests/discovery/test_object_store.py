@@ -1,7 +1,6 @@
-"""The object store kept in step: however objects came, what is found is what they show, and a change touches little."""
+"""The object store: however objects came, what is found is what they show."""
 
 import copy
-import json
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scenes import OWN, brokers, config, filled, objects, pod, scene
 
-from pulsar_ingress_proxy.discovery.reconciler.derivation import derive
 from pulsar_ingress_proxy.discovery.reconciler.kinds import kind_of
 from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
 from pulsar_ingress_proxy.routing.discovered import Discovered
@@ -160,8 +158,7 @@ def test_discovered_state_depends_only_on_current_objects_not_on_event_order(seq
             assert store.discovered() == seen, f"{verb} {identity(obj)} changed what is found and did not say so"
         seen = store.discovered() if verb == "look" or not changed else None
     fresh = filled(ObjectStore(config(), OWN), reversed(there.values()))
-    assert store.discovered() == fresh.discovered()
-    assert (store.hosts, store.unmapped) == (fresh.hosts, fresh.unmapped)
+    assert store.reconciled() == fresh.reconciled()
 
 
 @given(st.lists(st.sampled_from(PALETTE), max_size=20), st.lists(st.sampled_from(PALETTE), max_size=20))
@@ -210,84 +207,37 @@ def test_put_reports_no_change_when_only_irrelevant_fields_differ(change: Any) -
         noisy = copy.deepcopy(obj)
         change(noisy)
         assert not store.put(noisy), identity(obj)
-    assert store.discovered() is found
+    assert store.discovered() == found
 
 
-def test_put_and_remove_report_no_change_for_irrelevant_objects() -> None:
+def test_put_and_remove_report_no_change_for_objects_outside_the_scope() -> None:
     store = scene(brokers())
     assert not store.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "pulsar"}})
     assert not store.put({"apiVersion": "v2", "kind": "Pod", "metadata": {"name": "x", "namespace": "pulsar"}})
-    (other,) = objects(pod(9).replace("component: broker", "component: bookie"))
-    assert not store.put(other)
+    metadata = {"name": "x", "namespace": "elsewhere"}
+    assert not store.put({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": {}}})
     assert not store.remove("Pod", "pulsar", "pulsar-broker-9")
     assert not store.remove("Ingress", "pulsar", "unheard-of")
+
+
+def test_pods_and_services_that_are_not_brokers_change_nothing() -> None:
+    store = scene(brokers())
+    found = store.discovered()
+    (other,) = objects(pod(9).replace("component: broker", "component: bookie"))
+    store.put(other)
     service = {"selector": {"app": "x"}, "ports": [{"port": 80}]}
-    metadata = {"name": "x", "namespace": "tenant"}
-    assert not store.put({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})
+    store.put(
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "x", "namespace": "pulsar"}, "spec": service}
+    )
+    assert store.discovered() == found
 
 
-class Large:
-    """A thousand ingresses and three hundred brokers, a third of the ingresses a broker's each."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.derivations = 0
-
-        def counted(*arguments: Any) -> Any:
-            self.derivations += 1
-            return derive(*arguments)
-
-        monkeypatch.setattr("pulsar_ingress_proxy.discovery.reconciler.store.derive", counted)
-        pool, *one = objects(brokers(1))
-        made = [self.numbered(obj, n) for n in range(300) for obj in one]
-        self.store = ObjectStore(config(), OWN)
-        self.store.replace("Ingress", [self.ingress(n) for n in range(1000)])
-        self.store.replace("Service", [pool, *(obj for obj in made if obj["kind"] == "Service")])
-        self.store.replace("Pod", [obj for obj in made if obj["kind"] == "Pod"])
-        self.store.discovered()
-
-    @staticmethod
-    def numbered(obj: Manifest, n: int) -> Manifest:
-        text = json.dumps(obj).replace("broker-0", f"broker-{n}").replace("10.0.0.10", f"10.0.{n // 200}.{n % 200}")
-        made: Manifest = json.loads(text)
-        return made
-
-    @staticmethod
-    def ingress(n: int, host: str = "") -> Manifest:
-        backend = {"service": {"name": f"broker-{n}" if n < 300 else "pulsar-broker", "port": {"name": "http"}}}
-        rule = {"host": host or f"h{n}.example.com", "http": {"paths": [{"path": "/", "backend": backend}]}}
-        annotations = {"pulsar-ingress-proxy/listener": "external"}
-        return {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "Ingress",
-            "metadata": {"name": f"i{n}", "namespace": "pulsar", "annotations": annotations},
-            "spec": {"ingressClassName": "nginx", "rules": [rule]},
-        }
-
-    def derivations_after(self, obj: Manifest) -> int:
-        before = self.derivations
-        assert self.store.put(obj)
-        self.store.discovered()
-        return self.derivations - before
-
-
-def test_one_change_among_many_objects_rederives_only_affected_routes(monkeypatch: pytest.MonkeyPatch) -> None:
-    large = Large(monkeypatch)
-    assert large.derivations == 1000  # each once, though services and pods came after the ingresses
-    found = large.store.discovered()
-    assert len(found.ingresses) == 1000
-    assert sum("external" in broker.listeners for broker in found.brokers) == 300
-
-    assert large.derivations_after(large.ingress(7, "new.example.com")) == 1
-    moved = large.numbered(objects(pod(0))[0], 7)
-    moved["status"]["podIP"] = "10.9.9.9"
-    assert large.derivations_after(moved) == 1
-    another = large.numbered(objects(brokers(1))[1], 300)
-    assert large.derivations_after(another) == 0  # a broker that has no route
-    (service,) = (obj for obj in objects(brokers(1)) if obj["metadata"]["name"] == "broker-0")
-    changed = large.numbered(service, 7)
-    changed["spec"]["ports"] = changed["spec"]["ports"][:1]
-    assert large.derivations_after(changed) == 1
-    assert sum(broker.names[-1] == "10.9.9.9" for broker in large.store.discovered().brokers) == 1
+def test_reconciler_sees_the_objects_of_the_moment_it_was_asked_for() -> None:
+    store = scene(brokers())
+    reconcile = store.reconciler()
+    store.remove("Pod", "pulsar", "pulsar-broker-0")
+    assert len(reconcile().discovered.brokers) == 2
+    assert len(store.discovered().brokers) == 1
 
 
 def test_put_reports_no_change_when_only_managed_fields_and_env_of_a_pod_grow() -> None:
@@ -302,11 +252,6 @@ def test_put_reports_no_change_when_only_managed_fields_and_env_of_a_pod_grow() 
 
 def test_object_store_keeps_nothing_of_removed_objects() -> None:
     store = scene(brokers(), ROUTES)
-    store.discovered()
     for obj in PALETTE:
         store.remove(*identity(obj))
-        store.discovered()
-    kept = {**vars(store), **vars(store._membership)}
-    assert {name: value for name, value in kept.items() if isinstance(value, dict | set) and value} == {
-        "_pools": {("Service", "pulsar", "pulsar-broker")}
-    }
+    assert not store._objects

@@ -43,9 +43,8 @@ class InformerSet:
         """Informers without which the store is not whole."""
         self._is_complete = False
         """Whether all kinds that the cluster has are among the watches."""
-        self._gathering: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
         self._deadline: asyncio.TimerHandle | None = None
-        self._not_before = 0.0
         self._discovered: Discovered | None = None
         self._said: set[object] = set()
         self._zone: str | None = None
@@ -61,11 +60,11 @@ class InformerSet:
                 for kind in KINDS:
                     if not kind.optional:
                         self._begin(tasks, kind, kind.versions[0], namespaces)
+                tasks.create_task(self._reconcile(), name="reconcile")
                 await self._look_for_kinds(tasks, namespaces)
         finally:
-            for timer in (self._gathering, self._deadline):
-                if timer is not None:
-                    timer.cancel()
+            if self._deadline is not None:
+                self._deadline.cancel()
             for kind in self._watches:
                 self._metrics.discovery_synced.drop(kind.name)
 
@@ -100,7 +99,7 @@ class InformerSet:
                 if version := served.get(kind.name):
                     self._begin(tasks, kind, version, namespaces)
             self._is_complete = True
-            self._conclude_soon()
+            self._changed.set()
             await asyncio.sleep(random.uniform(0.5, 1) * self._cluster.patience.absent)  # noqa: S311 - no secret
 
     def _say_absent(self, kinds: list[Kind]) -> None:
@@ -131,18 +130,18 @@ class InformerSet:
     def put(self, obj: Object) -> None:
         try:
             if self._store.put(obj):
-                self._conclude_soon()
+                self._changed.set()
         except Exception:  # anybody may write objects, and none of them is to blind us to all others
             metadata = obj["metadata"]
             log.exception("%s %s/%s cannot be read", obj["kind"], metadata.get("namespace"), metadata["name"])
 
     def remove(self, kind: Kind, namespace: str, name: str) -> None:
         if self._store.remove(kind.name, namespace, name):
-            self._conclude_soon()
+            self._changed.set()
 
     def listed(self, watch: Informer) -> None:
         self._unseen.discard(watch)
-        self._conclude_soon()
+        self._changed.set()
         if self._deadline is None:
             self._wait_for_the_rest()
 
@@ -169,7 +168,7 @@ class InformerSet:
         # One that may not be read keeps nobody waiting; nor does one that came late.
         if refused.reason == "forbidden" or self._discovered is not None:
             self._unseen.discard(watch)
-            self._conclude_soon()
+            self._changed.set()
 
     def _say_away(self, refused: Refused) -> None:
         if "away" not in self._said:
@@ -197,34 +196,29 @@ class InformerSet:
             log.warning("%s: not seen yet; going on without", ", ".join(sorted(names)) or "kinds of CRDs")
             self._unseen.clear()
             self._is_complete = True
-            self._conclude_soon()
+            self._changed.set()
 
-    def _conclude_soon(self) -> None:
-        """What comes together becomes one change."""
-        if self._gathering is None:
-            loop = asyncio.get_running_loop()
-            soon = max(loop.time() + self._cluster.patience.gather, self._not_before)
-            self._gathering = loop.call_at(soon, self._conclude)
-
-    def _conclude(self) -> None:
-        self._gathering = None
-        if self._unseen or not self._is_complete:
-            return
-        began = time.monotonic()
-        self._compare()
-        # Hundreds of brokers take tens of milliseconds, in which no lookup is served: a tenth of the time is enough.
-        took = time.monotonic() - began
-        self._not_before = asyncio.get_running_loop().time() + min(_LONGEST_GATHERING, 10 * took)
-
-    def _compare(self) -> None:
-        try:
-            discovered = self._store.discovered()
-        except Exception:  # as in `put`
-            log.exception("what was found before stays in force")
-            return
-        if discovered != self._discovered:
-            self._discovered = discovered
-            self._news(discovered, self._zone)
+    async def _reconcile(self) -> None:
+        """Publish what the objects show whenever they have changed; changes that come together are one."""
+        pause = gather = self._cluster.patience.gather
+        while True:
+            await self._changed.wait()
+            await asyncio.sleep(pause)
+            self._changed.clear()
+            if self._unseen or not self._is_complete:
+                continue
+            began = time.monotonic()
+            try:
+                # In a thread: hundreds of brokers take tens of milliseconds, in which lookups are to be served.
+                found = (await asyncio.to_thread(self._store.reconciler())).discovered
+            except Exception:  # as in `put`
+                log.exception("what was found before stays in force")
+                continue
+            # A tenth of a core is enough, however often objects change.
+            pause = max(gather, min(_LONGEST_GATHERING, 10 * (time.monotonic() - began)))
+            if found != self._discovered:
+                self._discovered = found
+                self._news(found, self._zone)
 
 
 class CannotList(Exception):

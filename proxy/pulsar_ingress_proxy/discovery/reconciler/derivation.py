@@ -28,9 +28,6 @@ class Derived:
     """That it leads somewhere from outside, and whether connections say that they are for them."""
 
 
-NOTHING = Derived()
-
-
 def derive(obj: Gateway | Route | Service, around: ClusterView) -> Derived:
     """An object's part, as far as it has one."""
     match obj:
@@ -62,10 +59,9 @@ def _sorted(
     hosts: frozenset[tuple[str, bool]] = frozenset(),
 ) -> Derived:
     found = [*found, *faults]
-    derived = Derived(
+    return Derived(
         tuple(one for one in found if isinstance(one, Ingress)),
         tuple(one for one in found if isinstance(one, Address)),
         tuple(one for one in found if isinstance(one, Conflict)),
         hosts,
     )
-    return NOTHING if derived == NOTHING else derived
