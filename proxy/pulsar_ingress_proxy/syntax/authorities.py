@@ -2,7 +2,6 @@
 
 import ipaddress
 import re
-import socket
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -151,11 +150,11 @@ def parse_address(text: str) -> Address | None:
     """A plain address: no port, brackets or zone id. One of IPv4 that is mapped to IPv6 is itself."""
     if len(text) > _LONGEST_ADDRESS or not text.isascii():
         return None
-    try:
-        # Which takes only the one plain form; Python's own parser takes six times as long.
-        return int.from_bytes(socket.inet_pton(socket.AF_INET, text))
-    except (OSError, ValueError):
-        pass
+    # IPv4 in its one plain form; Python's own parser takes four times as long.
+    octets = [_OCTETS.get(part) for part in text.split(".", 4)]
+    if len(octets) == 4 and None not in octets:
+        first, second, third, fourth = octets
+        return first << 24 | second << 16 | third << 8 | fourth  # type: ignore[operator]  # none of them is None
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
@@ -163,6 +162,9 @@ def parse_address(text: str) -> Address | None:
     if address.scope_id is not None:
         return None
     return address if address.ipv4_mapped is None else int(address.ipv4_mapped)
+
+
+_OCTETS = {str(number): number for number in range(256)}
 
 
 def peer_address(peername: tuple[str, int] | str | None) -> Address | None:
