@@ -197,13 +197,13 @@ class TestAlerts:
         assert moved == rules().replace(f"runbook_url: {RUNBOOKS}", "runbook_url: https://runbooks.example.com/")
 
     @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-    def test_runbook_has_commands_to_see_and_to_mend_the_problem(self, path: Path) -> None:
+    def test_runbook_has_commands_to_check_and_to_fix_the_problem(self, path: Path) -> None:
         text = path.read_text()
-        assert "\n## How to see it\n" in text
+        assert "\n## Check\n" in text
         assert re.search(r"^ *(?:pulsar-ingress-proxy|kubectl|docker|duckdb) ", text, re.MULTILINE)
         if path.stem == "sidecar-down":  # where there is nobody to ask
             return
-        assert "\n## How to mend it\n" in text
+        assert "\n## Fix\n" in text
         if path.stem in {alert.page for alert in ALERTS["pipeline"]}:
             assert re.search(r"^pulsar-ingress-pipeline (?:run|stream) ", text, re.MULTILINE)
         else:

@@ -242,32 +242,35 @@ def _request(case: Case) -> str:
 
 HEAD = """# What brokers of each version answer
 
-Written by `make e2e-full` from what real clusters answered: three brokers, each with the listeners `internal` and
-`external`. Every request was made twice, each time for a new namespace: straight to a broker, and through the sidecar,
-where it came by the address that this broker has on `external`. Each went to a broker that neither leads nor has the
-topic, unless it says otherwise. The brokers trust forwarded headers (`webServiceTrustXForwardedFor=true`), which is not
-the default; where they do not, `X-Forwarded-Proto` and `Forwarded` change nothing. The simulated brokers of
-`make demo` and `make test` are held to the same answers (`tests/broker_cases.py`). The versions are the newest of their
-lines that Maven can resolve whole.
+`make e2e-full` writes this page from the answers of real clusters. Each cluster has three brokers with the listeners
+`internal` and `external`. Every request is made twice, each time for a new namespace: directly to a broker, and
+through the sidecar, by the address that this broker has on `external`. Unless the request says otherwise, that broker
+neither is the leader nor owns the topic.
 
-`t/n` stands for tenant and namespace, `BROKER` for a broker's id.
+The brokers trust forwarded headers (`webServiceTrustXForwardedFor=true`), which is not the default; without it,
+`X-Forwarded-Proto` and `Forwarded` have no effect. The versions are the newest of their lines that Maven can resolve
+completely. The simulated brokers of `make demo` and `make test` are tested for the same answers
+(`tests/broker_cases.py`).
 
-What matters most:
-- A listener's name chooses `brokerUrl` and `nativeUrl` only. Web addresses, in answers and in redirects, are internal.
-  On 5.x they are those of the listener whose web port was asked, if it has one; the health of another broker and other
-  calls that name a broker lead inside even then.
-- With the extensible load manager no lookup is redirected. Admin calls are, and 4.x marks all of them
-  `authoritative=true`, whether the broker leads or not.
-- A broker that trusts forwarded headers and has no TLS port answers 412 to what came by https. The sidecar says towards
-  brokers what its own connection is, so that this does not happen behind it.
-- 4.0.8 and 5.0.0-M1 with the modular load manager may give a lookup the listener of another one at the same time
-  (apache/pulsar#26244); a lookup of the broker's own is enough for that. If the address
-  book has the addresses of all listeners, the sidecar puts such an answer on the listener that was asked for; otherwise
-  it cannot tell the broker, and treats the answer as a leak.
-- A slash in a topic's name (`%2F`) makes it a name of the old form, with a cluster in it, on 4.0; later it is an error.
-- Calls about schemas are redirected to the topic's owner like other admin calls, though clients make them.
-- Redirects are built anew: up to 4.2 a lookup loses all parameters but two, other calls keep theirs, encoded more
-  strictly and in another order. Nothing should compare a Location with what was sent."""
+In the tables, `t/n` stands for tenant and namespace, and `BROKER` for the id of a broker.
+
+The most important results:
+- The name of a listener selects only `brokerUrl` and `nativeUrl`. Web addresses in answers and redirects are internal.
+  On 5.x they are those of the listener whose web port was asked, if it has one. Even then, calls that name a broker,
+  such as the health of another broker, redirect to internal addresses.
+- The extensible load manager does not redirect lookups. It redirects admin calls, and on 4.x all of these redirects
+  have `authoritative=true`, whether or not the broker is the leader.
+- A broker that trusts forwarded headers and has no TLS port answers 412 to requests that arrived over https. Behind
+  the sidecar this does not happen, because the sidecar sends brokers the scheme of its own connection.
+- With the modular load manager, 4.0.8 and 5.0.0-M1 may answer a lookup with the listener of another lookup at the same
+  time ([apache/pulsar#26244](https://github.com/apache/pulsar/issues/26244)). A lookup by the broker itself is enough
+  to cause it. If the address book has the addresses of all listeners, the sidecar corrects such an answer. Otherwise
+  it cannot identify the broker, and treats the answer as a leak.
+- A slash in a topic name (`%2F`) makes 4.0 read it as a name of the old form, which contains a cluster. Later versions
+  answer with an error.
+- Calls about schemas are redirected to the owner of the topic like other admin calls, although clients make them.
+- Brokers construct the URL of a redirect themselves. Up to 4.2, a lookup loses all parameters but two; other calls
+  keep theirs, with stricter encoding and in another order. Do not compare a Location with the request."""
 
 
 async def main() -> None:
