@@ -94,7 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     validate.add_argument("--strict", action="store_true", help="exit 1 where there are warnings")
     validate.add_argument("--json", action="store_true", help="as JSON")
 
-    dry = add_seeing("explain", _explain, "say what would become of a request, without sending it")
+    dry = add_seeing(
+        "explain",
+        _explain,
+        "show the decision on a request, rule by rule, without sending it",
+        "For a miss it prints the config that would make it a hit.",
+    )
     dry.add_argument(
         "url",
         metavar="URL",
@@ -108,8 +113,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="'Name: value'",
         help="a header, from a trusted proxy",
     )
-    dry.add_argument("--bind", metavar="HOST:PORT", help="the socket it comes in by, as in bindAddresses")
-    dry.add_argument("--location", metavar="URL", help="a broker's redirect: what would become of it?")
+    dry.add_argument("--bind", metavar="HOST:PORT", help="the socket that receives it, as in bindAddresses")
+    dry.add_argument("--location", metavar="URL", help="show what happens to this redirect from a broker")
+    dry.add_argument("--body", metavar="FILE", help="show what happens to this answer from a broker (a lookup's JSON)")
     dry.add_argument("--json", action="store_true", help="as JSON")
 
     reach = add_seeing(
@@ -188,7 +194,13 @@ def _explain(options: argparse.Namespace) -> int:
         if not colon or not name.strip():
             raise CannotExplain(f"-H '{line}' is not a header: write -H 'Name: value'")
         headers.append((name.strip(), value.strip()))
-    explanation = explain(snapshot, options.url, headers, options.bind, options.location)
+    body = None
+    if options.body is not None:
+        try:
+            body = Path(options.body).read_text()
+        except (OSError, UnicodeDecodeError) as fault:
+            raise CannotExplain(f"--body {options.body}: cannot be read: {getattr(fault, 'strerror', fault)}") from None
+    explanation = explain(snapshot, options.url, headers, options.bind, options.location, body=body)
     print(json.dumps(explanation.as_json(), indent=2) if options.json else explanation.as_text())
     return 0
 

@@ -14,6 +14,7 @@ from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.console import reachability
 from pulsar_ingress_proxy.console.api import ROUTES
 from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from pulsar_ingress_proxy.routing.answers import URL_KEYS
 
 
 async def everything(place: Place) -> None:
@@ -369,6 +370,24 @@ class TestWhatIf:
         assert found["refusal"]["status"] == 403
         assert found["steps"][0]["outcome"] == "refused"
         assert found["upstream"] is None
+        assert found["suggestion"].endswith("clientListenerName: ignore\n")
+
+    async def test_what_if_is_silent_on_redirect_and_body_of_a_refused_request(self, place: Place) -> None:
+        url = f"https://{HOST}{LOOKUP}t?listenerName=internal"
+        found = await place.what_if(url=url, location=f"http://{place.cluster.brokers[0].name}:8080/", body="{}")
+        assert (found["location"], found["body"]) == (None, None)
+
+    async def test_what_if_predicts_the_body_that_the_sidecar_answers(self, place: Place) -> None:
+        """A broker's own answer: what was said of it is what a client gets."""
+        place.cluster.own("persistent://public/default/orders", 1)
+        async with place.session.get(f"{place.cluster.brokers[1].web}{LOOKUP}orders") as answer:
+            sent = await answer.text()
+        url = f"http://127.0.0.1:{place.sidecar.http_servers[0].port}{LOOKUP}orders"
+        async with place.session.get(url, headers={"Host": HOST, "X-Forwarded-Proto": "https"}) as answer:
+            got = await answer.json()
+        body = (await place.what_if(url=f"https://{HOST}{LOOKUP}orders", body=sent))["body"]
+        assert {key["key"]: key["to"] for key in body["keys"]} == {key: got[key] for key in URL_KEYS if got.get(key)}
+        assert (body["leak"], {key["leak"] for key in body["keys"]}) == (None, {False})
 
     async def test_what_if_shows_no_rules_for_an_invalid_request_head(self, place: Place) -> None:
         found = await place.what_if(url=f"https://{HOST}/lookup/v2/../admin")
@@ -388,6 +407,8 @@ class TestWhatIf:
             ({"url": "http://a/", "headers": [{"name": "a", "value": "x\r\ny"}]}, "headers.0.value"),
             ({"url": "http://a/", "headers": [{"name": "X-Forwarded-Host", "value": "höst\u2603"}]}, "encode it"),
             ({"url": "http://a/", "method": "G T"}, "method"),
+            ({"url": "http://a/", "body": "brokerUrl"}, "the body is not JSON"),
+            ({"url": "http://a/", "body": "[]"}, "the body is not a JSON object"),
             ({"url": "http://a/", "more": 1}, "more"),
             ({"url": "x" * 9000}, "url"),
             ({"url": "http://a/", "headers": [{"name": "a", "value": ""}] * 101}, "headers"),

@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -54,18 +55,23 @@ advertisedListeners:
     return str(path)
 
 
-def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, object]:
+def explained(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     assert main(["explain", "--json", *arguments]) == 0
     shown = json.loads(capsys.readouterr().out)
-    assert list(shown) == ["ingress", "listener", "rule", "hit", "reason", "upstream", "location"]
+    assert list(shown)[:7] == ["ingress", "listener", "rule", "hit", "reason", "upstream", "location"]
     return dict(shown)
+
+
+def redirected(shown: dict[str, Any]) -> tuple[str, str | None, str]:
+    return shown["location"]["from"], shown["location"]["to"], shown["location"]["action"]
 
 
 class TestExplain:
     def test_explain_shows_listener_rule_and_upstream_of_a_hit_by_ingress(
         self, config: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        assert explained(capsys, "--config", config, LOOKUP) == {
+        shown = explained(capsys, "--config", config, LOOKUP)
+        assert {key: shown[key] for key in list(shown)[:7]} == {
             "ingress": "public",
             "listener": "external",
             "rule": "ingress",
@@ -116,7 +122,7 @@ class TestExplain:
         self, config: str, capsys: pytest.CaptureFixture[str], location: str, action: str, to: str | None
     ) -> None:
         shown = explained(capsys, "--config", config, LOOKUP, "--location", location)
-        assert shown["location"] == {"from": location, "to": to, "action": action}
+        assert redirected(shown) == (location, to, action)
 
     def test_followed_redirect_shows_the_broker_url_that_is_dialled(
         self, config: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -124,7 +130,7 @@ class TestExplain:
         monkeypatch.setenv("PULSAR_INGRESS_REDIRECTS__LOOKUP", "follow")
         location = "http://b-1.brokers.svc:8080/lookup/x"
         shown = explained(capsys, "--config", config, LOOKUP, "--location", location)
-        assert shown["location"] == {"from": location, "to": f"{location}?listenerName=external", "action": "followed"}
+        assert redirected(shown) == (location, f"{location}?listenerName=external", "followed")
 
     @pytest.mark.parametrize(
         ("url", "more", "expected"),
@@ -177,7 +183,7 @@ class TestExplain:
     ) -> None:
         url = "pulsar+ssl://pulsar.example.com:6651"
         shown = explained(capsys, "--config", binary, url, "--location", location)
-        assert shown["location"] == {"from": location, "to": to, "action": action}
+        assert redirected(shown) == (location, to, action)
 
     def test_followed_binary_redirect_shows_the_broker_url_that_is_dialled(
         self, binary: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -185,7 +191,7 @@ class TestExplain:
         monkeypatch.setenv("PULSAR_INGRESS_REDIRECTS__LOOKUP", "follow")
         location, url = "pulsar://b-1.brokers.svc:6650", "pulsar+ssl://pulsar.example.com"
         shown = explained(capsys, "--config", binary, url, "--location", location)
-        assert shown["location"] == {"from": location, "to": location, "action": "followed"}
+        assert redirected(shown) == (location, location, "followed")
 
     @pytest.mark.parametrize(
         ("location", "action", "to"),
@@ -207,7 +213,7 @@ class TestExplain:
         ingress = {"name": "public", "hosts": ["pulsar.example.com"], "listener": "external", "throughSidecar": True}
         monkeypatch.setenv("PULSAR_INGRESS_INGRESSES", json.dumps([ingress]))
         shown = explained(capsys, "--config", binary, "pulsar+ssl://pulsar.example.com", "--location", location)
-        assert shown["location"] == {"from": location, "to": to, "action": action}
+        assert redirected(shown) == (location, to, action)
 
     def test_binary_url_exits_2_when_no_binary_socket_is_bound(
         self, config: str, capsys: pytest.CaptureFixture[str]
@@ -228,6 +234,148 @@ class TestExplain:
     ) -> None:
         shown = explained(capsys, "--config", config, LOOKUP.replace("pulsar.example.com", "unknown.example.org"))
         assert (shown["listener"], shown["rule"], shown["hit"], shown["reason"]) == (None, "none", False, "no-rule")
+
+    def test_text_output_shows_every_rule_the_route_and_the_redirect(
+        self, config: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        location = "http://b-1.brokers.svc:8080/x"
+        assert main(["explain", "--config", config, LOOKUP, "--location", location]) == 0
+        assert capsys.readouterr().out.splitlines() == [
+            "request   lookup",
+            "ingress   public",
+            "listener  external",
+            "rule      ingress",
+            "  query    passed over  no listenerName parameter",
+            "  header   passed over  no X-Pulsar-ListenerName header",
+            "  bind     passed over  the socket is not bound to a listener",
+            "  ingress  decided      Host pulsar.example.com matches ingress 'public' (listener 'external')",
+            "  default  not reached  ingress came first; lookupListenerName is not set",
+            "upstream  http://pulsar-broker:8080",
+            "  the host is not the address of one broker: any broker of the pool may answer",
+            f"location  {location}",
+            "  rewritten https://b-1.pulsar.example.com/x?listenerName=external",
+            "  the address book has that broker's address on 'external'",
+        ]
+
+    def test_redirect_and_body_of_a_refused_request_are_not_explained(
+        self, config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "body.json").write_text("{}")
+        answers = ["--location", "http://b-1.brokers.svc:8080/x", "--body", str(tmp_path / "body.json")]
+        shown = explained(capsys, "--config", config, LOOKUP + "?listenerName=internal", *answers)
+        assert (shown["location"], shown["body"], shown["refusal"]["status"]) == (None, None, 403)
+
+    def test_text_output_of_a_miss_ends_with_config_to_paste(
+        self, config: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["explain", "--config", config, LOOKUP.replace("pulsar.example.com", "new.example.org")]) == 0
+        assert capsys.readouterr().out.partition("Suggested config:\n\n")[2].splitlines() == [
+            "# Add:",
+            "ingresses:",
+            "  - name: new-example-org",
+            "    hosts: [new.example.org]",
+            "    listener: external",
+            "    expose: [lookup]",
+        ]
+
+    @pytest.mark.parametrize(
+        ("leaks", "stranger", "leak", "keys"),
+        [
+            (
+                "rewrite",
+                False,
+                None,
+                [
+                    ("httpUrl", "http://b-1.brokers.svc:8080", "https://b-1.pulsar.example.com", False, "rewritten"),
+                    ("httpUrlTls", None, "https://b-1.pulsar.example.com", False, "added"),
+                ],
+            ),
+            ("rewrite", True, "passed", [("httpUrl", "http://b.other.svc:8080", "=", True, "passed")]),
+            ("block", True, "blocked", [("httpUrl", "http://b.other.svc:8080", None, True, "blocked")]),
+            ("observe", True, "observed", [("httpUrl", "http://b.other.svc:8080", "=", True, "observed")]),
+        ],
+    )
+    def test_body_option_shows_each_url_before_and_after_and_whether_it_leaks(
+        self,
+        config: str,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        leaks: str,
+        stranger: bool,
+        leak: str | None,
+        keys: list[tuple[str, str | None, str | None, bool, str]],
+    ) -> None:
+        monkeypatch.setenv("PULSAR_INGRESS_LEAKS", leaks)
+        file = tmp_path / "body.json"
+        file.write_text(json.dumps({"httpUrl": f"http://{'b.other' if stranger else 'b-1.brokers'}.svc:8080"}))
+        body = explained(capsys, "--config", config, LOOKUP, "--body", str(file))["body"]
+        assert body["leak"] == leak
+        wanted = [(key, before, before if after == "=" else after, *rest) for key, before, after, *rest in keys]
+        assert [tuple(key.values()) for key in body["keys"]] == wanted
+        assert [list(key) for key in body["keys"]] == [["key", "from", "to", "leak", "action"]] * len(keys)
+
+    @pytest.mark.parametrize(
+        "url", [LOOKUP.replace("pulsar.", "nobody."), "https://pulsar.example.com/admin/v2/clusters"]
+    )
+    def test_body_of_a_miss_or_of_no_lookup_stays_as_it_is(
+        self, config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, url: str
+    ) -> None:
+        monkeypatch.setenv(
+            "PULSAR_INGRESS_INGRESSES", '[{"name":"p","hosts":["pulsar.example.com"],"listener":"external"}]'
+        )
+        file = tmp_path / "body.json"
+        file.write_text('{"httpUrl": "http://b-1.brokers.svc:8080"}')
+        body = explained(capsys, "--config", config, url, "--body", str(file))["body"]
+        assert [(key["to"], key["action"]) for key in body["keys"]] == [("http://b-1.brokers.svc:8080", "kept")]
+        assert body["why"]
+
+    @pytest.mark.parametrize(
+        ("sent", "through", "actions"),
+        [
+            ({"brokerUrl": "pulsar://b-1.brokers.svc:6650"}, False, ["rewritten", "added"]),
+            ({"brokerUrlTls": "pulsar+ssl://b-1.pulsar.example.com:6651"}, False, ["added", "kept"]),
+            ({"brokerUrl": "pulsar://b-1.brokers.svc:6650"}, True, ["rewritten", "added"]),
+            ({"brokerUrl": "pulsar://stranger.nowhere.test:6650"}, True, ["blocked"]),
+        ],
+    )
+    def test_body_option_shows_the_two_addresses_of_a_binary_answer(
+        self,
+        binary: str,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
+        sent: dict[str, str],
+        through: bool,
+        actions: list[str],
+    ) -> None:
+        ingress = {"name": "public", "hosts": ["pulsar.example.com"], "listener": "external", "throughSidecar": through}
+        monkeypatch.setenv("PULSAR_INGRESS_INGRESSES", json.dumps([ingress]))
+        file = tmp_path / "body.json"
+        file.write_text(json.dumps(sent))
+        body = explained(capsys, "--config", binary, "pulsar+ssl://pulsar.example.com", "--body", str(file))["body"]
+        assert [key["action"] for key in body["keys"]] == actions
+
+    @pytest.mark.parametrize(
+        ("content", "words"),
+        [
+            (None, "cannot be read: No such file or directory"),
+            (b"<html>", "the body is not JSON: "),
+            (b"[" * 100_000, "the body is not JSON: "),
+            (b"\xff\xfe", "cannot be read: "),
+            (b"[1]", "the body is not a JSON object: "),
+        ],
+    )
+    def test_body_that_is_no_json_object_exits_2_with_one_line(
+        self, config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, words: str
+    ) -> None:
+        file = tmp_path / "body.json"
+        if content is not None:
+            file.write_bytes(content)
+        assert main(["explain", "--config", config, LOOKUP, "--body", str(file)]) == 2
+        err = capsys.readouterr().err
+        assert words in err
+        assert err.count("\n") == 1
 
     @pytest.mark.parametrize("bad", [["not-a-url"], [LOOKUP, "-H", "no colon"], ["ftp://x/y"]])
     def test_malformed_url_or_header_exits_2_with_one_line(

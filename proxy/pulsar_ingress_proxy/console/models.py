@@ -7,7 +7,9 @@ from pydantic.alias_generators import to_camel
 
 from pulsar_ingress_proxy.console.history import Cause
 from pulsar_ingress_proxy.observability import event_schema
-from pulsar_ingress_proxy.tools.reasoning import Outcome
+from pulsar_ingress_proxy.routing.answers import LeakAction
+from pulsar_ingress_proxy.tools.explain import BodyAction
+from pulsar_ingress_proxy.tools.reasoning import Step
 
 Source = Literal["config", "annotation", "derived", "admin"]
 
@@ -233,13 +235,8 @@ class Question(Shape):
     headers: Annotated[list[Header], Field(max_length=100)] = []
     bind: str | None = Field(default=None, max_length=300, description="the socket it comes in by, as host:port")
     location: str | None = Field(default=None, max_length=8192, description="a broker's redirect")
+    body: str | None = Field(default=None, max_length=32768, description="a broker's answer to a lookup, as JSON text")
     trusted: bool = Field(default=True, description="whether it comes through a trusted proxy")
-
-
-class Step(Shape):
-    rule: str
-    outcome: Outcome
-    text: str
 
 
 class Refusal(Shape):
@@ -257,8 +254,24 @@ class Redirection(Shape):
     why: str
 
 
+class BodyKey(Shape):
+    """One URL of a lookup's answer."""
+
+    key: str
+    from_: str | None = Field(alias="from")
+    to: str | None
+    leak: bool
+    action: BodyAction
+
+
+class Body(Shape):
+    leak: LeakAction | None
+    why: str
+    keys: list[BodyKey]
+
+
 class Verdict(Shape):
-    """What would become of it."""
+    """The decision, as `explain --json` prints it."""
 
     generation: int
     kind: str
@@ -270,6 +283,8 @@ class Verdict(Shape):
     refusal: Refusal | None
     upstream: str | None
     route: str = Field(description="why it goes there")
-    location: Redirection | None
-    steps: list[Step] = Field(description="rule by rule; empty where its head is refused")
+    location: Redirection | None = Field(description="null where the request is refused")
+    body: Body | None = Field(description="null where the request is refused")
+    steps: list[Step] = Field(description="rule by rule; empty where the request cannot be read")
+    suggestion: str | None = Field(description="config, as YAML, that would make a miss a hit")
     shadow: bool = Field(description="whether all this would only be recorded")

@@ -209,34 +209,11 @@ class View:
         """Raises CannotExplain. What was asked is kept nowhere, and headers are not said again: they have tokens."""
         snapshot = self._of.snapshot()
         headers = [(header.name, header.value.strip()) for header in question.headers]
+        location = event_lines.redacted(question.location) if question.location is not None else None
         found = explain(
-            snapshot, question.url, headers, question.bind, question.location, question.method, question.trusted
+            snapshot, question.url, headers, question.bind, location, question.method, question.trusted, question.body
         )
-        location, refusal = found.location, found.refusal
-        return models.Verdict(
-            generation=snapshot.generation,
-            kind=found.kind,
-            ingress=found.ingress,
-            listener=found.listener,
-            rule=found.rule,
-            hit=found.hit,
-            reason=found.reason,
-            refusal=models.Refusal(status=refusal.status, code=refusal.code, text=refusal.text) if refusal else None,
-            upstream=found.upstream,
-            route=found.route,
-            location=models.Redirection.model_validate(
-                {
-                    "from": event_lines.redacted(location.from_),
-                    "to": event_lines.redacted(location.to) if location.to is not None else None,
-                    "action": location.action,
-                    "why": location.why,
-                }
-            )
-            if location is not None
-            else None,
-            steps=[models.Step(rule=step.rule, outcome=step.outcome, text=step.text) for step in found.steps],
-            shadow=snapshot.config.shadow,
-        )
+        return models.Verdict.model_validate({"generation": snapshot.generation, **found.as_json()})
 
     def _doubts(self, snapshot: Snapshot) -> list[str]:
         """Those of a large book take a while, and pages ask for them over and over."""

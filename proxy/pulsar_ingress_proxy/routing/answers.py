@@ -62,7 +62,7 @@ def put_on_listener(body: bytes, listener: str, snapshot: Snapshot) -> LookupAns
     sent = _load(body)
     if sent is None:
         return LookupAnswer(body)
-    rewritten = rewrite_urls(sent, _keys(snapshot), listener, snapshot)
+    rewritten = rewrite_urls(sent, rewritten_keys(snapshot), listener, snapshot)
     return LookupAnswer(
         body if rewritten.urls == sent else json.dumps(rewritten.urls, separators=(",", ":")).encode(),
         rewritten.named,
@@ -124,7 +124,8 @@ def _load(body: bytes) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
-def _keys(snapshot: Snapshot) -> tuple[str, ...]:
+def rewritten_keys(snapshot: Snapshot) -> tuple[str, ...]:
+    """The keys of a lookup's answer that are put on the listener."""
     if snapshot.config.prefer_http_client_listener_over_internal_listener:
         return tuple(URL_KEYS)
     return tuple(key for key in URL_KEYS if key not in _HTTP_KEYS)

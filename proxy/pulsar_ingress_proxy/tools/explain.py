@@ -1,7 +1,9 @@
-"""`explain`: a dry run of the decisions on one request, with no network. Pure."""
+"""The decisions on one request, without sending it: what `explain` prints and the console's what-if shows. Pure."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit
 
 from pulsar_ingress_proxy.binary import answers, endpoints, lookups
@@ -14,13 +16,27 @@ from pulsar_ingress_proxy.http.headers import (
     read_and_decide,
     split_target,
 )
+from pulsar_ingress_proxy.routing.answers import (
+    URL_KEYS,
+    LeakAction,
+    decide_leak,
+    is_off_listener,
+    rewrite_urls,
+    rewritten_keys,
+)
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.decisions import Decision, dial_url
+from pulsar_ingress_proxy.routing.decisions import DecidedRequest, Decision, dial_url
 from pulsar_ingress_proxy.routing.redirects import Redirect, RedirectDecision, decide_redirect
+from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES, BindAddress
-from pulsar_ingress_proxy.tools.reasoning import Step, steps
+from pulsar_ingress_proxy.tools.reasoning import Step, steps, suggestion
+
+BodyAction = Literal["rewritten", "added", "removed", "kept"] | LeakAction
+
+_REFUSED = "no broker is asked"
+_NO_LISTENER = "it stays as it is: there is no listener to put it on"
 
 
 class CannotExplain(Exception):
@@ -29,12 +45,33 @@ class CannotExplain(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Redirection:
-    """What would become of a Location. `from` is a word of Python's, so it gets its name in `as_json`."""
+    """What happens to a Location. `from` is a keyword of Python, so it gets its name in `as_json`."""
 
     from_: str
     to: str | None
     action: str
-    why: str = ""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class BodyKey:
+    """What happens to one URL of a lookup's answer."""
+
+    key: str
+    from_: str | None
+    to: str | None
+    leak: bool
+    """The client gets an address that is not on the listener, or would if it were not blocked."""
+    action: BodyAction
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """What happens to the body of a lookup's answer."""
+
+    leak: LeakAction | None
+    why: str
+    keys: tuple[BodyKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +85,51 @@ class Explanation:
     reason: str | None
     upstream: str | None
     location: Redirection | None
+    body: Body | None
     kind: str
     refusal: Refusal | None
-    steps: tuple[Step, ...] = ()
-    """Rule by rule, why it is this listener."""
-    route: str = ""
-    """Why it would go to that upstream."""
+    steps: tuple[Step, ...]
+    """What each rule says, in their order; empty where the request cannot be read."""
+    route: str
+    """Why it goes to that upstream."""
+    suggestion: str | None
+    """Config that would make a miss a hit."""
+    shadow: bool
 
-    def as_json(self) -> dict[str, object]:
-        shown = asdict(self)
-        for name in ("kind", "refusal", "steps", "route"):
-            del shown[name]
-        if self.location is not None:
-            shown["location"] = {"from": self.location.from_, "to": self.location.to, "action": self.location.action}
+    def as_json(self) -> dict[str, Any]:
+        shown = asdict(self, dict_factory=lambda pairs: {name.removesuffix("_"): value for name, value in pairs})
+        if self.refusal is not None:
+            shown["refusal"] = {name: shown["refusal"][name] for name in ("status", "code", "text")}
         return shown
 
     def as_text(self) -> str:
-        lines = [
-            f"request   {self.kind}",
-            f"ingress   {self.ingress or '(none)'}",
-            f"listener  {self.listener or '(none)'}",
-            f"rule      {self.rule}" + (f" ({self.reason})" if self.reason else ""),
-        ]
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        yield f"request   {self.kind}"
+        yield f"ingress   {self.ingress or '(none)'}"
+        yield f"listener  {self.listener or '(none)'}"
+        yield f"rule      {self.rule}" + (f" ({self.reason})" if self.reason else "")
+        for step in self.steps:
+            yield f"  {step.rule:<7}  {step.outcome.replace('-', ' '):<11}  {step.text}"
         if self.refusal is not None:
-            return "\n".join([*lines, f"answer    {self.refusal.status} {self.refusal.code}: {self.refusal.text}"])
-        lines.append(f"upstream  {self.upstream}")
+            yield f"answer    {self.refusal.status} {self.refusal.code}: {self.refusal.text}"
+        else:
+            yield f"upstream  {self.upstream}"
+            yield f"  {self.route}"
         if self.location is not None:
-            lines += [
-                f"location  {self.location.from_}",
-                f"  {self.location.action:<9} {self.location.to or '(the client gets 502)'}",
-            ]
-        return "\n".join(lines)
+            yield f"location  {self.location.from_}"
+            yield f"  {self.location.action:<9} {self.location.to or '(the client gets 502)'}"
+            yield f"  {self.location.why}"
+        if self.body is not None:
+            yield f"body      {self.body.why}"
+            for key in self.body.keys:
+                change = key.from_ if key.from_ == key.to else f"{key.from_ or '(none)'} -> {key.to or '(none)'}"
+                yield f"  {key.key:<12}  {key.action:<9}  {change}{'  LEAK' if key.leak else ''}"
+        if self.shadow:
+            yield "shadow    true: this is counted and recorded, and nothing is changed"
+        if self.suggestion is not None:
+            yield f"\nSuggested config:\n\n{self.suggestion.rstrip()}"
 
 
 def explain(
@@ -89,14 +140,19 @@ def explain(
     location: str | None = None,
     method: str = "GET",
     trusted: bool = True,
+    body: str | None = None,
 ) -> Explanation:
-    """Decide as `run` would for a client that asks for this URL, through a trusted gateway unless told otherwise."""
+    """Decide as `run` would for a client that asks for this URL, through a trusted gateway unless told otherwise.
+
+    `location` and `body` are a broker's answers; where the request is refused, no broker is asked, and both are None.
+    """
+    answer = _answer(body) if body is not None else None
     try:
         parts = urlsplit(url)
     except ValueError as fault:
         raise CannotExplain(f"'{url}' is not a URL: {fault}") from None
     if parts.scheme in BINARY_SCHEMES and parts.hostname:
-        return _explain_binary(snapshot, parts, headers, bind, location)
+        return _explain_binary(snapshot, parts, headers, bind, location, answer)
     if parts.scheme not in WEB_SCHEMES or not parts.netloc:
         raise CannotExplain(f"'{url}' is not a URL: write http://host/path, https://host/path or pulsar://host:port")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -115,34 +171,70 @@ def explain(
         raise CannotExplain(f"'{fault.object[fault.start]}' cannot stand in a header: encode it") from None
     except BadHead as fault:
         refusal = Refusal(fault.status, fault.code, str(fault))
-        return Explanation(None, None, "none", False, fault.code, None, None, "(refused)", refusal)
-    request, decision = decided.request, decided.decision
-    selection, ways = decision.selection, decision.route
-    redirection = None
-    if location is not None:
-        redirect = decide_redirect(location, request, selection, decisions)
-        to = redirect.location
-        if redirect.broker is not None:
-            to = f"{dial_url(redirect.broker, snapshot)}{redirect.target}"
-        redirection = Redirection(location, to, redirect.action, _why(redirect, selection.listener))
+        return Explanation(
+            ingress=None,
+            listener=None,
+            rule="none",
+            hit=False,
+            reason=fault.code,
+            upstream=None,
+            location=None,
+            body=None,
+            kind="(refused)",
+            refusal=refusal,
+            steps=(),
+            route=_REFUSED,
+            suggestion=None,
+            shadow=snapshot.config.shadow,
+        )
+    request, selection, ways = decided.request, decided.decision.selection, decided.decision.route
     pool = snapshot.config.function_pool if ways.pool == "functions" else snapshot.config.web_pool
+    return _explanation(
+        decided,
+        snapshot,
+        upstream=str(ways.url or ", ".join(map(str, pool))),
+        route=_route(decided.decision),
+        location=_redirect(decisions, location, request, selection) if location is not None else None,
+        body=_body(decisions, answer, request, selection) if answer is not None else None,
+    )
+
+
+def _explanation(
+    decided: DecidedRequest,
+    snapshot: Snapshot,
+    upstream: str,
+    route: str,
+    location: Redirection | None,
+    body: Body | None,
+) -> Explanation:
+    """What both protocols have in common."""
+    request, decision = decided.request, decided.decision
+    selection, is_refused = decision.selection, decision.refusal is not None
     return Explanation(
         ingress=selection.ingress.name if selection.ingress is not None else None,
         listener=selection.listener,
         rule=selection.rule,
-        hit=selection.hit and decision.refusal is None,
+        hit=selection.hit and not is_refused,
         reason=decision.miss_reason,
-        upstream=None if decision.refusal is not None else str(ways.url or ", ".join(map(str, pool))),
-        location=redirection,
+        upstream=None if is_refused else upstream,
+        location=None if is_refused else location,
+        body=None if is_refused else body,
         kind=request.target.kind,
         refusal=decision.refusal,
         steps=steps(request, selection, snapshot),
-        route=_route(decision),
+        route=_REFUSED if is_refused else route,
+        suggestion=suggestion(request, decision, snapshot),
+        shadow=snapshot.config.shadow,
     )
 
 
 def _explain_binary(
-    snapshot: Snapshot, parts: SplitResult, headers: list[tuple[str, str]], bind: str | None, location: str | None
+    snapshot: Snapshot,
+    parts: SplitResult,
+    headers: list[tuple[str, str]],
+    bind: str | None,
+    location: str | None,
+    answer: dict[str, Any] | None,
 ) -> Explanation:
     """A lookup on a connection to this service URL. The listener that a client names is what a header is to HTTP."""
     schemes = (parts.scheme, *(scheme for scheme in BINARY_SCHEMES if scheme != parts.scheme))  # a gateway may end TLS
@@ -151,21 +243,92 @@ def _explain_binary(
     named = next((value for name, value in headers if name.lower() == "x-pulsar-listenername"), "")
     decisions = DecisionCache(snapshot)
     decided = lookups.decide(Lookup(advertised_listener_name=named.encode()), endpoint, decisions)
-    request, decision = decided.request, decided.decision
-    selection, target = decision.selection, endpoints.connection_target(Connect(), endpoint, decisions)
-    return Explanation(
-        ingress=selection.ingress.name if selection.ingress is not None else None,
-        listener=selection.listener,
-        rule=selection.rule,
-        hit=selection.hit and decision.refusal is None,
-        reason=decision.miss_reason,
-        upstream=None if decision.refusal is not None else ", ".join(map(str, target.urls)),
+    selection, target = decided.decision.selection, endpoints.connection_target(Connect(), endpoint, decisions)
+    return _explanation(
+        decided,
+        snapshot,
+        upstream=", ".join(map(str, target.urls)),
+        route=f"the server name is the address of {target.broker.name}" if target.broker is not None else "any broker",
         location=_binary_redirect(decisions, location, selection, parts.scheme) if location is not None else None,
-        kind=request.target.kind,
-        refusal=decision.refusal,
-        steps=steps(request, selection, snapshot),
-        route=f"its server name is the address of {target.broker.name}" if target.broker is not None else "any broker",
+        body=_binary_body(decisions, answer, selection) if answer is not None else None,
     )
+
+
+def _answer(body: str) -> dict[str, Any]:
+    """A lookup's answer as JSON text."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError) as fault:
+        raise CannotExplain(f"the body is not JSON: {fault}") from None
+    if not isinstance(answer, dict):
+        raise CannotExplain('the body is not a JSON object: write {"brokerUrl": "pulsar://…", …} as a broker answers')
+    return answer
+
+
+def _body(decisions: DecisionCache, sent: dict[str, Any], request: Request, selection: Selection) -> Body:
+    """What happens to the body of a lookup's 200."""
+    snapshot, listener = decisions.snapshot, selection.listener
+    if listener is None or request.target.kind != "lookup":
+        reason = _NO_LISTENER if listener is None else "only answers to lookups are rewritten"
+        return Body(None, reason, tuple(_keys(sent, sent, frozenset(), None)))
+    keys, policy = rewritten_keys(snapshot), snapshot.config.leaks
+    rewritten = rewrite_urls(sent, keys, listener, snapshot)
+    got = sent if policy == "observe" else rewritten.urls
+    leaks = frozenset(key for key in keys if is_off_listener(key, got.get(key), listener, snapshot))
+    leak = decide_leak(policy, rewritten.had_leak, rewritten.has_leak)
+    return Body(leak, _why_body(leak, listener), tuple(_keys(sent, got, leaks, leak)))
+
+
+def _binary_body(decisions: DecisionCache, sent: dict[str, Any], selection: Selection) -> Body:
+    """The same for the two addresses that a binary lookup's answer has."""
+    fields = {"brokerUrl": "url", "brokerUrlTls": "url_tls"}
+    sent = {key: sent[key] for key in fields if isinstance(sent.get(key), str)}
+    if selection.listener is None:
+        return Body(None, _NO_LISTENER, tuple(_keys(sent, sent, frozenset(), None)))
+    response = LookupResponse(**{fields[key]: url.encode() for key, url in sent.items()})
+    leak = answers.decide_found(response, selection, decisions).leak
+    got = {key: getattr(response, field).decode() for key, field in fields.items()}
+    # Addresses under proxy_through_service_url are names for the sidecar, and lead nobody past it.
+    leaks = frozenset(
+        key
+        for key, url in got.items()
+        if not response.proxy_through_service_url and is_off_listener(key, url, selection.listener, decisions.snapshot)
+    )
+    return Body(leak, _why_body(leak, selection.listener), tuple(_keys(sent, got, leaks, leak)))
+
+
+def _keys(
+    sent: Mapping[str, Any], got: Mapping[str, Any], leaks: frozenset[str], leak: LeakAction | None
+) -> Iterator[BodyKey]:
+    for key in URL_KEYS:
+        before, after = (str(answer.get(key) or "") or None for answer in (sent, got))
+        if leak == "blocked" and before is not None:
+            yield BodyKey(key, before, None, key in leaks, "blocked")
+        elif before != after:
+            action: BodyAction = "added" if before is None else "removed" if after is None else "rewritten"
+            yield BodyKey(key, before, after, key in leaks, action)
+        elif before is not None:
+            yield BodyKey(key, before, after, key in leaks, leak if leak and key in leaks else "kept")
+
+
+def _why_body(leak: LeakAction | None, listener: str) -> str:
+    match leak:
+        case "blocked":
+            return f"the client gets 502 leak: an address is not on '{listener}', and leaks are blocked"
+        case "observed":
+            return f"it stays as it is, though an address is not on '{listener}': leaks are only observed"
+        case "passed":
+            return f"an address that the address book cannot put on '{listener}' passes, and counts as a leak"
+        case _:
+            return f"all addresses are on '{listener}'"
+
+
+def _redirect(decisions: DecisionCache, location: str, request: Request, selection: Selection) -> Redirection:
+    redirect = decide_redirect(location, request, selection, decisions)
+    to = redirect.location
+    if redirect.broker is not None:
+        to = f"{dial_url(redirect.broker, decisions.snapshot)}{redirect.target}"
+    return Redirection(location, to, redirect.action, _why(redirect, selection.listener))
 
 
 def _binary_redirect(decisions: DecisionCache, location: str, selection: Selection, scheme: str) -> Redirection:
@@ -185,13 +348,11 @@ def _binary_redirect(decisions: DecisionCache, location: str, selection: Selecti
 
 
 def _route(decision: Decision) -> str:
-    if decision.refusal is not None:
-        return "no broker is asked"
     if decision.route.broker is not None:
-        return f"its host is the address of {decision.route.broker.name} on '{decision.selection.listener}'"
+        return f"the host is the address of {decision.route.broker.name} on '{decision.selection.listener}'"
     if decision.route.pool == "functions":
-        return "its path is the function workers'"
-    return "its host is no single broker's, so any of the pool may answer"
+        return "the path belongs to the function workers"
+    return "the host is not the address of one broker: any broker of the pool may answer"
 
 
 def _why(redirect: Redirect | RedirectDecision, listener: str | None) -> str:
@@ -202,14 +363,14 @@ def _why(redirect: Redirect | RedirectDecision, listener: str | None) -> str:
         case "rewritten":
             return f"the address book has that broker's address on '{listener}'"
         case "followed":
-            unmapped = f", as it has no address on '{listener}'" if redirect.unmapped else ""
-            return f"the sidecar asks that broker itself{unmapped}, and the client sees no redirect"
+            unmapped = f", which has no address on '{listener}'" if redirect.unmapped else ""
+            return f"the sidecar asks that broker itself{unmapped}; the client sees no redirect"
         case "kept":
-            return f"it is on '{listener}' already, or stays with the same host"
+            return f"it is already on '{listener}', or on the same host"
         case _ if listener is None:
-            return "without a listener there is nothing to put it on"
+            return _NO_LISTENER
         case _ if redirect.unmapped:
-            return "the address book does not know it, and redirects.unmapped lets it pass"
+            return "it is not in the address book, and redirects.unmapped lets it pass"
         case _ if redirect.leak:
             return f"redirects lets it pass, though it is not on '{listener}'"
         case _:

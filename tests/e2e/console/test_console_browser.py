@@ -142,7 +142,7 @@ class TestWhatIf:
             await expect(verdict.locator("li.refused")).to_contain_text("'internal' may not be named")
             await page.get_by_label("Headers").fill("")
             await page.get_by_role("button", name="Explain").click()
-            await expect(verdict.locator("li.decided")).to_contain_text(f"Host {HOST} is of ingress 'public'")
+            await expect(verdict.locator("li.decided")).to_contain_text(f"Host {HOST} matches ingress 'public'")
             await expect(verdict.locator("li.passed-over")).to_have_count(3)
             await expect(verdict).to_contain_text(f"https://broker-2.{HOST}{LOOKUP}t?listenerName=external")
             assert "tell-nobody" not in str(sent)
