@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from typing import Any
 
@@ -148,6 +149,53 @@ class TestWhatIf:
             assert "tell-nobody" not in str(sent)
             assert json.loads(next(filter(None, sent)))["headers"][1] == {"name": "Authorization", "value": "hidden"}
             assert said == []
+
+    async def test_form_is_prefilled_with_an_example_that_is_a_hit(
+        self, console: ConsoleStack, browser: Browser
+    ) -> None:
+        async with console.running(), opened(browser, f"{console.url}#/what-if", DESK) as (page, said):
+            await expect(page.get_by_label("URL, as the client sees it")).to_have_value(re.compile(f"https://{HOST}/"))
+            await page.get_by_role("button", name="Explain").click()
+            verdict = page.locator("#verdict")
+            await expect(verdict).to_contain_text("Listener external")
+            await expect(verdict).to_contain_text(f"https://broker-0.{HOST}{LOOKUP}orders?authoritative=true")
+            await expect(verdict).to_contain_text("all addresses are on 'external'")
+            assert await faults(page) == []
+            assert said == []
+
+    async def test_link_to_an_answer_asks_the_same_question_without_credentials(
+        self, console: ConsoleStack, browser: Browser
+    ) -> None:
+        async with console.running(), opened(browser, f"{console.url}#/what-if", DESK) as (page, _):
+            await page.get_by_label("URL, as the client sees it").fill(
+                f"https://user:tell-nobody@unknown.example.org{LOOKUP}t?t%6Fken=tell-nobody&a=b"
+            )
+            await page.get_by_label("Headers").fill("X-Forwarded-For: 192.0.2.1\nX-Api-Token: tell-nobody")
+            await page.get_by_label("And if a broker redirects to").fill("http://b.svc/?token=tell-nobody")
+            await page.get_by_label("And if a broker answers").fill('{"brokerUrl": "pulsar://b.svc:6650"}')
+            await page.get_by_label("through a trusted proxy").uncheck()
+            await page.get_by_role("button", name="Explain").click()
+            verdict = page.locator("#verdict")
+            await expect(verdict).to_contain_text("No listener: a miss")
+            await expect(verdict.locator("pre")).to_contain_text("hosts: [unknown.example.org]")
+            told = await verdict.inner_text()
+            link = page.url
+            assert link.endswith(str(await verdict.get_by_role("link").get_attribute("href")))
+            assert "tell-nobody" not in link
+        async with console.running(), opened(browser, link, DESK) as (page, said):
+            await expect(page.locator("#verdict")).to_contain_text("No listener: a miss")
+            assert await page.locator("#verdict").inner_text() == told
+            assert not await page.get_by_label("through a trusted proxy").is_checked()
+            assert said == []
+
+    async def test_redirect_of_a_refused_request_is_not_shown(self, console: ConsoleStack, browser: Browser) -> None:
+        async with console.running(), opened(browser, f"{console.url}#/what-if", DESK) as (page, _):
+            url = page.get_by_label("URL, as the client sees it")
+            await expect(url).not_to_have_value("")
+            await url.fill(f"https://{HOST}{LOOKUP}t?listenerName=internal")
+            await page.get_by_role("button", name="Explain").click()
+            await expect(page.locator("#verdict")).to_contain_text("Refused with 403")
+            await expect(page.locator("#verdict")).not_to_contain_text("The redirect")
 
     async def test_malformed_url_or_header_shows_an_error_and_no_verdict(
         self, console: ConsoleStack, browser: Browser

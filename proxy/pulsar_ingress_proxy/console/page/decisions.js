@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { badge, byId, clock, empty, h, ms } from "./dom.js";
-import { prefill } from "./what-if.js";
+import { again } from "./what-if.js";
 
 const MOST = 200;
 const HEADS = [["time", "time"], ["decision", "decision"], ["through", "name"], ["topic", "name"], ["answer", "answer"], ["took", "n took"]];
@@ -103,7 +103,7 @@ function details(decision) {
   const fields = Object.entries(decision).filter(([name, value]) => value !== null && !skipped.has(name));
   return h("div", { class: "details" },
     h("dl", {}, fields.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, String(value))))),
-    decision.protocol === "http" && decision.host ? h("p", {}, h("a", { href: "#/what-if", onclick: () => prefill(decision) }, "What if it came again?")) : null);
+    decision.protocol === "http" && decision.host ? h("p", {}, h("a", { href: again(decision) }, "What if it came again?")) : null);
 }
 
 // One line, for the overview.

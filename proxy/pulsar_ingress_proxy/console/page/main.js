@@ -14,7 +14,7 @@ const VIEWS = {
   doors: { title: "Doors", load: doors.load },
   book: { title: "Address book", load: book.load, entered: book.entered },
   decisions: { title: "Decisions" },
-  "what-if": { title: "What-if", load: whatIf.load },
+  "what-if": { title: "What-if", load: whatIf.load, entered: whatIf.entered },
   changes: { title: "Changes", load: changes.load },
 };
 
@@ -58,7 +58,7 @@ function refresh() {
 
 function route(isFirst = false) {
   if (location.hash && !location.hash.startsWith("#/")) return;  // the link that skips to the view
-  const wanted = location.hash.slice(2) || "overview";
+  const [wanted, query] = location.hash.slice(2).split(/\?(.*)/s);
   current = wanted in VIEWS ? wanted : "overview";
   for (const name of Object.keys(VIEWS)) byId(name).hidden = name !== current;
   for (const link of document.querySelectorAll("nav a")) {
@@ -67,7 +67,7 @@ function route(isFirst = false) {
   }
   document.title = `${VIEWS[current].title} · pulsar-ingress-proxy`;
   if (!isFirst) byId(`${current}-title`).focus();
-  attempt(async () => (VIEWS[current].entered ?? VIEWS[current].load)?.());
+  attempt(async () => (VIEWS[current].entered ?? VIEWS[current].load)?.(new URLSearchParams(query)));
 }
 
 book.start();
