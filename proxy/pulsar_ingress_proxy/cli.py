@@ -5,6 +5,7 @@ import asyncio
 import json
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,9 +25,12 @@ from pulsar_ingress_proxy.tools import doctor, probe
 from pulsar_ingress_proxy.tools.check import Report, check
 from pulsar_ingress_proxy.tools.explain import CannotExplain, explain
 from pulsar_ingress_proxy.tools.preflight import CannotStart
+from pulsar_ingress_proxy.tools.terminal import Palette
 
 _UNREACHABLE = _WARNED = 1
 _FAULT = 2
+_PROGRESS_SECONDS = 5
+"""Between two lines of progress where there is no terminal."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -211,22 +215,30 @@ def _doctor(options: argparse.Namespace) -> int:
         known = ", ".join(sorted(snapshot.known_listeners)) or "none"
         raise CannotExplain(f"no broker has an address on listener '{options.listener}'; there are {known}")
 
-    def show_line(finding: doctor.Finding) -> None:
-        if not options.json:
-            result = f"ok ({finding.answers})" if finding.reachable else f"NO: {finding.problem}"
-            result += f"; WARNING: {finding.warning}" if finding.warning is not None else ""
-            print(f"{finding.listener:<12} {finding.url:<60} {result}", flush=True)
+    tried, told = 0, time.monotonic()
+
+    def show_progress(finding: doctor.Finding) -> None:
+        nonlocal tried, told
+        tried += 1
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{tried} addresses tried, {finding.url}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - told > _PROGRESS_SECONDS:
+            told = time.monotonic()
+            print(f"{tried} addresses tried", file=sys.stderr, flush=True)
 
     found = store.reconciled() if store is not None else None
     gaps = doctor.gaps(snapshot, options.listener, found.hosts, found.unmapped) if found is not None else ()
-    discovered = asyncio.run(doctor.examine(snapshot, options.listener, show_line, gaps))
-    unreachable = sum(not finding.reachable for finding in discovered)
+    try:
+        findings = asyncio.run(doctor.examine(snapshot, options.listener, show_progress, gaps))
+    finally:
+        if sys.stderr.isatty():
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     if options.json:
-        shown = [asdict(finding) | {"reachable": finding.reachable} for finding in discovered]
+        shown = [asdict(finding) | {"reachable": finding.reachable} for finding in findings]
         print(json.dumps(shown, indent=2))
     else:
-        print(f"{len(discovered) - unreachable} of {len(discovered)} addresses reachable from here")
-    return _UNREACHABLE if unreachable else 0
+        print("\n".join(doctor.as_lines(findings, Palette(sys.stdout))))
+    return 0 if all(finding.reachable for finding in findings) else _UNREACHABLE
 
 
 def _demo(options: argparse.Namespace) -> int:

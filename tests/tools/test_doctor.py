@@ -1,6 +1,7 @@
 """`doctor` against real sockets: what is there, what is not, and what is there but wrong."""
 
 import asyncio
+import io
 import json
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -12,10 +13,12 @@ import trustme
 
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connected, LookupResponse
 from pulsar_ingress_proxy.binary.frames import write
+from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
-from pulsar_ingress_proxy.tools.doctor import Finding, examine
+from pulsar_ingress_proxy.tools.doctor import Finding, as_lines, examine, in_order
+from pulsar_ingress_proxy.tools.terminal import Palette
 
 
 def book(*lines: tuple[str, str], pool: str = "http://127.0.0.1:1") -> Snapshot:
@@ -308,7 +311,62 @@ async def test_pool_and_internal_addresses_are_dialled_with_brokers_tls(
             return [(one.reachable, one.problem) for one in await diagnose(build(config), None)]
 
         assert await found(ca=str(tmp_path / "ca.pem")) == [(True, None)] * 2
-        wrong = "whoever answers is somebody else: its certificate has the identity (none), not spiffe://a/b"
+        wrong = "the peer has another identity: its certificate has the identity (none), not spiffe://a/b"
         assert await found(ca=str(tmp_path / "ca.pem"), peerIdentity="spiffe://a/b") == [(False, wrong)] * 2
         absent = await found(ca=str(tmp_path / "absent.pem"))
     assert [why is not None and "brokers.tls.ca" in why for _, why in absent] == [True, True]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+FINDINGS = [
+    Finding("internal", "b-10", "http://b-10:8080", answers="200"),
+    Finding("internal", "b-9", "http://b-9:8080", answers="401", warning="clients are told b-9"),
+    Finding("external", "b-9", "https://b-9.example.com", problem="port 443 does not open"),
+]
+
+
+def test_lines_are_sorted_by_listener_and_broker_and_aligned() -> None:
+    assert list(as_lines(sorted(FINDINGS, key=in_order), Palette(io.StringIO()))) == [
+        "FAIL  external  b-9   https://b-9.example.com  port 443 does not open",
+        "warn  internal  b-9   http://b-9:8080          401; clients are told b-9",
+        "ok    internal  b-10  http://b-10:8080         200",
+        "2 of 3 addresses reachable from here, 1 with a warning",
+    ]
+
+
+async def test_findings_are_returned_by_listener_then_broker_in_numeric_order() -> None:
+    lines = [(f"b-{number}", f"internal:http://127.0.0.1:1,external:http://127.0.0.{number}:1") for number in (10, 9)]
+    found = await diagnose(book(*lines), None)
+    assert [(finding.listener, finding.broker) for finding in found] == [
+        ("(pool)", "brokers.webServiceUrl"),
+        *((listener, broker) for listener in ("external", "internal") for broker in ("b-9", "b-10")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colours_are_for_terminals_only_and_no_color_turns_them_off(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], is_coloured: bool
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert ("\x1b[31mFAIL\x1b[0m" in "".join(as_lines(FINDINGS, Palette(Terminal())))) == is_coloured
+    assert "\x1b" not in "".join(as_lines(FINDINGS, Palette(io.StringIO())))
+
+
+def test_doctor_prints_columns_and_a_summary_and_exits_1_where_something_is_unreachable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text("brokers: {webServiceUrl: ['http://127.0.0.1:1']}")
+    assert main(["doctor", "--config", str(path)]) == 1
+    first, summary = capsys.readouterr().out.splitlines()
+    assert first.startswith("FAIL  (pool)  brokers.webServiceUrl  http://127.0.0.1:1  port 1 does not open: ")
+    assert summary == "0 of 1 addresses reachable from here"

@@ -25,6 +25,7 @@ from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load
 from pulsar_ingress_proxy.demo.cluster import EXTERNAL, Listener, SimulatedCluster
 from pulsar_ingress_proxy.demo.load import Load
+from pulsar_ingress_proxy.tools.terminal import Palette
 
 HOST = "pulsar.example.com"
 TOPICS = ("orders", "payments", "shipments", "returns")
@@ -187,7 +188,7 @@ def _free(wanted: int) -> int:
 
 async def run(once: bool, ended: asyncio.Event) -> bool:
     """Show it; true where all went as it should."""
-    paint = _Paint(sys.stdout.isatty())
+    paint = Palette(sys.stdout)
     async with _stage() as (cluster, sidecar, file, gateway), aiohttp.ClientSession() as session:
         journeys = await _travel(cluster, session, gateway)
         _print_screen(paint, journeys, gateway, sidecar)
@@ -248,27 +249,7 @@ async def _travel(
     return journeys
 
 
-class _Paint:
-    def __init__(self, colour: bool) -> None:
-        self._colour = colour
-
-    def bad(self, text: str) -> str:
-        return self._wrap("31", text)
-
-    def good(self, text: str) -> str:
-        return self._wrap("32", text)
-
-    def bold(self, text: str) -> str:
-        return self._wrap("1", text)
-
-    def dim(self, text: str) -> str:
-        return self._wrap("2", text)
-
-    def _wrap(self, code: str, text: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
-
-
-def _print_screen(paint: _Paint, journeys: list[tuple[str, Journey, Journey]], gateway: str, sidecar: Sidecar) -> None:
+def _print_screen(paint: Palette, journeys: list[tuple[str, Journey, Journey]], gateway: str, sidecar: Sidecar) -> None:
     _, without, with_it = journeys[0]
     print(paint.bold(f"client -> {HOST} (the gateway) -> sidecar on {gateway} -> three brokers\n"))
     print(paint.bold("A lookup without the sidecar"))
@@ -286,7 +267,7 @@ def _print_screen(paint: _Paint, journeys: list[tuple[str, Journey, Journey]], g
     print(f"\nlistener hits {hits:.0f}, misses {misses:.0f}", flush=True)
 
 
-def _print_next(paint: _Paint, gateway: str, sidecar: Sidecar, file: Path) -> None:
+def _print_next(paint: Palette, gateway: str, sidecar: Sidecar, file: Path) -> None:
     print(paint.bold("\nWhere to look next"))
     lookup = "/lookup/v2/topic/persistent/public/default/anything"
     print(f"  the console   {paint.bold(f'http://127.0.0.1:{sidecar.console_port}/')}")
@@ -298,7 +279,7 @@ def _print_next(paint: _Paint, gateway: str, sidecar: Sidecar, file: Path) -> No
     print(paint.dim("\nRunning until Ctrl-C."), flush=True)
 
 
-def _print_journey(paint: _Paint, journey: Journey) -> None:
+def _print_journey(paint: Palette, journey: Journey) -> None:
     for step in journey.steps:
         print(f"  GET {step.asked}")
         print(f"      {step.status} {step.said}")

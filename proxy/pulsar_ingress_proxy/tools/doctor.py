@@ -9,9 +9,10 @@ a client is by the listener of the port, and is all that a client hears of where
 
 import asyncio
 import json
+import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -30,6 +31,7 @@ from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import parse_authority
 from pulsar_ingress_proxy.syntax.hosts import covers
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES, VARIABLE, ServiceUrl
+from pulsar_ingress_proxy.tools.terminal import Palette
 
 Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 
@@ -68,6 +70,28 @@ class Finding:
         return self.problem is None
 
 
+def as_lines(findings: Sequence[Finding], palette: Palette) -> Iterator[str]:
+    """One line for each address, in columns, and a summary."""
+    states = [("FAIL", palette.bad), ("warn", palette.warn), ("ok", palette.good)]
+    listener, broker, url = (
+        max((len(getattr(finding, name)) for finding in findings), default=0) for name in ("listener", "broker", "url")
+    )
+    for finding in findings:
+        word, paint = states[0 if not finding.reachable else 1 if finding.warning else 2]
+        text = finding.problem or "; ".join(filter(None, (finding.answers, finding.warning)))
+        place = f"{finding.listener:<{listener}}  {finding.broker:<{broker}}  {finding.url:<{url}}"
+        yield f"{paint(f'{word:<4}')}  {place}  {text}".rstrip()
+    failed, warned = (sum(map(bool, (getattr(one, name) for one in findings))) for name in ("problem", "warning"))
+    summary = f"{len(findings) - failed} of {len(findings)} addresses reachable from here"
+    summary += f", {warned} with a warning" if warned else ""
+    yield (palette.bad if failed else palette.warn if warned else palette.good)(summary)
+
+
+def in_order(finding: Finding) -> tuple[object, ...]:
+    """By listener, then broker; broker-10 comes after broker-9."""
+    return finding.listener, re.sub(r"\d+", lambda digits: digits[0].zfill(9), finding.broker), finding.url
+
+
 def gaps(
     snapshot: Snapshot, listener: str | None, routed: Iterable[tuple[str, bool]], unmapped: Iterable[Conflict]
 ) -> Iterator[Finding]:
@@ -103,7 +127,7 @@ def _is_found(template: Entry, snapshot: Snapshot) -> bool:
 async def examine(
     snapshot: Snapshot, listener: str | None, found: Callable[[Finding], None], gaps: Iterable[Finding] = ()
 ) -> list[Finding]:
-    """Try every address, or those of one listener; `found` hears of each as it is known, of `gaps` first."""
+    """Try every address, or those of one listener; `found` is told of each at once, and they are returned in order."""
     limit = asyncio.Semaphore(_AT_ONCE)
     seconds = snapshot.config.timeouts.connect
     own = snapshot.config
@@ -129,7 +153,7 @@ async def examine(
         async for broker in _brokers(entry, ids, listener, seconds, may_count=not _is_found(entry, snapshot)):
             if snapshot.book.describing(broker.name) is entry:
                 findings += await asyncio.gather(*(probe(*address) for address in _addresses(broker, listener)))
-    return findings
+    return sorted(findings, key=in_order)
 
 
 def _addresses(broker: Broker, listener: str | None) -> Iterator[tuple[str, str, ServiceUrl]]:
@@ -227,12 +251,14 @@ async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float, ow
         async with asyncio.timeout(seconds):
             answer = await _ask(url, seconds, own)
     except ssl.SSLCertVerificationError as error:
-        problem = f"the certificate does not do for {host}: {error.verify_message}"
+        problem = f"the certificate is not valid for {host}: {error.verify_message}"
         return finding(resolves=True, connects=True, certificate=False, problem=problem)
     except CannotLoad as error:
-        return finding(resolves=True, connects=True, problem=f"what it is to be dialled with is not here: {error}")
+        return finding(
+            resolves=True, connects=True, problem=f"cannot load the certificate, key or CA to connect with: {error}"
+        )
     except WrongIdentity as error:
-        problem = f"whoever answers is somebody else: {error}"
+        problem = f"the peer has another identity: {error}"
         return finding(resolves=True, connects=True, certificate=False, problem=problem)
     except ssl.SSLError as error:
         problem = f"no TLS there: {error.reason or error}"
