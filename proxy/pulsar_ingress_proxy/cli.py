@@ -130,6 +130,12 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = add("demo", _demo, "everything on one machine: simulated brokers, the proxy, a client", "Ctrl-C ends it.")
     demo.add_argument("--once", action="store_true", help="run, print and exit")
+    demo.add_argument(
+        "--events",
+        type=Path,
+        metavar="DIR",
+        help="keep the event log in DIR, and print the commands of pulsar-ingress-pipeline for it at the end",
+    )
 
     probe.add_options(add("probe", probe.run, probe.SUMMARY, probe.DETAILS))
     add("config-schema", _config_schema, "print the JSON schema of the config file")
@@ -246,8 +252,13 @@ def _demo(options: argparse.Namespace) -> int:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ended.set)
-        return await show.run(options.once, ended)
+        return await show.run(options.once, ended, options.events)
 
+    if options.events is not None:
+        try:
+            options.events.mkdir(parents=True, exist_ok=True)
+        except OSError as fault:
+            raise CannotStart(f"--events {options.events}: {fault.strerror}") from None
     return 0 if asyncio.run(play()) else 1
 
 

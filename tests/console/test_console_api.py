@@ -118,7 +118,13 @@ class TestBrokers:
                 ("config", f"advertisedListeners.{number}")
             }
         assert book["conflicts"] == []
-        assert book["check"] == {"running": False, "checkedAt": None, "reachable": 0, "unreachable": 0}
+        assert book["check"] == {
+            "running": False,
+            "checkedAt": None,
+            "reachable": 0,
+            "unreachable": 0,
+            "notJudged": 0,
+        }
 
     async def test_brokers_answer_shows_sources_and_conflicts_of_discovery(self) -> None:
         async with SimulatedCluster(brokers=2) as cluster:
@@ -165,13 +171,31 @@ class TestReachability:
         first = {one["url"]: one["reach"] for one in book["brokers"][0]["addresses"]}
         web = place.cluster.brokers[0].web
         assert first[web] == [
-            {"broker": place.cluster.brokers[0].name, "url": web, "reachable": True, "answers": "200", "problem": None}
+            {
+                "broker": place.cluster.brokers[0].name,
+                "url": web,
+                "reachable": True,
+                "judged": True,
+                "answers": "200",
+                "problem": None,
+            }
         ]
         (closed,) = book["brokers"][2]["addresses"][0]["reach"]
-        assert not closed["reachable"]
+        assert (closed["reachable"], closed["judged"]) == (False, True)
         assert "port 1 does not open" in closed["problem"]
         assert [one["url"] for one in book["pool"]] == [place.cluster.brokers[1].web]
         assert book["check"]["checkedAt"] is not None
+
+    async def test_address_for_clients_that_the_sidecar_cannot_connect_to_is_not_judged(self, place: Place) -> None:
+        one, other = (broker.web for broker in place.cluster.brokers[:2])
+        lines = [{"broker": "b", "listeners": f"internal:{one}, external:http://127.0.0.1:1, partner:{other}"}]
+        await place.reload(advertisedListeners=lines)
+        await place.api("reachability")
+        book = await self.finished(place)
+        found = {one["listener"]: one["reach"][0] for one in book["brokers"][0]["addresses"]}
+        shown = {listener: (reach["reachable"], reach["judged"]) for listener, reach in found.items()}
+        assert shown == {"internal": (True, True), "external": (False, False), "partner": (True, True)}
+        assert (book["check"]["unreachable"], book["check"]["notJudged"]) == (0, 1)
 
     async def test_reachability_of_the_brokers_of_a_template_is_shown_under_it(self) -> None:
         async with SimulatedCluster(brokers=2, advertise_loopback=True) as cluster:

@@ -117,6 +117,7 @@ class Reach(Shape):
     broker: str
     url: str
     reachable: bool
+    judged: bool = Field(description="false: it is for clients, and the sidecar cannot connect to it, nor has to")
     answers: str | None = Field(description="a status, or a command of the binary protocol")
     problem: str | None
 
@@ -153,6 +154,7 @@ class Check(Shape):
     checked_at: str | None
     reachable: int
     unreachable: int
+    not_judged: int = Field(description="addresses for clients that this sidecar cannot connect to")
 
 
 class Brokers(Shape):

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.tools.doctor import Finding, examine
@@ -25,7 +25,7 @@ class Reachability:
         """When the last round ended."""
 
     @property
-    def findings(self) -> Iterable[Finding]:
+    def findings(self) -> Collection[Finding]:
         return self._findings.values()
 
     @property

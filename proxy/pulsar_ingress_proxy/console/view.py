@@ -121,20 +121,21 @@ class View:
         snapshot = self._of.snapshot()
         reached = _by_entry(self.reachability.findings, snapshot)
         return models.Brokers(
-            brokers=[_broker(entry, reached.get(entry, [])) for entry in snapshot.book.entries],
-            pool=[_reach(finding) for finding in reached.get(None, [])],
+            brokers=[_broker(entry, reached.get(entry, []), snapshot) for entry in snapshot.book.entries],
+            pool=[_reach(finding, snapshot) for finding in reached.get(None, [])],
             conflicts=self._conflicts(),
             check=self.check(),
         )
 
     def check(self) -> models.Check:
-        found = [finding.reachable for finding in self.reachability.findings]
-        checked = self.reachability.checked
+        snapshot, checked = self._of.snapshot(), self.reachability.checked
+        found = [finding.reachable for finding in self.reachability.findings if _is_judged(finding, snapshot)]
         return models.Check(
             running=self.reachability.is_running,
             checked_at=_moment(checked) if checked is not None else None,
             reachable=sum(found),
             unreachable=len(found) - sum(found),
+            not_judged=len(self.reachability.findings) - len(found),
         )
 
     def look(self) -> models.Check:
@@ -254,17 +255,17 @@ def _by_entry(findings: Iterable[Finding], snapshot: Snapshot) -> dict[Entry | N
     return found
 
 
-def _broker(entry: Entry, found: list[Finding]) -> models.Broker:
+def _broker(entry: Entry, found: list[Finding], snapshot: Snapshot) -> models.Broker:
     return models.Broker(
         broker=entry.broker,
         names=list(entry.names),
         template=entry.is_template,
         source=entry.source,
-        addresses=list(_addresses(entry, found)),
+        addresses=list(_addresses(entry, found, snapshot)),
     )
 
 
-def _addresses(entry: Entry, found: list[Finding]) -> Iterator[models.Address]:
+def _addresses(entry: Entry, found: list[Finding], snapshot: Snapshot) -> Iterator[models.Address]:
     for (listener, scheme), (source, by) in entry.sources.items():
         url: ServiceUrl = entry.listeners[listener][scheme]
         yield models.Address(
@@ -272,7 +273,7 @@ def _addresses(entry: Entry, found: list[Finding]) -> Iterator[models.Address]:
             url=str(url),
             source=source,
             by=by,
-            reach=[_reach(one) for one in found if one.listener == listener and _is_at(one, entry, url)],
+            reach=[_reach(one, snapshot) for one in found if one.listener == listener and _is_at(one, entry, url)],
         )
 
 
@@ -281,11 +282,18 @@ def _is_at(finding: Finding, entry: Entry, url: ServiceUrl) -> bool:
     return finding.url.startswith(f"{url.scheme}://") if entry.is_template else finding.url == str(url)
 
 
-def _reach(finding: Finding) -> models.Reach:
+def _is_judged(finding: Finding, snapshot: Snapshot) -> bool:
+    """Whether what was found matters: clients may well reach names and ports that the sidecar does not."""
+    is_ours = finding.listener in ("(pool)", snapshot.config.internal_listener_name)
+    return is_ours or finding.connects is True
+
+
+def _reach(finding: Finding, snapshot: Snapshot) -> models.Reach:
     return models.Reach(
         broker=finding.broker,
         url=finding.url,
         reachable=finding.reachable,
+        judged=_is_judged(finding, snapshot),
         answers=finding.answers,
         problem=finding.problem,
     )

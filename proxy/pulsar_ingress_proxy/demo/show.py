@@ -5,13 +5,14 @@ name as Host and https as the scheme. Names of the cluster's inside are looked u
 """
 
 import asyncio
+import importlib.util
 import json
-import logging
+import shlex
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,29 +109,34 @@ async def _unresolvable(host: str) -> str | None:
     return None
 
 
-def _config(cluster: SimulatedCluster, port: int, metrics_port: int, console_port: int) -> dict[str, Any]:
+def _config(cluster: SimulatedCluster, ports: tuple[int, int, int], events: Path | None) -> dict[str, Any]:
     return {
         "clusterName": "demo",
-        "bindAddresses": [f"http://127.0.0.1:{port}"],
+        "bindAddresses": [f"http://127.0.0.1:{ports[0]}"],
         "brokers": {"webServiceUrl": [broker.web for broker in cluster.brokers]},
         "ingresses": [{"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"}],
         "advertisedListeners": [
             {
                 "broker": broker.name,
-                "listeners": f"internal:{broker.web}, external:https://broker-{number}.{HOST}, "
-                f"external:pulsar+ssl://broker-{number}.{HOST}:{6651 + number}",
+                "listeners": f"internal:{broker.web}, {_addresses('external', number, HOST)}",
             }
             for number, broker in enumerate(cluster.brokers)
         ],
-        "metrics": {"address": f"127.0.0.1:{metrics_port}"},
-        "console": {"address": f"127.0.0.1:{console_port}"},
+        "events": {"path": None if events is None else str(events.resolve())},
+        "metrics": {"address": f"127.0.0.1:{ports[1]}"},
+        "console": {"address": f"127.0.0.1:{ports[2]}"},
         "log": {"level": "warning"},
     }
 
 
+def _addresses(listener: str, number: int, domain: str) -> str:
+    host = f"broker-{number}.{domain}"
+    return f"{listener}:https://{host}, {listener}:pulsar+ssl://{host}:{6651 + number}"
+
+
 def _add_partners(file: Path) -> None:
-    """Write a second ingress into the config, and that brokers are to be asked what they call themselves."""
-    first = yaml.safe_load(file.read_text())
+    """Write a second ingress into the config."""
+    config = yaml.safe_load(file.read_text())
     partners = {
         "name": "partners",
         "hosts": [PARTNERS, f"*.{PARTNERS}"],
@@ -138,21 +144,14 @@ def _add_partners(file: Path) -> None:
         "expose": ["lookup", "client"],
         "allowedListeners": ["partners"],
     }
-    lines = [
-        {**line, "listeners": f"{line['listeners']}, partners:https://broker-{number}.{PARTNERS}"}
-        for number, line in enumerate(first["advertisedListeners"])
-    ]
-    second = {
-        **first,
-        "brokers": {**first["brokers"], "discover": "admin"},
-        "ingresses": [*first["ingresses"], partners],
-        "advertisedListeners": lines,
-    }
-    _write(file, second)
+    config["ingresses"].append(partners)
+    for number, line in enumerate(config["advertisedListeners"]):
+        line["listeners"] += f", {_addresses('partners', number, PARTNERS)}"
+    _write(file, config)
 
 
 @asynccontextmanager
-async def _stage() -> AsyncIterator[tuple[SimulatedCluster, Sidecar, Path, str]]:
+async def _stage(events: Path | None) -> AsyncIterator[tuple[SimulatedCluster, Sidecar, Path, str]]:
     """Brokers, sidecar and its config file, for as long as the demo lasts."""
     with tempfile.TemporaryDirectory(prefix="pulsar-ingress-demo-") as folder:
         partners = Listener(broker_service_url_tls=f"pulsar+ssl://broker-{{n}}.{PARTNERS}:{{n+6651}}")
@@ -160,7 +159,7 @@ async def _stage() -> AsyncIterator[tuple[SimulatedCluster, Sidecar, Path, str]]
         async with SimulatedCluster(brokers=3, listeners=listeners) as cluster:
             file = Path(folder) / "config.yaml"
             ports = (_free(_PORT), _free(_METRICS_PORT), _free(_CONSOLE_PORT))
-            _write(file, _config(cluster, *ports))
+            _write(file, _config(cluster, ports, events))
             sidecar = Sidecar(load(file, {}), str(file))
             await sidecar.start()
             try:
@@ -186,40 +185,21 @@ def _free(wanted: int) -> int:
     raise OSError("no free port on 127.0.0.1")
 
 
-async def run(once: bool, ended: asyncio.Event) -> bool:
-    """Show it; true where all went as it should."""
+async def run(once: bool, ended: asyncio.Event, events: Path | None = None) -> bool:
+    """Show it, and keep the event log in a folder if there is one; true where all went as it should."""
     paint = Palette(sys.stdout)
-    async with _stage() as (cluster, sidecar, file, gateway), aiohttp.ClientSession() as session:
+    async with _stage(events) as (cluster, sidecar, file, gateway), aiohttp.ClientSession() as session:
         journeys = await _travel(cluster, session, gateway)
         _print_screen(paint, journeys, gateway, sidecar)
         if not once:
-            with _quiet():
-                await _change(sidecar, file)
-                load = asyncio.create_task(Load(cluster, session, gateway).run())
-                _print_next(paint, gateway, sidecar, file)
-                await _until(ended, load)
-        return all(without.problem and with_it.reached for _, without, with_it in journeys)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without warnings: what does not fit together is for the console to show."""
-    log = logging.getLogger("proxy")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
-
-
-async def _change(sidecar: Sidecar, file: Path) -> None:
-    """Put a second config in force, and wait until the brokers have said who they are."""
-    _add_partners(file)
-    await sidecar.reload(load(file, {}))
-    async with asyncio.timeout(10):
-        while not sidecar.discovered.brokers:  # noqa: ASYNC110 - nobody is told when they have
-            await asyncio.sleep(0.05)
+            _add_partners(file)
+            await sidecar.reload(load(file, {}))
+            running = asyncio.create_task(Load(cluster, session, gateway).run())
+            _print_next(paint, gateway, sidecar, file)
+            await _until(ended, running)
+    if events is not None:  # whose last file is finished now
+        _print_pipeline(paint, events)
+    return all(without.problem and with_it.reached for _, without, with_it in journeys)
 
 
 async def _until(ended: asyncio.Event, load: asyncio.Task[None]) -> None:
@@ -275,8 +255,27 @@ def _print_next(paint: Palette, gateway: str, sidecar: Sidecar, file: Path) -> N
     print("  A load runs meanwhile: hits, misses, redirects and one leak.\n")
     print(f"  curl -i -H 'Host: {HOST}' {gateway}{lookup}")
     print(f"  curl -s http://127.0.0.1:{sidecar.metrics_port}/metrics | grep ^pulsar_ingress_listener")
-    print(f"  {sys.argv[0]} explain --config {file} https://{HOST}{lookup}")
+    print(f"  {_proxy()} explain --config {file} https://{HOST}{lookup}")
     print(paint.dim("\nRunning until Ctrl-C."), flush=True)
+
+
+def _proxy() -> str:
+    """How this program was started."""
+    is_module = Path(sys.argv[0]).name == "__main__.py"
+    return f"{sys.executable} -m pulsar_ingress_proxy" if is_module else sys.argv[0]
+
+
+def _print_pipeline(paint: Palette, events: Path) -> None:
+    """The commands that make tables of the events, as they can be pasted into the same shell."""
+    sibling = Path(sys.argv[0]).with_name("pulsar-ingress-pipeline")
+    pipeline = shlex.quote(str(sibling)) if "/" in sys.argv[0] and sibling.exists() else sibling.name
+    folder, tables, report = (shlex.quote(f"{events}{suffix}") for suffix in ("", "-tables", "-report.html"))
+    print(paint.bold("\nWhat the events say"))
+    print(f"  {pipeline} run --events {folder} --tables {tables}")
+    print(f"  {pipeline} report --tables {tables} --out {report}")
+    print(f"  {pipeline} suggest --tables {tables}")
+    if importlib.util.find_spec("pyspark") is None:
+        print(paint.dim("  These need the extra `pipeline`: run `make setup` first."))
 
 
 def _print_journey(paint: Palette, journey: Journey) -> None:

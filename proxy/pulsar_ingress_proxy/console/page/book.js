@@ -4,6 +4,7 @@ import { get } from "./api.js";
 import { ago, badge, byId, count, empty, h, show } from "./dom.js";
 
 const TRUST = { config: "the config", annotation: "an annotation", derived: "follows from objects in the cluster", admin: "the brokers themselves" };
+const ABROAD = "An address for clients, which this sidecar does not connect to. Run doctor where clients are.";
 let latest = null;
 
 export function start() {
@@ -35,10 +36,10 @@ export async function entered() {
 
 function render() {
   if (!latest) return;
-  const { check: { running, checkedAt, reachable, unreachable } } = latest;
+  const { check: { running, checkedAt, reachable, unreachable, notJudged } } = latest;
   const found = reachable + unreachable;
-  byId("checked").textContent = running ? `Checking: ${found} tried so far…`
-    : checkedAt ? `${reachable} of ${found} addresses reachable from here, checked ${ago(checkedAt)}` : "Not checked yet";
+  byId("checked").textContent = running ? `Checking: ${found + notJudged} tried so far…`
+    : checkedAt ? `${reachable} of ${found} addresses reachable from here${notJudged ? `, ${notJudged} for clients not judged` : ""}, checked ${ago(checkedAt)}` : "Not checked yet";
   show(byId("book-conflicts"), latest.conflicts, conflicts);
   const wanted = byId("book-filter").value.trim().toLowerCase();
   const brokers = latest.brokers.filter((broker) => !wanted || JSON.stringify([broker.names, broker.addresses.map(({ url, listener }) => [url, listener])]).toLowerCase().includes(wanted));
@@ -73,15 +74,16 @@ function address({ listener, url, source, by, reach }) {
 
 function reached(reach) {
   if (!reach.length) return badge("not checked");
-  const bad = reach.filter(({ reachable }) => !reachable);
   if (reach.length === 1) return mark(reach[0]);
-  return [badge(`${reach.length - bad.length} of ${reach.length} reachable`, bad.length ? "warn" : "good"),
+  const judged = reach.filter((one) => one.judged);
+  const bad = judged.filter(({ reachable }) => !reachable);
+  return [judged.length ? badge(`${judged.length - bad.length} of ${judged.length} reachable`, bad.length ? "warn" : "good") : badge("not judged from here", "", ABROAD),
     bad.length ? h("ul", { class: "plain small" }, bad.map(({ url, problem }) => h("li", {}, h("code", {}, url), " ", problem))) : null];
 }
 
-const mark = ({ reachable, answers, problem }) => (reachable
-  ? badge(`reachable (${answers})`, "good")
-  : [badge("unreachable", "bad"), h("span", { class: "small" }, " ", problem)]);
+const mark = ({ reachable, judged, answers, problem }) => (reachable ? badge(`reachable (${answers})`, "good")
+  : judged ? [badge("unreachable", "bad"), h("span", { class: "small" }, " ", problem)]
+  : [badge("not judged from here", "", ABROAD), h("span", { class: "small soft" }, " ", problem)]);
 
 const pool = (all) => h("article", { class: "entry" },
   h("header", {}, h("h3", {}, "Pool"), h("span", { class: "soft" }, "brokers.webServiceUrl")),
