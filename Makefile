@@ -4,10 +4,12 @@ UV_VERSION := 0.13.7
 LOCKS := deploy/requirements
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint format docs e2e e2e-full image image-pipeline bench bench-performance bench-pipeline soak profile lock clean
+.PHONY: help install setup demo test lint format docs e2e e2e-full image image-pipeline bench bench-performance bench-pipeline soak profile lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' Makefile
+
+install: .venv/.core ## Make .venv with the sidecar and its commands only, in seconds
 
 setup: .venv/.all .venv/.spark ## Make .venv with the package, its extras and the tools
 
