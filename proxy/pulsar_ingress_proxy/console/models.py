@@ -7,9 +7,7 @@ from pydantic.alias_generators import to_camel
 
 from pulsar_ingress_proxy.console.history import Cause
 from pulsar_ingress_proxy.observability import event_schema
-from pulsar_ingress_proxy.routing.answers import LeakAction
-from pulsar_ingress_proxy.tools.explain import BodyAction
-from pulsar_ingress_proxy.tools.reasoning import Step
+from pulsar_ingress_proxy.tools.explain import Explanation
 
 Source = Literal["config", "annotation", "derived", "admin"]
 
@@ -241,52 +239,7 @@ class Question(Shape):
     trusted: bool = Field(default=True, description="whether it comes through a trusted proxy")
 
 
-class Refusal(Shape):
-    """An answer of the sidecar's own."""
-
-    status: int
-    code: str
-    text: str
-
-
-class Redirection(Shape):
-    from_: str = Field(alias="from")
-    to: str | None
-    action: Literal["rewritten", "followed", "passed", "kept", "refused"]
-    why: str
-
-
-class BodyKey(Shape):
-    """One URL of a lookup's answer."""
-
-    key: str
-    from_: str | None = Field(alias="from")
-    to: str | None
-    leak: bool
-    action: BodyAction
-
-
-class Body(Shape):
-    leak: LeakAction | None
-    why: str
-    keys: list[BodyKey]
-
-
-class Verdict(Shape):
+class Verdict(Explanation):
     """The decision, as `explain --json` prints it."""
 
     generation: int
-    kind: str
-    ingress: str | None
-    listener: str | None
-    rule: str
-    hit: bool
-    reason: str | None
-    refusal: Refusal | None
-    upstream: str | None
-    route: str = Field(description="why it goes there")
-    location: Redirection | None = Field(description="null where the request is refused")
-    body: Body | None = Field(description="null where the request is refused")
-    steps: list[Step] = Field(description="rule by rule; empty where the request cannot be read")
-    suggestion: str | None = Field(description="config, as YAML, that would make a miss a hit")
-    shadow: bool = Field(description="whether all this would only be recorded")

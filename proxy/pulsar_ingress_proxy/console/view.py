@@ -214,7 +214,7 @@ class View:
         found = explain(
             snapshot, question.url, headers, question.bind, location, question.method, question.trusted, question.body
         )
-        return models.Verdict.model_validate({"generation": snapshot.generation, **found.as_json()})
+        return models.Verdict(generation=snapshot.generation, **found.as_json())
 
     def _doubts(self, snapshot: Snapshot) -> list[str]:
         """Those of a large book take a while, and pages ask for them over and over."""

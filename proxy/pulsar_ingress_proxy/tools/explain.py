@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
 from urllib.parse import SplitResult, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from pulsar_ingress_proxy.binary import answers, endpoints, lookups
 from pulsar_ingress_proxy.binary.commands_pb2 import Connect, Lookup, LookupResponse
@@ -26,16 +27,15 @@ from pulsar_ingress_proxy.routing.answers import (
 )
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import DecidedRequest, Decision, dial_url
-from pulsar_ingress_proxy.routing.redirects import Redirect, RedirectDecision, decide_redirect
+from pulsar_ingress_proxy.routing.redirects import Action, Redirect, RedirectDecision, decide_redirect
 from pulsar_ingress_proxy.routing.requests import Request
-from pulsar_ingress_proxy.routing.selection import Refusal, Selection
+from pulsar_ingress_proxy.routing.selection import Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES, BindAddress
 from pulsar_ingress_proxy.tools.reasoning import Step, steps, suggestion
 
 BodyAction = Literal["rewritten", "added", "removed", "kept"] | LeakAction
 
-_REFUSED = "no broker is asked"
 _NO_LISTENER = "it stays as it is: there is no listener to put it on"
 
 
@@ -43,64 +43,69 @@ class CannotExplain(Exception):
     """A question that this config has no answer to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Redirection:
-    """What happens to a Location. `from` is a keyword of Python, so it gets its name in `as_json`."""
+class _Shown(BaseModel):
+    """What `explain --json` prints, and what the console answers. `from` is a keyword of Python: it is `from_` here."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, alias_generator=lambda name: name.removesuffix("_")
+    )
+
+
+class Redirection(_Shown):
+    """What happens to a Location."""
 
     from_: str
     to: str | None
-    action: str
+    action: Action
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class BodyKey:
+class BodyKey(_Shown):
     """What happens to one URL of a lookup's answer."""
 
     key: str
     from_: str | None
     to: str | None
-    leak: bool
-    """The client gets an address that is not on the listener, or would if it were not blocked."""
+    leak: bool = Field(description="the client gets an address that is not on the listener, or would if not blocked")
     action: BodyAction
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(_Shown):
     """What happens to the body of a lookup's answer."""
 
     leak: LeakAction | None
     why: str
-    keys: tuple[BodyKey, ...]
+    keys: list[BodyKey]
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class OwnAnswer(_Shown):
+    """The sidecar's own answer, instead of a broker's."""
+
+    status: int
+    code: str
+    text: str
+
+
+class Explanation(_Shown):
     """The decisions on one request."""
 
-    ingress: str | None
-    listener: str | None
-    rule: str
-    hit: bool
+    ingress: str | None = None
+    listener: str | None = None
+    rule: str = "none"
+    hit: bool = False
     reason: str | None
-    upstream: str | None
-    location: Redirection | None
-    body: Body | None
-    kind: str
-    refusal: Refusal | None
-    steps: tuple[Step, ...]
-    """What each rule says, in their order; empty where the request cannot be read."""
-    route: str
-    """Why it goes to that upstream."""
-    suggestion: str | None
-    """Config that would make a miss a hit."""
-    shadow: bool
+    upstream: str | None = None
+    location: Redirection | None = Field(None, description="null where the request is refused")
+    body: Body | None = Field(None, description="null where the request is refused")
+    kind: str = "(refused)"
+    refusal: OwnAnswer | None
+    route: str = Field("no broker is asked", description="why it goes to that upstream")
+    steps: tuple[Step, ...] = Field((), description="rule by rule; empty where the request cannot be read")
+    suggestion: str | None = Field(None, description="config, as YAML, that would make a miss a hit")
+    shadow: bool = Field(description="whether all this would only be recorded")
 
     def as_json(self) -> dict[str, Any]:
-        shown = asdict(self, dict_factory=lambda pairs: {name.removesuffix("_"): value for name, value in pairs})
-        if self.refusal is not None:
-            shown["refusal"] = {name: shown["refusal"][name] for name in ("status", "code", "text")}
-        return shown
+        return self.model_dump(mode="json", by_alias=True)
 
     def as_text(self) -> str:
         return "\n".join(self._lines())
@@ -170,23 +175,8 @@ def explain(
     except UnicodeEncodeError as fault:
         raise CannotExplain(f"'{fault.object[fault.start]}' cannot stand in a header: encode it") from None
     except BadHead as fault:
-        refusal = Refusal(fault.status, fault.code, str(fault))
-        return Explanation(
-            ingress=None,
-            listener=None,
-            rule="none",
-            hit=False,
-            reason=fault.code,
-            upstream=None,
-            location=None,
-            body=None,
-            kind="(refused)",
-            refusal=refusal,
-            steps=(),
-            route=_REFUSED,
-            suggestion=None,
-            shadow=snapshot.config.shadow,
-        )
+        own = OwnAnswer(status=fault.status, code=fault.code, text=str(fault))
+        return Explanation(reason=fault.code, refusal=own, shadow=snapshot.config.shadow)
     request, selection, ways = decided.request, decided.decision.selection, decided.decision.route
     pool = snapshot.config.function_pool if ways.pool == "functions" else snapshot.config.web_pool
     return _explanation(
@@ -208,23 +198,21 @@ def _explanation(
     body: Body | None,
 ) -> Explanation:
     """What both protocols have in common."""
-    request, decision = decided.request, decided.decision
-    selection, is_refused = decision.selection, decision.refusal is not None
+    request, decision, selection = decided.request, decided.decision, decided.decision.selection
+    refused = decision.refusal
+    answered = {} if refused else {"upstream": upstream, "route": route, "location": location, "body": body}
     return Explanation(
         ingress=selection.ingress.name if selection.ingress is not None else None,
         listener=selection.listener,
         rule=selection.rule,
-        hit=selection.hit and not is_refused,
+        hit=selection.hit and refused is None,
         reason=decision.miss_reason,
-        upstream=None if is_refused else upstream,
-        location=None if is_refused else location,
-        body=None if is_refused else body,
         kind=request.target.kind,
-        refusal=decision.refusal,
+        refusal=OwnAnswer(status=refused.status, code=refused.code, text=refused.text) if refused else None,
         steps=steps(request, selection, snapshot),
-        route=_REFUSED if is_refused else route,
         suggestion=suggestion(request, decision, snapshot),
         shadow=snapshot.config.shadow,
+        **answered,
     )
 
 
@@ -270,13 +258,13 @@ def _body(decisions: DecisionCache, sent: dict[str, Any], request: Request, sele
     snapshot, listener = decisions.snapshot, selection.listener
     if listener is None or request.target.kind != "lookup":
         reason = _NO_LISTENER if listener is None else "only answers to lookups are rewritten"
-        return Body(None, reason, tuple(_keys(sent, sent, frozenset(), None)))
+        return Body(leak=None, why=reason, keys=_keys(sent, sent, frozenset(), None))
     keys, policy = rewritten_keys(snapshot), snapshot.config.leaks
     rewritten = rewrite_urls(sent, keys, listener, snapshot)
     got = sent if policy == "observe" else rewritten.urls
     leaks = frozenset(key for key in keys if is_off_listener(key, got.get(key), listener, snapshot))
     leak = decide_leak(policy, rewritten.had_leak, rewritten.has_leak)
-    return Body(leak, _why_body(leak, listener), tuple(_keys(sent, got, leaks, leak)))
+    return Body(leak=leak, why=_why_body(leak, listener), keys=_keys(sent, got, leaks, leak))
 
 
 def _binary_body(decisions: DecisionCache, sent: dict[str, Any], selection: Selection) -> Body:
@@ -284,7 +272,7 @@ def _binary_body(decisions: DecisionCache, sent: dict[str, Any], selection: Sele
     fields = {"brokerUrl": "url", "brokerUrlTls": "url_tls"}
     sent = {key: sent[key] for key in fields if isinstance(sent.get(key), str)}
     if selection.listener is None:
-        return Body(None, _NO_LISTENER, tuple(_keys(sent, sent, frozenset(), None)))
+        return Body(leak=None, why=_NO_LISTENER, keys=_keys(sent, sent, frozenset(), None))
     response = LookupResponse(**{fields[key]: url.encode() for key, url in sent.items()})
     leak = answers.decide_found(response, selection, decisions).leak
     got = {key: getattr(response, field).decode() for key, field in fields.items()}
@@ -294,21 +282,25 @@ def _binary_body(decisions: DecisionCache, sent: dict[str, Any], selection: Sele
         for key, url in got.items()
         if not response.proxy_through_service_url and is_off_listener(key, url, selection.listener, decisions.snapshot)
     )
-    return Body(leak, _why_body(leak, selection.listener), tuple(_keys(sent, got, leaks, leak)))
+    return Body(leak=leak, why=_why_body(leak, selection.listener), keys=_keys(sent, got, leaks, leak))
 
 
 def _keys(
     sent: Mapping[str, Any], got: Mapping[str, Any], leaks: frozenset[str], leak: LeakAction | None
-) -> Iterator[BodyKey]:
+) -> list[BodyKey]:
+    found = []
     for key in URL_KEYS:
         before, after = (str(answer.get(key) or "") or None for answer in (sent, got))
-        if leak == "blocked" and before is not None:
-            yield BodyKey(key, before, None, key in leaks, "blocked")
+        action: BodyAction = "kept"
+        if leak == "blocked":
+            after, action = None, leak
         elif before != after:
-            action: BodyAction = "added" if before is None else "removed" if after is None else "rewritten"
-            yield BodyKey(key, before, after, key in leaks, action)
-        elif before is not None:
-            yield BodyKey(key, before, after, key in leaks, leak if leak and key in leaks else "kept")
+            action = "added" if before is None else "removed" if after is None else "rewritten"
+        elif leak is not None and key in leaks:
+            action = leak
+        if before is not None or after is not None:
+            found.append(BodyKey(key=key, from_=before, to=after, leak=key in leaks, action=action))
+    return found
 
 
 def _why_body(leak: LeakAction | None, listener: str) -> str:
@@ -328,13 +320,13 @@ def _redirect(decisions: DecisionCache, location: str, request: Request, selecti
     to = redirect.location
     if redirect.broker is not None:
         to = f"{dial_url(redirect.broker, decisions.snapshot)}{redirect.target}"
-    return Redirection(location, to, redirect.action, _why(redirect, selection.listener))
+    return Redirection(from_=location, to=to, action=redirect.action, why=_why(redirect, selection.listener))
 
 
 def _binary_redirect(decisions: DecisionCache, location: str, selection: Selection, scheme: str) -> Redirection:
     """What becomes of an answer that names the broker to ask next."""
     if selection.listener is None:
-        return Redirection(location, location, "passed", _why(RedirectDecision("passed"), None))
+        return Redirection(from_=location, to=location, action="passed", why=_why(RedirectDecision("passed"), None))
     is_tls = location.startswith("pulsar+ssl:")
     response = LookupResponse(url_tls=location.encode()) if is_tls else LookupResponse(url=location.encode())
     redirect, _ = answers.decide_redirect(response, selection, scheme, decisions, can_follow=True)
@@ -344,7 +336,7 @@ def _binary_redirect(decisions: DecisionCache, location: str, selection: Selecti
     elif redirect.action == "rewritten":
         answers.put_redirect(response, selection, decisions.snapshot)
         to = ((scheme == "pulsar+ssl" and response.url_tls) or response.url or response.url_tls).decode()
-    return Redirection(location, to, redirect.action, _why(redirect, selection.listener))
+    return Redirection(from_=location, to=to, action=redirect.action, why=_why(redirect, selection.listener))
 
 
 def _route(decision: Decision) -> str:
