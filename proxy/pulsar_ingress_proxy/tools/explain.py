@@ -264,7 +264,8 @@ def _body(decisions: DecisionCache, sent: dict[str, Any], request: Request, sele
     got = sent if policy == "observe" else rewritten.urls
     leaks = frozenset(key for key in keys if is_off_listener(key, got.get(key), listener, snapshot))
     leak = decide_leak(policy, rewritten.had_leak, rewritten.has_leak)
-    return Body(leak=leak, why=_why_body(leak, listener), keys=_keys(sent, got, leaks, leak))
+    shown = _keys(sent, got, leaks, leak)
+    return Body(leak=leak, why=_why_body(leak, listener, shown), keys=shown)
 
 
 def _binary_body(decisions: DecisionCache, sent: dict[str, Any], selection: Selection) -> Body:
@@ -282,7 +283,8 @@ def _binary_body(decisions: DecisionCache, sent: dict[str, Any], selection: Sele
         for key, url in got.items()
         if not response.proxy_through_service_url and is_off_listener(key, url, selection.listener, decisions.snapshot)
     )
-    return Body(leak=leak, why=_why_body(leak, selection.listener), keys=_keys(sent, got, leaks, leak))
+    shown = _keys(sent, got, leaks, leak)
+    return Body(leak=leak, why=_why_body(leak, selection.listener, shown), keys=shown)
 
 
 def _keys(
@@ -303,7 +305,7 @@ def _keys(
     return found
 
 
-def _why_body(leak: LeakAction | None, listener: str) -> str:
+def _why_body(leak: LeakAction | None, listener: str, keys: list[BodyKey]) -> str:
     match leak:
         case "blocked":
             return f"the client gets 502 leak: an address is not on '{listener}', and leaks are blocked"
@@ -312,7 +314,7 @@ def _why_body(leak: LeakAction | None, listener: str) -> str:
         case "passed":
             return f"an address that the address book cannot put on '{listener}' passes, and counts as a leak"
         case _:
-            return f"all addresses are on '{listener}'"
+            return f"all addresses are on '{listener}'" if keys else "it has no addresses"
 
 
 def _redirect(decisions: DecisionCache, location: str, request: Request, selection: Selection) -> Redirection:
