@@ -98,8 +98,8 @@ class TestStatus:
 class TestIngresses:
     async def test_ingresses_are_listed_with_their_counts_sockets_and_listeners(self, place: Place) -> None:
         await everything(place)
-        found = await place.api("doors")
-        public, partner = found["doors"]
+        found = await place.api("ingresses")
+        public, partner = found["ingresses"]
         assert public["hosts"] == [HOST, f"*.{HOST}"]
         assert (public["listener"], public["source"], public["expose"]) == ("external", "config", None)
         assert (public["hits"], public["misses"]) == (3, 0)

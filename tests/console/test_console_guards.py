@@ -225,7 +225,7 @@ class TestBounds:
         monkeypatch.setattr(server, "CONNECTIONS", 2)
         held = [await asyncio.open_connection("127.0.0.1", place.sidecar.console_port) for _ in range(2)]
         for reader, writer in held:  # so that both are known
-            writer.write(b"GET /api/doors HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            writer.write(b"GET /api/ingresses HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert b"200" in await reader.readline()
         assert await raw(place, b"") == b""
         for _, writer in held:

@@ -71,7 +71,7 @@ async def test_running_demo_has_hits_misses_redirects_a_leak_and_a_sound_config(
         while (check := await api("reachability"))["checkedAt"] is None:
             pass
         assert (check["reachable"], check["unreachable"], check["notJudged"]) == (6, 0, 12)
-        assert len((await api("doors"))["doors"]) == 2
+        assert len((await api("ingresses"))["ingresses"]) == 2
         async with session.get(metrics[1]) as answer:
             assert "pulsar_ingress_leaks_total{" in await answer.text()
     ended.set()

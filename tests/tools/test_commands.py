@@ -476,7 +476,7 @@ class TestRun:
                 first, second = [json.loads(await process.stderr.readline()) for _ in range(2)]
                 assert first["message"].startswith("serving http://127.0.0.1:")
                 assert second["level"] == "warning"
-                assert second["message"].startswith("console.address: 0.0.0.0:0: whoever can connect there sees")
+                assert second["message"].startswith("console.address: 0.0.0.0:0: anyone who can connect there sees")
                 process.send_signal(signal.SIGTERM)
                 assert await process.wait() == 0
                 assert b"Traceback" not in await process.stderr.read()

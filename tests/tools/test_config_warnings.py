@@ -138,7 +138,7 @@ def test_console_on_loopback_gives_no_warning(address: str) -> None:
 @pytest.mark.parametrize("address", ["0.0.0.0:1", "10.1.2.3:1", "'[::]:1'", "console.example.com:1"])
 def test_console_beyond_loopback_is_warned_about(address: str) -> None:
     (line,) = doubts(f"console: {{address: {address}}}")
-    assert line.startswith(f"console.address: {address.strip(chr(39))}: whoever can connect there sees")
+    assert line.startswith(f"console.address: {address.strip(chr(39))}: anyone who can connect there sees")
 
 
 @pytest.mark.parametrize(

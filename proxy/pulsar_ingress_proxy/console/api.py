@@ -43,7 +43,7 @@ _ONLY = Parameter(
 
 ROUTES = (
     Route("/api/status", "status", "The sidecar at a glance", models.Status),
-    Route("/api/doors", "doors", "Sockets, ingresses and listeners", models.Doors),
+    Route("/api/ingresses", "ingresses", "Sockets, ingresses and listeners", models.Ingresses),
     Route("/api/brokers", "brokers", "The address book, with the source of every address", models.Brokers),
     Route(
         "/api/reachability",

@@ -82,9 +82,7 @@ class Socket(Shape):
     listener: str | None = Field(description="what all that comes in by it is for; null: the ingress decides")
 
 
-class Door(Shape):
-    """An ingress."""
-
+class Ingress(Shape):
     name: str
     listener: str
     hosts: list[str]
@@ -101,11 +99,11 @@ class Listener(Shape):
     default: bool = Field(description="lookupListenerName")
 
 
-class Doors(Shape):
+class Ingresses(Shape):
     """Where clients come in, and what for."""
 
     sockets: list[Socket]
-    doors: list[Door]
+    ingresses: list[Ingress]
     listeners: list[Listener]
 
 
@@ -184,7 +182,7 @@ class Kind(Shape):
 
 
 class Findings(Shape):
-    """What does not fit together, and what is questionable."""
+    """Conflicts and warnings."""
 
     discovers: list[Literal["kubernetes", "admin"]] = Field(description="what the config has it look at")
     kinds: list[Kind] = Field(description="what discovery watches, and whether it is known as it is")

@@ -90,8 +90,8 @@ class Console:
     async def _status(self, _: web.Request) -> web.Response:
         return _json(self.view.status())
 
-    async def _doors(self, _: web.Request) -> web.Response:
-        return _json(self.view.doors())
+    async def _ingresses(self, _: web.Request) -> web.Response:
+        return _json(self.view.ingresses())
 
     async def _brokers(self, _: web.Request) -> web.Response:
         return _json(self.view.brokers())

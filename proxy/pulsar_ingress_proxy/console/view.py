@@ -82,19 +82,19 @@ class View:
             "reloaded": history.reload_problem is None,
         }
 
-    def doors(self) -> models.Doors:
+    def ingresses(self) -> models.Ingresses:
         snapshot = self._of.snapshot()
         config = snapshot.config
         metrics = self._of.metrics
         hits, misses = _by_ingress(metrics.hits.values), _by_ingress(metrics.misses.values)
         names = snapshot.known_listeners | config.named_listeners
-        return models.Doors(
+        return models.Ingresses(
             sockets=[
                 models.Socket(address=bind.address, scheme=bind.scheme, listener=bind.listener)
                 for bind in config.bind_addresses
             ],
-            doors=[
-                models.Door(
+            ingresses=[
+                models.Ingress(
                     name=ingress.name,
                     listener=ingress.listener,
                     hosts=list(ingress.hosts),

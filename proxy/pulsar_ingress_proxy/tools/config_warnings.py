@@ -128,7 +128,7 @@ def _console(snapshot: Snapshot) -> Iterator[str]:
                 yield f"console.address: {address} and {key} are one socket: there is no console until each has its own"
     if address is not None and not address.startswith(("127.", "[::1]:", "localhost:")):
         yield (
-            f"console.address: {address}: whoever can connect there sees topics, hosts and brokers' addresses: "
+            f"console.address: {address}: anyone who can connect there sees topics, hosts and brokers' addresses: "
             "bind 127.0.0.1, which kubectl port-forward reaches"
         )
 

@@ -19,7 +19,7 @@ from browsers import DESK, PHONE, Theme, launched, opened
 
 DOCS = Path(__file__).parents[3] / "docs"
 WIDE = (1200, 640)
-VIEWS = ("overview", "doors", "book", "decisions", "what-if", "changes")
+VIEWS = ("overview", "ingresses", "book", "decisions", "what-if", "changes")
 TOPIC = "/lookup/v2/topic/persistent/shop/orders/topic-7"
 
 

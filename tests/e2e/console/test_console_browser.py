@@ -13,7 +13,7 @@ from browsers import DESK, PHONE, Theme, opened
 from console_stack import HOST, LOOKUP, ConsoleStack
 from playwright.async_api import Browser, Page, expect
 
-VIEWS = ("Overview", "Doors", "Address book", "Decisions", "What-if", "Changes")
+VIEWS = ("Overview", "Ingresses", "Address book", "Decisions", "What-if", "Changes")
 expect.set_options(timeout=20_000)
 
 PARTNER = {"name": "partner", "hosts": ["partner.example.net"], "listener": "external", "allowedListeners": ["nobodys"]}
@@ -54,10 +54,10 @@ async def test_every_console_view_shows_its_data_without_overflow_or_accessibili
                     await expect(page.locator("#tiles")).to_contain_text("Leaks1")
                     await expect(page.locator("#remarkable")).to_contain_text("leak: body")
                     await expect(page.get_by_role("img", name="Hit ratio: ")).to_be_visible()
-                case "Doors":
+                case "Ingresses":
                     row = page.get_by_role("row").filter(has_text=f"*.{HOST}")
                     await expect(row).to_contain_text("external")
-                    await expect(page.locator("#doors")).to_contain_text(f"127.0.0.1:{console.port}")
+                    await expect(page.locator("#ingresses")).to_contain_text(f"127.0.0.1:{console.port}")
                 case "Address book":
                     await expect(page.locator("#checked")).to_contain_text("addresses reachable from here")
                     entry = page.get_by_role("article").filter(has_text=console.cluster.brokers[0].name)
@@ -277,7 +277,7 @@ async def test_console_views_show_empty_state_messages_when_there_is_no_data(
         for view, where, words in (
             ("Overview", "#remarkable", "Every lookup that is remembered was a hit"),
             ("Overview", "#tiles", "no lookups yet"),
-            ("Doors", "#doors", "No ingress is known"),
+            ("Ingresses", "#ingresses", "No ingress is known"),
             ("Address book", "#book", "The address book is empty"),
             ("Decisions", "#decisions", "No lookups yet"),
             ("Changes", "#findings", "Discovery is off"),

@@ -62,7 +62,7 @@ export class Stream {
     this.#source?.close();
   }
 
-  // Begins anew where nothing is heard for so long.
+  // Reconnects when nothing arrives for this long.
   #await(milliseconds) {
     clearTimeout(this.#watch);
     this.#watch = setTimeout(() => {

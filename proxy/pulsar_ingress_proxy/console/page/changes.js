@@ -1,4 +1,4 @@
-// What changed with each generation, and what does not fit together.
+// What changed with each generation, and conflicts.
 
 import { get } from "./api.js";
 import { conflicts } from "./book.js";

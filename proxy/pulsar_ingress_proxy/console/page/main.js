@@ -1,17 +1,17 @@
-// The page: which view is shown, when it is asked anew, and what is said when nobody answers.
+// The page: which view is shown, when it is refreshed, and what is shown when the sidecar does not answer.
 
 import { Away, get, Refused, Stream } from "./api.js";
 import * as book from "./book.js";
 import * as changes from "./changes.js";
 import * as decisions from "./decisions.js";
-import * as doors from "./doors.js";
+import * as ingresses from "./ingresses.js";
 import { byId } from "./dom.js";
 import * as overview from "./overview.js";
 import * as whatIf from "./what-if.js";
 
 const VIEWS = {
   overview: { title: "Overview", load: overview.load },
-  doors: { title: "Doors", load: doors.load },
+  ingresses: { title: "Ingresses", load: ingresses.load },
   book: { title: "Address book", load: book.load, entered: book.entered },
   decisions: { title: "Decisions" },
   "what-if": { title: "What-if", load: whatIf.load, entered: whatIf.entered },

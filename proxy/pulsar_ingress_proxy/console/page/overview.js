@@ -21,9 +21,9 @@ export async function load() {
 
 function render(status, { figures, seconds }, findings, remarkable) {
   show(byId("attention"), attention(status, findings), (lines) => lines.length
-    ? h("div", { class: "todo" }, h("h3", {}, "To look at"), h("ul", {}, lines.map(({ text, link }) =>
+    ? h("div", { class: "todo" }, h("h3", {}, "Needs attention"), h("ul", {}, lines.map(({ text, link }) =>
       h("li", {}, text, link ? [" ", h("a", { href: link }, "more")] : null))))
-    : h("div", { class: "todo calm" }, h("p", {}, h("b", {}, "Nothing to mend."), " Config, discovery and address book fit together.")));
+    : h("div", { class: "todo calm" }, h("p", {}, h("b", {}, "No action needed."), " Config, discovery and address book agree.")));
 
   show(byId("tiles"), tiles(status, figures), (all) => all.map(({ name, value, more, kind }) =>
     h("div", {}, h("dt", {}, name), h("dd", {}, h("b", { class: kind }, value), h("span", { class: "soft" }, more)))));

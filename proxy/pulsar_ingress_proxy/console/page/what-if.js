@@ -2,7 +2,7 @@
 
 import { Away, get, post } from "./api.js";
 import { badge, byId, h } from "./dom.js";
-import { sockets } from "./doors.js";
+import { sockets } from "./ingresses.js";
 
 const SECRET = /auth|cookie|token|secret|password|api-?key/i;
 const WORDS = { decided: "decides", refused: "refuses", "passed-over": "passed over", "not-reached": "not reached" };
@@ -65,8 +65,8 @@ export function again({ scheme, host, topic, method, clientNamed, clientNamedBy,
 
 // A lookup through the first ingress, and what the first broker of the address book may answer.
 async function example() {
-  const [{ doors, listeners }, { brokers: [broker] }] = await Promise.all([get("doors"), get("brokers")]);
-  const hosts = doors.filter(({ expose }) => !expose || expose.includes("lookup")).flatMap((door) => door.hosts);
+  const [{ ingresses, listeners }, { brokers: [broker] }] = await Promise.all([get("ingresses"), get("brokers")]);
+  const hosts = ingresses.filter(({ expose }) => !expose || expose.includes("lookup")).flatMap((ingress) => ingress.hosts);
   const host = hosts.find((name) => !name.includes("*")) ?? hosts[0]?.replace("*", "any") ?? "pulsar.example.com";
   byId("url").value = `https://${host}${TOPIC}`;
   if (!broker) return;
