@@ -1,4 +1,4 @@
-"""What clients, operators and attackers do at a door, whoever stands there.
+"""What clients, operators and attackers do at an ingress, whichever product serves it.
 
 A scenario passes, or raises AssertionError with what happened instead, in one line.
 """
@@ -23,13 +23,13 @@ from rivals import BINARY_PORT, PARTNER, PUBLIC, Product
 
 INSIDE = ".svc.cluster.local"
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# Once more than there are brokers behind a door: it takes them in turn, so that each is asked, and few are the owner.
+# One more than the brokers behind an ingress, which uses them in turn: each is asked, and few are the owner.
 TURNS = 4
 
 # What a client's log says, and what it means.
 LOGGED = {
-    r"Could not resolve host: (\S+)": "redirected to {0}, which is inside",
-    rf"(pulsar://[^\s\]]+{re.escape(INSIDE)}:\d+)\] Connection closed": "sent to {0}, which is inside",
+    r"Could not resolve host: (\S+)": "redirected to the internal name {0}",
+    rf"(pulsar://[^\s\]]+{re.escape(INSIDE)}:\d+)\] Connection closed": "sent to the internal address {0}",
     r"[Rr]esponse[ _][Cc]ode[^0-9]*(\d{3})": "answered {0}",
     r"Connection refused": "the port is closed",
 }
@@ -80,7 +80,7 @@ def topic_that_moves(cluster: Cluster, product: Product) -> None:
 
 
 def broker_added_later(cluster: Cluster, product: Product) -> None:
-    """The last broker stands in no configuration."""
+    """The last broker is in no configuration."""
     topic = new_topic(cluster)
     give(cluster, topic, cluster.brokers[-1])
     talk(cluster, product.url(HOST), topic)
@@ -89,36 +89,36 @@ def broker_added_later(cluster: Cluster, product: Product) -> None:
         assert answer.status == 200, said(answer)
 
 
-def clients_at_two_doors(cluster: Cluster, product: Product) -> None:
+def clients_at_two_ingresses(cluster: Cluster, product: Product) -> None:
     topic = new_topic(cluster)
     for host in (HOST, PARTNER_DOOR):
         talk(cluster, product.url(host), topic)
 
 
-def two_doors(cluster: Cluster, product: Product) -> None:
+def two_ingresses(cluster: Cluster, product: Product) -> None:
     topic = new_topic(cluster)
     broker = owner(cluster, topic)
     expect_address(looked_up(cluster, PUBLIC + lookup(topic)), broker.external_service)
     expect_address(looked_up(cluster, PARTNER + lookup(topic)), broker.partner_service)
 
 
-def two_doors_at_once(cluster: Cluster, product: Product) -> None:
+def two_ingresses_at_once(cluster: Cluster, product: Product) -> None:
     """Brokers before 4.0.13 and 4.2.4 give one of two the other's answer (apache/pulsar#26244)."""
     with ThreadPoolExecutor(12) as visitors:
         for _ in range(8):
             topic = new_topic(cluster)
-            doors = [PUBLIC, PARTNER] * 6
-            bodies = list(visitors.map(lambda door, topic=topic: looked_up(cluster, door + lookup(topic)), doors))
+            ingresses = [PUBLIC, PARTNER] * 6
+            bodies = list(visitors.map(lambda url, topic=topic: looked_up(cluster, url + lookup(topic)), ingresses))
             broker = owner(cluster, topic)
             addresses = {PUBLIC: broker.external_service, PARTNER: broker.partner_service}
-            for door, body in zip(doors, bodies, strict=True):
+            for url, body in zip(ingresses, bodies, strict=True):
                 found = body["brokerUrl"]
-                assert found == addresses[door] or found not in addresses.values(), "one door got the other's address"
-                expect_address(body, addresses[door])
+                assert found == addresses[url] or found not in addresses.values(), "one ingress got the other's address"
+                expect_address(body, addresses[url])
 
 
 def listener_named_by_a_client(cluster: Cluster, product: Product) -> None:
-    """At the public door the partners' listener may be named."""
+    """Clients of the public ingress may name the partners' listener."""
     topic = new_topic(cluster)
     for query, headers in (("?listenerName=partner", {}), ("", {"X-Pulsar-ListenerName": "partner"})):
         found = looked_up(cluster, PUBLIC + lookup(topic) + query, headers)
@@ -150,7 +150,7 @@ def private_listener(cluster: Cluster, product: Product) -> None:
 
 
 def partners_listener_by_a_stranger(cluster: Cluster, product: Product) -> None:
-    """At the partners' door the public listener may not be named."""
+    """Clients of the partners' ingress may not name the public listener."""
     topic = new_topic(cluster)
     owner(cluster, topic)
     answer = ask(cluster, "GET", f"{PARTNER}{lookup(topic)}?listenerName=external")
@@ -204,7 +204,7 @@ def client_by_pulsar_url(cluster: Cluster, product: Product) -> None:
     try:
         cluster.networks.outside.connect(HOST, BINARY_PORT).close()
     except ConnectionRefusedError:
-        raise AssertionError("nothing listens for it") from None
+        raise AssertionError("nothing listens on the port") from None
     for _ in range(TURNS):
         topic = new_topic(cluster)
         with client(cluster, f"pulsar://{HOST}:{BINARY_PORT}") as visitor:
@@ -216,7 +216,7 @@ def client_by_pulsar_url(cluster: Cluster, product: Product) -> None:
 
 
 def counts(cluster: Cluster, product: Product) -> None:
-    assert product.counts is not None, "it does not count lookups by listener"
+    assert product.counts is not None, "does not count lookups by listener"
     topic = new_topic(cluster)
     owner(cluster, topic)
     before = product.counts(cluster)
@@ -242,26 +242,30 @@ def admin_call_with_a_token(cluster: Cluster, product: Product) -> None:
 
 
 SCENARIOS = (
-    Scenario("a client with an http:// URL, where nobody has the topic yet", client_where_nobody_has_the_topic),
-    Scenario("a client with an http:// URL, where a broker has the topic", client_where_a_broker_has_the_topic),
-    Scenario("a client with a pulsar:// URL, all through one address", client_by_pulsar_url),
+    Scenario("a client with an http:// URL; no broker owns the topic yet", client_where_nobody_has_the_topic),
+    Scenario("a client with an http:// URL; a broker owns the topic", client_where_a_broker_has_the_topic),
+    Scenario("a client with a pulsar:// URL, all traffic through one address", client_by_pulsar_url),
     Scenario("a client of a partitioned topic", partitioned_topic),
     Scenario("a client whose topic moves to another broker", topic_that_moves),
     Scenario("a client with a token", client_with_a_token, authorization=True),
-    Scenario("a broker that came after the configuration", broker_added_later),
-    Scenario("clients at two doors", clients_at_two_doors),
-    Scenario("each door answers with its listener", two_doors),
-    Scenario("each door answers with its listener, both at once", two_doors_at_once),
-    Scenario("a client names a listener that its door allows", listener_named_by_a_client),
-    Scenario("a listener that nobody has is refused, and clearly", listener_that_nobody_has),
-    Scenario("a listener that the door does not allow is refused", partners_listener_by_a_stranger),
-    Scenario("the internal listener is out of reach, however named", private_listener),
-    Scenario("no inside name is in any answer", no_inside_name),
-    Scenario("statistics of a topic that another broker has", stats_of_another_brokers_topic),
+    Scenario("a broker that was added after the configuration was written", broker_added_later),
+    Scenario("clients at two ingresses", clients_at_two_ingresses),
+    Scenario("each ingress answers with its own listener", two_ingresses),
+    Scenario("each ingress answers with its own listener, with lookups at the same time", two_ingresses_at_once),
+    Scenario("a client names a listener that its ingress allows", listener_named_by_a_client),
+    Scenario("an unknown listener is refused with a clear error", listener_that_nobody_has),
+    Scenario("a listener that the ingress does not allow is refused", partners_listener_by_a_stranger),
+    Scenario("the internal listener cannot be reached, however it is named", private_listener),
+    Scenario("no answer contains an internal name", no_inside_name),
+    Scenario("statistics of a topic that another broker owns", stats_of_another_brokers_topic),
     Scenario("an admin call with a body, for another broker", admin_call_with_a_body),
-    Scenario("an admin call with a token, kept as curl keeps it", admin_call_with_a_token, authorization=True),
-    Scenario("a message produced by HTTP, for another broker", message_by_http),
-    Scenario("lookups are counted by listener, and those without", counts),
+    Scenario(
+        "an admin call with a token, which the client does not send to other hosts",
+        admin_call_with_a_token,
+        authorization=True,
+    ),
+    Scenario("a message produced over HTTP, for another broker", message_by_http),
+    Scenario("lookups are counted by listener, and so are lookups without one", counts),
 )
 
 
@@ -309,7 +313,7 @@ def ask(
         try:
             answer = cluster.networks.outside.request(method, url, content, sent)
         except socket.gaierror:
-            raise AssertionError(f"redirected to {urlsplit(url).hostname}, which is inside") from None
+            raise AssertionError(f"redirected to the internal name {urlsplit(url).hostname}") from None
         except (OSError, HTTPException) as broken:
             raise AssertionError(f"no answer: {type(broken).__name__}") from broken
         if seen is not None:
