@@ -1,6 +1,6 @@
-"""The config's keys, types, defaults and units: the one source of the JSON schema and the reference.
+"""The config model: keys, types, defaults and units. The JSON schema and the reference are generated from it.
 
-Keys are camelCase, with the broker's own names where the broker has one.
+Keys are camelCase. A key that the broker has too has the broker's name.
 """
 
 import ipaddress
@@ -45,7 +45,7 @@ from pulsar_ingress_proxy.syntax.listeners import (
 from pulsar_ingress_proxy.syntax.selectors import parse_selector
 
 Exposable = Literal["lookup", "client", "admin", "topics", "ws", "functions"]
-"""Areas of the brokers' HTTP API; `client` are the GETs that clients make."""
+"""Areas of the brokers' HTTP API. `client` is the GET calls that client libraries make."""
 
 _SPIFFE_ID = re.compile(r"spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+)*")  # SPIFFE-ID 2: no port, no query, no empty segment
 _SPIFFE_EXAMPLE = "spiffe://cluster.local/ns/pulsar/sa/broker"
@@ -205,22 +205,26 @@ class ServerTls(Section):
     """Certificates of the https and pulsar+ssl sockets."""
 
     certificate: FilePath | None = Field(
-        None, description="PEM file with the certificate chain; taken up again when it changes"
+        None, description="PEM file with the certificate chain. Reloaded when it changes."
     )
-    key: FilePath | None = Field(None, description="PEM file with its key")
-    client_ca: FilePath | None = Field(None, description="PEM file; set: clients must show a certificate of this CA")
+    key: FilePath | None = Field(None, description="PEM file with the private key.")
+    client_ca: FilePath | None = Field(
+        None, description="PEM file with a CA. If set, clients must present a certificate issued by it."
+    )
 
 
 class BrokerTls(Section):
-    """TLS towards brokers."""
+    """TLS for connections to brokers."""
 
-    ca: FilePath | None = Field(None, description="PEM file; unset: the system's CAs")
+    ca: FilePath | None = Field(None, description="PEM file with the CAs to trust. Unset: the system's CAs.")
     certificate: FilePath | None = Field(
-        None, description="PEM file with the sidecar's own certificate, shown to all brokers"
+        None, description="PEM file with the sidecar's client certificate, presented to all brokers."
     )
-    key: FilePath | None = Field(None, description="PEM file with its key")
+    key: FilePath | None = Field(None, description="PEM file with the private key of the client certificate.")
     peer_identity: SpiffeId = Field(
-        None, description="a spiffe:// URI expected in brokers' certificates instead of the host name"
+        None,
+        description="SPIFFE ID (a spiffe:// URI) that brokers' certificates must have. It is verified instead of "
+        "the host name.",
     )
 
 
@@ -228,54 +232,67 @@ class Brokers(Section):
     """The brokers behind this sidecar."""
 
     web_service_url: WebUrls = Field(
-        (), description="where HTTP goes; one or several, needed by http and https sockets"
+        (), description="One or more URLs for HTTP requests. Required if there are http or https sockets."
     )
     broker_service_url: BinaryUrls = Field(
-        (), description="where the binary protocol goes; one or several, needed by pulsar and pulsar+ssl sockets"
+        (), description="One or more URLs for the binary protocol. Required if there are pulsar or pulsar+ssl sockets."
     )
-    tls: BrokerTls = Field(BrokerTls(), description="TLS towards brokers")
+    tls: BrokerTls = Field(BrokerTls(), description="TLS settings for connections to brokers.")
     trust_original_principal: bool = Field(
         False,
-        description="false: X-Original-Principal and the binary original_* fields of clients are removed",
+        description="If false, X-Original-Principal and the original_* fields of the binary protocol are removed "
+        "from clients' requests.",
     )
-    discover: Literal["none", "admin"] = Field("none", description="admin: ask the brokers which listeners they have")
+    discover: Literal["none", "admin"] = Field(
+        "none", description="admin: ask the brokers' admin API which listeners they have."
+    )
     admin_token_file: FilePath | None = Field(
-        None, description="file with the token for that, read anew each time; unset: asked without one"
+        None, description="File with the token for the admin API, read again for each use. Unset: no token is sent."
     )
 
 
 class FunctionWorkers(Section):
-    """Function workers that run apart from brokers."""
+    """Function workers that run separately from brokers."""
 
-    web_service_url: WebUrls = Field((), description="where the function paths go; empty: to the brokers")
+    web_service_url: WebUrls = Field((), description="URLs for the function paths. Empty: they go to the brokers.")
 
 
 class IngressConfig(Section):
-    """Where clients come in."""
+    """An ingress: where clients come in."""
 
-    name: str = Field(min_length=1, description="its name in metrics and events")
-    hosts: tuple[IngressHost, ...] = Field((), description="its hosts; *. stands for one label or more")
-    listener: ListenerName = Field(description="the listener of what comes through it")
+    name: str = Field(min_length=1, description="Name of the ingress in metrics and events.")
+    hosts: tuple[IngressHost, ...] = Field(
+        (), description="Hosts of the ingress. A leading *. matches one or more labels."
+    )
+    listener: ListenerName = Field(description="Listener for the requests that come through this ingress.")
     allowed_listeners: tuple[ListenerName, ...] | None = Field(
-        None, description="what clients behind it may name; unset: any known listener but the internal one"
+        None,
+        description="Listeners that clients of this ingress may name. Unset: all known listeners except the "
+        "internal one.",
     )
     expose: tuple[Exposable, ...] | None = Field(
-        None, description="what may come through, client being the GETs that clients make; unset: everything"
+        None,
+        description="Parts of the brokers' API that may be called through this ingress. client is the GET calls "
+        "that client libraries make. Unset: everything.",
     )
-    lookup_properties: dict[str, str] = Field({}, description="PIP-368 properties added to binary lookups")
-    override_lookup_properties: bool = Field(False, description="true: ours win over the client's")
+    lookup_properties: dict[str, str] = Field({}, description="Properties to add to binary lookups (PIP-368).")
+    override_lookup_properties: bool = Field(
+        False, description="If true, these properties replace the client's properties of the same name."
+    )
     through_sidecar: bool = Field(
         False,
-        description="binary: clients reach brokers through this socket; no address in an answer or redirect leads past "
-        "it, known or not",
+        description="Binary protocol: clients reach brokers through this socket. No address in an answer or "
+        "redirect, known or unknown, leads around the sidecar.",
     )
 
 
 class BrokerListeners(Section):
-    """A line of the address book."""
+    """An entry of the address book."""
 
-    broker: BrokerName = Field(description="what the broker calls itself, or a template of it")
-    listeners: ListenerUrls = Field(description="its addresses, as in a broker's advertisedListeners (PIP-61)")
+    broker: BrokerName = Field(description="The broker's own name, or a template of it.")
+    listeners: ListenerUrls = Field(
+        description="The broker's addresses, in the syntax of its advertisedListeners (PIP-61)."
+    )
 
     @model_validator(mode="after")
     def _variables_are_bound(self) -> "BrokerListeners":
@@ -291,106 +308,135 @@ class BrokerListeners(Section):
 
 
 class Redirects(Section):
-    """What becomes of brokers' redirects."""
+    """What to do with brokers' redirects."""
 
-    lookup: Literal["rewrite", "follow", "pass"] = Field("rewrite", description="redirects of lookups")
-    admin: Literal["rewrite", "follow", "pass"] = Field("rewrite", description="redirects of everything else")
+    lookup: Literal["rewrite", "follow", "pass"] = Field("rewrite", description="What to do with redirects of lookups.")
+    admin: Literal["rewrite", "follow", "pass"] = Field("rewrite", description="What to do with all other redirects.")
     unmapped: Literal["follow", "refuse", "pass"] = Field(
         "follow",
-        description="redirects that the address book has no answer to; a name nobody knows is never dialled",
+        description="What to do with redirects that the address book cannot map. The sidecar never connects to an "
+        "unknown host.",
     )
-    max_hops: Count = Field(5, description="redirects followed for one request; beyond: 502")
+    max_hops: Count = Field(5, description="Maximum number of redirects to follow for one request. Exceeding it: 502.")
     replay_bytes: Annotated[int, Field(ge=0)] = Field(
-        5242880, description="bytes of a request's body kept to be sent again; a larger one is sent once"
+        5242880,
+        description="Maximum size in bytes of a request body that is kept so that it can be sent again. A larger "
+        "body is sent only once.",
     )
-    peers: tuple[IngressHost, ...] = Field((), description="hosts of peer clusters: their Locations pass")
+    peers: tuple[IngressHost, ...] = Field((), description="Hosts of peer clusters. Redirects to them pass unchanged.")
 
 
 class Kubernetes(Section):
-    """Discovery of ingresses and brokers."""
+    """Discovery of ingresses and brokers in Kubernetes."""
 
-    enabled: bool = Field(False, description="watch the cluster")
-    namespaces: tuple[str, ...] = Field((), description="namespaces to watch; empty: the sidecar's own")
+    enabled: bool = Field(False, description="Enables discovery.")
+    namespaces: tuple[str, ...] = Field((), description="Namespaces to watch. Empty: the sidecar's own.")
     gateways: tuple[GatewayName, ...] = Field(
-        (), description="kind/namespace/name or ingress class this sidecar stands beside; empty: every annotated object"
+        (),
+        description="Gateways that this sidecar belongs to, as kind/namespace/name or as an ingress class. Empty: "
+        "every annotated object counts.",
     )
     broker_selector: LabelSelector = Field(
-        None, description="labels of the brokers' pods; unset: those behind the Service of brokers.webServiceUrl"
+        None,
+        description="Label selector of the brokers' pods. Unset: the pods behind the Service in brokers.webServiceUrl.",
     )
     allowed_host_suffixes: tuple[HostSuffix, ...] = Field(
-        (), description="discovered hosts must end in one of these; empty: any"
+        (), description="Domains that discovered hosts must belong to. Empty: any host is allowed."
     )
-    zone_property: str | None = Field(None, description="lookup property that carries the gateway's zone, e.g. rack")
+    zone_property: str | None = Field(
+        None, description="Name of the lookup property that carries the gateway's zone, for example rack."
+    )
     state_path: FilePath | None = Field(
-        None, description="folder for the last snapshot, to start without the API server"
+        None, description="Directory for the last snapshot, so that the sidecar can start without the API server."
     )
 
 
 class Events(Section):
     """The event log."""
 
-    path: FilePath | None = Field(None, description="folder of the log; unset: no event log")
-    rotate_bytes: Count = Field(67108864, description="bytes of lines, before compression, that make a file full")
-    rotate_seconds: Seconds = Field(300, description="seconds after which a file is finished, full or not")
-    retain_bytes: Count = Field(
-        536870912, description="bytes of finished files kept, as they are on disk; the oldest go"
+    path: FilePath | None = Field(None, description="Directory of the event log. Unset: no event log.")
+    rotate_bytes: Count = Field(67108864, description="Uncompressed size in bytes at which a file is finished.")
+    rotate_seconds: Seconds = Field(
+        300, description="Age in seconds at which a file is finished, even if it is not full."
     )
-    compress: Literal["gzip", "none"] = Field("gzip", description="how files are compressed")
+    retain_bytes: Count = Field(
+        536870912, description="Maximum size in bytes of finished files on disk. The oldest files are deleted."
+    )
+    compress: Literal["gzip", "none"] = Field("gzip", description="Compression of the files.")
 
 
 class Metrics(Section):
-    """/metrics, /livez and /readyz."""
+    """The endpoints /metrics, /livez and /readyz."""
 
-    address: Address = Field("0.0.0.0:9090", description="host:port; no authentication: keep it inside")
+    address: Address = Field(
+        "0.0.0.0:9090",
+        description="Address to bind, as host:port. There is no authentication, so do not expose it outside the "
+        "cluster.",
+    )
 
 
 class Console(Section):
     """The status page and its API."""
 
     address: OptionalAddress = Field(
-        "127.0.0.1:9091", description="host:port; for operators, not for the network; null: no console"
+        "127.0.0.1:9091",
+        description="Address to bind, as host:port. The console is for operators; do not expose it to the "
+        "network. null: no console.",
     )
 
 
 class Timeouts(Section):
-    """All in seconds."""
+    """Timeouts, in seconds."""
 
-    connect: Seconds = Field(5, description="seconds to look a broker's name up, and again to connect, TLS included")
-    lookup: Seconds = Field(30, description="seconds until a broker has begun to answer a lookup, and between pieces")
+    connect: Seconds = Field(5, description="Seconds to resolve a broker's name, and again to connect, including TLS.")
+    lookup: Seconds = Field(
+        30, description="Seconds to wait for the first byte of a broker's answer to a lookup, and between parts of it."
+    )
     request: Seconds = Field(
         310,
-        description="seconds until a broker has begun to answer anything else, between pieces, or for a client to read",
+        description="Seconds to wait for the first byte of a broker's answer to any other request, between parts "
+        "of it, and for a client to read.",
     )
     upstream_idle: Seconds = Field(
-        25, description="seconds that an unused connection to a broker is kept; brokers close theirs at 30"
+        25, description="Seconds to keep an idle connection to a broker. Brokers close theirs after 30."
     )
-    client_idle: Seconds = Field(3630, description="seconds that an unused connection of a client is kept")
-    head: Seconds = Field(10, description="seconds for a client to send the head of a request it began; beyond: 408")
+    client_idle: Seconds = Field(3630, description="Seconds to keep an idle client connection.")
+    head: Seconds = Field(
+        10, description="Seconds for a client to send the head of a request, from its first byte. Exceeding it: 408."
+    )
 
 
 class Limits(Section):
-    """Bounds on what one client can cost."""
+    """Limits on the resources that clients can use."""
 
-    head_bytes: Count = Field(32768, description="bytes of a request's head; beyond: 431")
-    headers: Count = Field(100, description="headers of a request; beyond: 431")
-    connections: Count = Field(4096, description="client connections of each protocol at a time; beyond: 503")
-    in_flight: Count = Field(4096, description="requests of each protocol at a time; beyond: 503")
+    head_bytes: Count = Field(32768, description="Maximum size in bytes of a request's head. Exceeding it: 431.")
+    headers: Count = Field(100, description="Maximum number of headers of a request. Exceeding it: 431.")
+    connections: Count = Field(
+        4096, description="Maximum number of client connections, for each protocol. Exceeding it: 503."
+    )
+    in_flight: Count = Field(
+        4096, description="Maximum number of requests in flight, for each protocol. Exceeding it: 503."
+    )
     buffer_bytes: Count = Field(
         67108864,
-        description="bytes of heads, bodies on their way, waiting lookups and unsent answers that all connections "
-        "together may hold; beyond: 503",
+        description="Maximum number of bytes that all connections together may hold for heads, bodies in transit, "
+        "waiting lookups and unsent answers. Exceeding it: 503.",
     )
-    replay_total_bytes: Count = Field(67108864, description="bytes kept for replays, of all requests together")
+    replay_total_bytes: Count = Field(
+        67108864, description="Maximum number of bytes that all requests together may keep for sending bodies again."
+    )
     command_bytes: Count = Field(
-        65536, description="bytes of a client's command that has to be read, as a lookup; beyond: the connection ends"
+        65536,
+        description="Maximum size in bytes of a client's binary command that the sidecar has to read, such as a "
+        "lookup. Exceeding it closes the connection.",
     )
 
 
 class Log(Section):
     """The sidecar's own log."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="the least that is logged")
-    format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, JSON elsewhere")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
+    format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, JSON otherwise.")
 
 
 _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
@@ -399,55 +445,75 @@ _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"
 class Config(Section):
     """Configuration of pulsar-ingress-proxy."""
 
-    cluster_name: str = Field("pulsar", description="the Pulsar cluster behind this sidecar; in events and build_info")
+    cluster_name: str = Field(
+        "pulsar", description="Name of the Pulsar cluster behind this sidecar, used in events and in build_info."
+    )
     bind_addresses: BindAddresses = Field(
         (BindAddress(None, "http", "0.0.0.0", 8080),),  # noqa: S104 - the gateway beside it connects here
-        description="sockets, as [listener:]scheme://host:port (PIP-95)",
+        description="Sockets to bind, as [listener:]scheme://host:port (PIP-95).",
     )
-    tls: ServerTls = Field(ServerTls(), validate_default=True, description="for https and pulsar+ssl sockets")
-    brokers: Brokers = Field(Brokers(), validate_default=True, description="the brokers behind this sidecar")
-    function_workers: FunctionWorkers = Field(FunctionWorkers(), description="function workers that run apart")
-    ingresses: tuple[IngressConfig, ...] = Field((), description="the doors that clients come through")
+    tls: ServerTls = Field(
+        ServerTls(), validate_default=True, description="TLS settings of the https and pulsar+ssl sockets."
+    )
+    brokers: Brokers = Field(Brokers(), validate_default=True, description="Brokers behind this sidecar.")
+    function_workers: FunctionWorkers = Field(
+        FunctionWorkers(), description="Function workers, if they run separately from brokers."
+    )
+    ingresses: tuple[IngressConfig, ...] = Field((), description="The ingresses that clients come through.")
     internal_listener_name: ListenerName = Field(
         "internal",
-        description="the listener by whose addresses the sidecar dials brokers; clients may name it only if allowed",
+        description="Listener whose addresses the sidecar uses to connect to brokers. Clients may name it only if "
+        "an ingress allows it.",
     )
     lookup_listener_name: OptionalListenerName = Field(
         None,
-        description="used where no rule decides, and where a listener has no address for a broker (PIP-338)",
+        description="Listener to use if no other rule selects one, and if a broker has no address on the selected "
+        "listener (PIP-338).",
     )
-    advertised_listeners: tuple[BrokerListeners, ...] = Field((), description="the address book")
-    redirects: Redirects = Field(Redirects(), description="what becomes of brokers' redirects")
+    advertised_listeners: tuple[BrokerListeners, ...] = Field(
+        (), description="The address book: the addresses of each broker on each listener."
+    )
+    redirects: Redirects = Field(Redirects(), description="Handling of brokers' redirects.")
     prefer_http_client_listener_over_internal_listener: bool = Field(
-        True, description="PIP-338; false: redirects and httpUrl stay as brokers sent them"
+        True, description="If false, redirects and httpUrl stay as brokers sent them (PIP-338)."
     )
     client_listener_name: Literal["honor", "ignore", "reject"] = Field(
-        "honor", description="a listener that the client names itself; ignore: dropped, reject: 400"
+        "honor",
+        description="What to do with a listener that the client names. ignore: drop the name. reject: answer 400.",
     )
     unknown_listener: Literal["reject", "forward"] = Field(
-        "reject", description="a name that no broker has; reject: 400, as PIP-95 says"
+        "reject",
+        description="What to do with a lookup for a listener that no broker has. reject: answer 400, as in PIP-95.",
     )
-    miss: Literal["forward", "reject"] = Field("forward", description="a lookup that no rule decides; reject: 400")
+    miss: Literal["forward", "reject"] = Field(
+        "forward", description="What to do with a lookup for which no rule selects a listener. reject: answer 400."
+    )
     leaks: Literal["rewrite", "block", "observe"] = Field(
-        "rewrite", description="addresses that are not on the listener; block: 502, observe: change nothing"
+        "rewrite",
+        description="What to do with addresses in answers that are not on the listener. block: answer 502. "
+        "observe: change nothing.",
     )
-    shadow: bool = Field(False, description="decide, count and record, but change nothing")
+    shadow: bool = Field(False, description="Decide, count and record, but change nothing.")
     trusted_proxies: tuple[TrustedNetwork, ...] = Field(
-        _LOOPBACK, description="addresses and networks whose X-Forwarded-Host, -Proto and -For count"
+        _LOOPBACK,
+        description="Addresses and networks whose X-Forwarded-Host, X-Forwarded-Proto and X-Forwarded-For headers "
+        "are trusted.",
     )
-    kubernetes: Kubernetes = Field(Kubernetes(), description="discovery of ingresses and brokers")
-    events: Events = Field(Events(), description="the event log")
-    metrics: Metrics = Field(Metrics(), validate_default=True, description="where metrics and probes are served")
-    console: Console = Field(Console(), description="where the status page is served")
-    timeouts: Timeouts = Field(Timeouts(), description="in seconds")
-    limits: Limits = Field(Limits(), description="bounds on what one client can cost")
+    kubernetes: Kubernetes = Field(Kubernetes(), description="Kubernetes discovery.")
+    events: Events = Field(Events(), description="Settings of the event log.")
+    metrics: Metrics = Field(Metrics(), validate_default=True, description="The endpoints for metrics and probes.")
+    console: Console = Field(Console(), description="Address of the status page and its API.")
+    timeouts: Timeouts = Field(Timeouts(), description="Timeouts. All are in seconds.")
+    limits: Limits = Field(Limits(), description="Resource limits.")
     drain_seconds: Annotated[float, Field(ge=0)] = Field(
-        20, description="seconds that running requests get when their socket is closed: at the end, or by a reload"
+        20,
+        description="Seconds that running requests have to finish when their socket is closed, at shutdown or by "
+        "a reload.",
     )
-    log: Log = Field(Log(), description="the sidecar's own log")
+    log: Log = Field(Log(), description="Settings of the sidecar's own log.")
 
-    # What keys say against each other. Each key is held against those before it, as far as those are right: a
-    # validator of the whole would be silent until every key is, and all faults of a file are to be told at once.
+    # Checks across keys. Each key is checked against the valid keys before it: a validator of the whole model would run
+    # only if every key is valid, and all errors of a file should be reported at once.
 
     @field_validator("tls")
     @classmethod
@@ -525,7 +591,7 @@ class Config(Section):
 
     @cached_property
     def named_listeners(self) -> frozenset[str]:
-        """Every listener that a key names; with those of the book, the only values of a `listener` label."""
+        """Every listener in the config. With those of the address book, the only values of a `listener` label."""
         names = {self.internal_listener_name, self.lookup_listener_name}
         names.update(address.listener for address in self.bind_addresses)
         for ingress in self.ingresses:

@@ -1,4 +1,4 @@
-"""The configuration reference, docs/configuration.md, made from the model by `make docs`."""
+"""The configuration reference, docs/configuration.md. `make docs` generates it from the model."""
 
 import sys
 from collections.abc import Iterator
@@ -13,53 +13,54 @@ from pulsar_ingress_proxy.config.model import Config, Section, json_schema
 _INTRODUCTION = """\
 # Configuration
 
-One YAML file, `--config FILE`. Keys are camelCase, with the broker's own names where the broker has one. An unknown
-key is a fault, and the nearest known one is named. `check` prints every fault with its line, and of a file that is
-valid what is questionable about it; `config-schema` prints the JSON schema, for editors. This page is made by
-`make docs` from the model that reads the file.
+The config is one YAML file, `--config FILE`. Keys are camelCase, and a key that the broker has too has the broker's
+name. An unknown key is an error, and the message suggests the nearest known one. `check` prints every error with its
+line, and warnings for a valid file. `config-schema` prints the JSON schema, for editors. `make docs` generates this
+page from the config model.
 
 ## Templates
-A line of `advertisedListeners` may stand for many brokers. `{{n}}` (any word will do) stands for one run of letters,
-digits and hyphens, the same wherever it is repeated; `{{n+6651}}` wants digits and adds to them. Templates are read
-both ways: from what a broker calls itself to its addresses, and from an address back to the broker. A word that
-`broker` does not have is a fault. A `broker` without a port takes any port.
+An entry of `advertisedListeners` can describe many brokers. `{{n}}`, or any other word in braces, stands for a run of
+letters, digits and hyphens, the same wherever it is repeated. `{{n+6651}}` requires digits and adds to them.
+Templates work in both directions: from a broker's name to its addresses, and from an address back to the broker. A
+word that is not in `broker` is an error. A `broker` without a port matches any port.
 
 ## Environment
-Any key may come from the environment, and then beats the file: `{prefix}REDIRECTS__MAX_HOPS=3` is
-`redirects.maxHops` (upper snake case, levels joined by two underscores). Lists and records are JSON, `null` unsets:
+An environment variable can set any key, and overrides the file. `{prefix}REDIRECTS__MAX_HOPS=3` sets
+`redirects.maxHops`: upper snake case, with two underscores between levels. Lists and objects are JSON, and `null`
+unsets a key:
 
 ```sh
 {prefix}BROKERS__WEB_SERVICE_URL='["http://pulsar-broker:8080"]'
 {prefix}EVENTS__PATH=/var/lib/pulsar-ingress/events
 ```
 
-A variable that names no key is a fault, like a key. Those that Kubernetes makes for Services (`*_SERVICE_HOST`,
-`*_SERVICE_PORT*`, `*_PORT`, `*_PORT_<n>_*`) are ignored. Keys of a list's elements have no variable: set the list
-whole.
+A variable that matches no key is an error. The variables that Kubernetes sets for Services (`*_SERVICE_HOST`,
+`*_SERVICE_PORT*`, `*_PORT`, `*_PORT_<n>_*`) are ignored. Keys inside a list's elements have no variable: set the
+whole list.
 
 ## Reload
-SIGHUP, or a change of the file, puts a new config in force; the file is looked at every second, through links, so
-that a ConfigMap may swap them. A bad file changes nothing: the log says why, and
-`pulsar_ingress_config_last_reload_successful` is 0 until a good one comes. Requests that have begun keep the config
-they began with. [Operations](operations.md) has the whole life, from start to drain.
+The sidecar reloads the config on SIGHUP and when the file changes. It checks the file every second and follows
+symbolic links, so it notices when Kubernetes updates a mounted ConfigMap. A bad file changes nothing: the log has the
+reason, and `pulsar_ingress_config_last_reload_successful` is 0 until a valid file is loaded. Requests in progress
+keep the config they began with. [Operations](operations.md) describes the whole life cycle, from start to drain.
 
-| what changes | takes effect |
+| change | takes effect |
 |---|---|
-| certificates, keys and CAs (the files; no reload is needed) | with the next connection |
-| `limits.headBytes`, `limits.headers`, `timeouts.clientIdle` | for connections made from then on |
-| `bindAddresses` | new sockets open, those no longer named are drained; those that stay keep their connections |
-| the scheme of a socket, its address staying as it is | with the next start: a reload is refused |
-| `kubernetes`, `brokers` | discovery begins anew; what was found before stays in force until it has found something |
-| `metrics`, `console`, `events`, `clusterName` | with the next start: the log says so |
-| the environment | with the next start |
+| contents of certificate, key and CA files | with the next connection; no reload is needed |
+| `limits.headBytes`, `limits.headers`, `timeouts.clientIdle` | for new connections |
+| `bindAddresses` | at once: new sockets open, removed ones drain, and the others keep their connections |
+| the scheme of a socket at the same address | after a restart: a reload is refused |
+| `kubernetes`, `brokers` | discovery restarts; earlier results stay in force until it has new ones |
+| `metrics`, `console`, `events`, `clusterName` | after a restart; the log says so |
+| the environment | after a restart |
 | everything else | at once |
 
 """
 
 _EXAMPLE = """\
 ## All keys in one file
-Values are defaults, apart from addresses, names and what shows how a key is written. Nobody needs all of them: the
-[Start here](start.md) has a config of twenty lines.
+Values are the defaults, except for addresses, names and values that show the syntax of a key. Most keys can be left
+out: [Start here](start.md) has a config of twenty lines.
 
 ```yaml
 {example}```
@@ -86,7 +87,7 @@ def _sections() -> Iterator[str]:
 def _subsections(
     model: type[Section], schema: dict[str, Any], models: dict[str, Any], path: str, variable: str | None
 ) -> Iterator[str]:
-    """The tables of the records that a record holds, each followed by those that it holds itself."""
+    """The tables of all nested objects, each followed by the tables of the objects in it."""
     for name, field in model.model_fields.items():
         key = field.alias or name
         inner = _record(field)
@@ -117,20 +118,20 @@ def _table(
 
 
 def _record(field: FieldInfo) -> type[Section] | None:
-    """The record that a key holds, or that each element of its list is."""
+    """The object that a key holds, or that each element of its list is."""
     inner = (field.annotation, *getattr(field.annotation, "__args__", ()))
     return next((one for one in inner if isinstance(one, type) and issubclass(one, Section)), None)
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """What may be written there."""
+    """The allowed values."""
     if "enum" in schema:
         *others, last = (f"`{value}`" for value in schema["enum"])
         return f"{', '.join(others)} or {last}"
     if "anyOf" in schema:
         return ", or ".join(_kind(one) for one in schema["anyOf"] if one.get("type") != "null")
     if "$ref" in schema:
-        return "records"
+        return "objects"
     match schema["type"]:
         case "array":
             return f"list of {_kind(schema['items'])}"
