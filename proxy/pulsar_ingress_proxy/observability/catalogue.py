@@ -1,6 +1,6 @@
-"""The catalogue of metrics: whatever the sidecar and the pipeline count, and what it is called.
+"""The catalogue of metrics: everything that the sidecar and the pipeline count.
 
-Those who count, the page in docs/, dashboards, rules and alerts all take their names from here.
+The code that counts, docs/metrics.md, dashboards, rules and alerts all take the names from here.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ PROCESS = "process_"
 Kind = Literal["counter", "gauge", "histogram"]
 
 REQUESTS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Buckets, in seconds: from what a sidecar takes by itself to what no client waits for."""
+"""Buckets, in seconds: from the sidecar's own share to longer than any client waits."""
 COMMITS = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
 
 
@@ -24,15 +24,15 @@ class Metric:
 
     kind: Kind
     name: str
-    """In full: of a counter with `_total`, of a histogram without `_bucket`, `_sum` and `_count`."""
+    """The full name: with `_total` for a counter, without `_bucket`, `_sum` and `_count` for a histogram."""
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     unwatched: str = ""
-    """Why no panel and no rule asks for it; empty where one does."""
+    """Why no panel and no rule uses it; empty if one does."""
 
     def part(self, suffix: Literal["bucket", "sum", "count"]) -> "Metric":
-        """One of the counters that a histogram is made of."""
+        """One of the counters that make up a histogram."""
         assert self.kind == "histogram"
         labels = (*self.labels, "le") if suffix == "bucket" else self.labels
         return Metric("counter", f"{self.name}_{suffix}", self.help, labels)
@@ -51,7 +51,7 @@ def seconds(name: str, help: str, labels: str, buckets: tuple[float, ...], prefi
 
 
 class Catalogue:
-    """Metrics of one kind of process, one an attribute, in the order of the docs."""
+    """Metrics of one kind of process, one per attribute, in the order of the docs."""
 
     @classmethod
     def every(cls) -> Iterator[Metric]:
@@ -59,71 +59,78 @@ class Catalogue:
 
 
 class Sidecar(Catalogue):
-    """What a sidecar shows at its `metrics.address`."""
+    """Metrics that a sidecar serves on `metrics.address`."""
 
-    hits = counter("listener_hits", "Lookups that have a listener.", "ingress listener rule protocol")
-    misses = counter("listener_misses", "Lookups that have none, by reason.", "ingress reason protocol")
-    redirects = counter("redirects", "Brokers' redirects, by what became of them.", "listener kind action")
-    leaks = counter("leaks", "Answers with an address that is not on the listener.", "listener where action")
-    unmapped = counter("unmapped_redirects", "Redirects that the address book has no answer to.", "listener")
-    requests = counter("requests", "Requests answered.", "kind protocol code")
-    duration = seconds("request_duration", "From a request's head to the end of its answer.", "kind protocol", REQUESTS)
-    upstream_duration = seconds(
-        "upstream_duration", "From the first byte to a broker to the answer's head.", "kind protocol", REQUESTS
+    hits = counter("listener_hits", "Lookups with a listener.", "ingress listener rule protocol")
+    misses = counter("listener_misses", "Lookups without a listener, by reason.", "ingress reason protocol")
+    redirects = counter(
+        "redirects", "Redirects from brokers, by what the sidecar did with them.", "listener kind action"
     )
-    in_flight = gauge("in_flight_requests", "Requests being answered.", "protocol")
+    leaks = counter("leaks", "Answers with an address that is not on the selected listener.", "listener where action")
+    unmapped = counter("unmapped_redirects", "Redirects that the address book could not map.", "listener")
+    requests = counter("requests", "Requests answered.", "kind protocol code")
+    duration = seconds(
+        "request_duration", "Time from a request's head to the end of its answer.", "kind protocol", REQUESTS
+    )
+    upstream_duration = seconds(
+        "upstream_duration",
+        "Time from the first byte sent to a broker to the head of its answer.",
+        "kind protocol",
+        REQUESTS,
+    )
+    in_flight = gauge("in_flight_requests", "Requests in flight.", "protocol")
     tasks = counter(
         "task_requests",
-        "HTTP requests that needed a task: for a new connection, a body or answer in pieces, a retry, a WebSocket.",
-        unwatched="for whoever measures the sidecar: it says nothing that an operator could change",
+        "HTTP requests that needed a task: for a new connection, a body or answer in parts, a retry or a WebSocket.",
+        unwatched="for benchmarks: an operator cannot change it",
     )
     connections = gauge("connections", "Open client connections.", "protocol")
-    buffered = gauge("buffered_bytes", "Bytes held for requests and answers, of limits.bufferBytes.")
-    upstream_errors = counter("upstream_errors", "Failures of brokers, by reason.", "reason")
-    loop_lag = seconds(
-        "event_loop_lag", "How long what could be done at a moment had to wait, at ten moments a second.", "", REQUESTS
+    buffered = gauge("buffered_bytes", "Bytes held for requests and answers; the limit is limits.bufferBytes.")
+    upstream_errors = counter("upstream_errors", "Failed attempts to get an answer from a broker, by reason.", "reason")
+    loop_lag = seconds("event_loop_lag", "Event loop lag, sampled ten times a second.", "", REQUESTS)
+    generation = gauge("snapshot_generation", "Generation of the snapshot in force.")
+    book_entries = gauge("address_book_entries", "Entries of the address book, by source.", "source")
+    reloads = counter("config_reloads", "Config reloads, by result.", "result")
+    last_reload = gauge("config_last_reload_successful", "1 if the newest config is in force, 0 if loading it failed.")
+    discovery_synced = gauge(
+        "discovery_synced", "1 if discovery is in sync with this kind of object, 0 if it is stale.", "kind"
     )
-    generation = gauge("snapshot_generation", "Number of the snapshot in force.")
-    book_entries = gauge("address_book_entries", "Lines of the address book.", "source")
-    reloads = counter("config_reloads", "Reloads of the config.", "result")
-    last_reload = gauge("config_last_reload_successful", "1 where the newest config is in force.")
-    discovery_synced = gauge("discovery_synced", "1 where a kind of object is known as it is.", "kind")
-    discovery_restarts = counter("discovery_restarts", "Watches begun anew.", "kind reason")
-    discovery_conflicts = gauge("discovery_conflicts", "Findings that do not fit together, or say too little.")
-    events_written = counter("events_written", "Events written.")
-    events_dropped = counter("events_dropped", "Events lost.", "reason")
+    discovery_restarts = counter("discovery_restarts", "Watches that were restarted, by reason.", "kind reason")
+    discovery_conflicts = gauge("discovery_conflicts", "Objects that contradict each other or are incomplete.")
+    events_written = counter("events_written", "Events written to the event log.")
+    events_dropped = counter("events_dropped", "Events lost, by reason.", "reason")
     build_info = gauge("build_info", "Always 1.", "version cluster")
 
 
 class Pipeline(Catalogue):
-    """What `pulsar-ingress-pipeline` shows, by `--metrics-address` or `--metrics-file`."""
+    """Metrics of `pulsar-ingress-pipeline`, with `--metrics-address` or `--metrics-file`."""
 
     commits = counter("commits", "Commits to the tables.", prefix=PIPELINE)
-    files = counter("files", "Event files taken.", prefix=PIPELINE)
-    lines = counter("lines", "Lines read.", prefix=PIPELINE)
-    events = counter("events", "Events that are new to the tables.", prefix=PIPELINE)
-    quarantined = counter("quarantined_lines", "Lines that are no event, put into quarantine.", prefix=PIPELINE)
-    failures = counter("failures", "Attempts that came to nothing.", prefix=PIPELINE)
-    busy = counter("busy_seconds", "Seconds of work on commits, failed ones too.", prefix=PIPELINE)
-    commit_duration = seconds("commit_duration", "From a commit's first file to its end.", "", COMMITS, PIPELINE)
-    last_attempt = gauge("last_attempt_successful", "0 where the last attempt failed.", prefix=PIPELINE)
-    last_look = gauge("last_look_timestamp_seconds", "When the event files were last listed.", prefix=PIPELINE)
+    files = counter("files", "Event files ingested.", prefix=PIPELINE)
+    lines = counter("lines", "Lines read from event files.", prefix=PIPELINE)
+    events = counter("events", "Events added to the tables.", prefix=PIPELINE)
+    quarantined = counter("quarantined_lines", "Invalid lines, written to quarantine.", prefix=PIPELINE)
+    failures = counter("failures", "Failed attempts.", prefix=PIPELINE)
+    busy = counter("busy_seconds", "Seconds spent on commits, including failed ones.", prefix=PIPELINE)
+    commit_duration = seconds("commit_duration", "Time from a commit's first file to its end.", "", COMMITS, PIPELINE)
+    last_attempt = gauge("last_attempt_successful", "1 if the last attempt succeeded, 0 if it failed.", prefix=PIPELINE)
+    last_look = gauge("last_look_timestamp_seconds", "Time when event files were last listed.", prefix=PIPELINE)
     caught_up = gauge(
-        "caught_up_timestamp_seconds", "All event files that were there at that time have been taken.", prefix=PIPELINE
+        "caught_up_timestamp_seconds", "All event files that existed at this time have been ingested.", prefix=PIPELINE
     )
-    last_commit = gauge("last_commit_timestamp_seconds", "When the last commit was made.", prefix=PIPELINE)
-    newest_event = gauge("newest_event_timestamp_seconds", "The time of the newest event taken.", prefix=PIPELINE)
-    waiting_files = gauge("waiting_files", "Event files seen and not taken yet.", prefix=PIPELINE)
-    waiting_bytes = gauge("waiting_bytes", "Their size, as they are.", prefix=PIPELINE)
+    last_commit = gauge("last_commit_timestamp_seconds", "Time of the last commit.", prefix=PIPELINE)
+    newest_event = gauge("newest_event_timestamp_seconds", "Time of the newest event in the tables.", prefix=PIPELINE)
+    waiting_files = gauge("waiting_files", "Event files listed and not yet ingested.", prefix=PIPELINE)
+    waiting_bytes = gauge("waiting_bytes", "Size of the waiting files on disk.", prefix=PIPELINE)
     build_info = gauge("build_info", "Always 1.", "version command", prefix=PIPELINE)
 
 
 class Around(Catalogue):
-    """What others count: the client library of the process, and Prometheus of its targets."""
+    """Metrics that the Prometheus client library and Prometheus itself provide."""
 
     cpu = counter("cpu_seconds", "CPU time of the process.", prefix=PROCESS)
-    memory = gauge("resident_memory_bytes", "Resident memory.", prefix=PROCESS)
-    started = gauge("start_time_seconds", "When the process started.", prefix=PROCESS)
-    open_fds = gauge("open_fds", "Open file descriptors.", prefix=PROCESS)
-    max_fds = gauge("max_fds", "As many may be open.", prefix=PROCESS)
-    up = gauge("up", "1 where a target could be scraped.", "job instance", prefix="")
+    memory = gauge("resident_memory_bytes", "Resident memory size.", prefix=PROCESS)
+    started = gauge("start_time_seconds", "Start time of the process.", prefix=PROCESS)
+    open_fds = gauge("open_fds", "Number of open file descriptors.", prefix=PROCESS)
+    max_fds = gauge("max_fds", "Maximum number of open file descriptors.", prefix=PROCESS)
+    up = gauge("up", "1 if the target could be scraped.", "job instance", prefix="")

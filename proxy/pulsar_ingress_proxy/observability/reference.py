@@ -1,4 +1,4 @@
-"""The page of metrics, docs/metrics.md, made from the catalogue by `make docs`."""
+"""The metrics page, docs/metrics.md. `make docs` generates it from the catalogue."""
 
 import sys
 
@@ -7,61 +7,61 @@ from pulsar_ingress_proxy.observability.catalogue import Catalogue, Metric, Pipe
 _SIDECAR = """\
 # Metrics
 
-This page is made by `make docs` from the catalogue that dashboards and alerts take their names from, too:
-`proxy/pulsar_ingress_proxy/observability/catalogue.py`. What to alert on is in
-[operations.md](operations.md#what-to-alert-on).
+`make docs` generates this page from the metrics catalogue, `proxy/pulsar_ingress_proxy/observability/catalogue.py`.
+Dashboards and alerts use the same catalogue. [Operations](operations.md#what-to-alert-on) lists the alerts.
 
 ## The sidecar
-Served as `/metrics` on `metrics.address`, beside `/livez` (the process answers) and `/readyz` (the config is good and
-the sockets are bound; brokers are not asked). The process's own metrics (`process_*`, `python_*`) are there too.
+The sidecar serves `/metrics` on `metrics.address`, beside the probes `/livez` and `/readyz`
+([Operations](operations.md)). The metrics of the process (`process_*`, `python_*`) are included.
 
-Label values come from the config: a `listener` is a name that the config or the address book has, else `other`; a
-label with no value is the empty string. `protocol` is `http` or `binary`; `kind` is `lookup`, `admin` or `other`.
+Label values come from the config. A `listener` is a name in the config or the address book, otherwise `other`. A
+label without a value is the empty string. `protocol` is `http` or `binary`. `kind` is `lookup`, `admin` or `other`.
 
 """
 
 _WORDS = """
 - `action` of redirects: `rewritten`, `followed`, `passed`, `kept`, `refused`. Each redirect of a followed chain
   counts.
-- `where` of leaks: `location`, `body`, `binary`; `action`: `passed` (it could not be mapped), `observed`
-  (`leaks: observe`), `blocked`.
+- `where` of leaks: `location`, `body`, `binary`. `action` of leaks: `passed` (the address could not be mapped),
+  `observed` (`leaks: observe`), `blocked`.
 - `reason` of misses: `no-rule`, `not-allowed`, `unknown-listener`, `client-named`, `conflicting-names`,
-  `bad-listener-name`, `not-exposed`, `overloaded`, `broker-lacks-listener`. Every lookup is one hit or one miss.
+  `bad-listener-name`, `not-exposed`, `overloaded`, `broker-lacks-listener`. Every lookup is either one hit or one
+  miss.
 - `reason` of upstream errors: `broker-unreachable`, `broker-closed`, `broker-timeout`, `broker-truncated`,
-  `bad-answer`; over the binary protocol `broker-rejected` too: the broker would not let the sidecar in.
-- `code` of requests is the status; `499` where the client did not wait for an answer.
-- Event loop lag: ten times a second a timer is due, and how late it comes is how long anything else would have had to
-  wait. A halt of a second counts as ten, as it would for ten requests. It is a histogram because a gauge of the most
-  since the last scrape would be another number for everybody who scrapes.
-- `result` of reloads: `success`, `failure`; the start is none. While `run --hold` waits for a good config,
+  `bad-answer`. The binary protocol also has `broker-rejected`: the broker refused the sidecar's connection.
+- `code` of requests is the status. `499` means that the client did not wait for the answer.
+- Event loop lag: a timer is due ten times a second, and its delay is how long any other work would have waited. A
+  pause of one second counts as ten samples, as it would delay ten requests. It is a histogram because a gauge of the
+  maximum since the last scrape would have a different value for each scraper.
+- `result` of reloads: `success`, `failure`. The start does not count. While `run --hold` waits for a valid config,
   `pulsar_ingress_config_last_reload_successful` is 0.
-- `reason` of dropped events: `disk` (it would not take them), `queue-full` (it was too slow), `retention` (written,
-  and removed to keep within `events.retainBytes`).
+- `reason` of dropped events: `disk` (writing failed), `queue-full` (the disk was too slow), `retention` (written, and
+  deleted to stay within `events.retainBytes`).
 - `source` of address book entries: `config`, `annotation`, `derived`, `admin`.
 - `kind` of the discovery metrics is `Ingress`, `Gateway`, `HTTPRoute`, `TLSRoute`, `TCPRoute`, `IstioGateway`,
   `VirtualService`, `Service`, `Pod` or `EndpointSlice`, and `Broker` for `brokers.discover: admin`. A kind that the
-  cluster does not have has no sample; without discovery there are none. 0 means that changes are not heard of, and
-  what was found before stays in force.
-- `reason` of restarts: `ended` (in good order, every five to ten minutes), `expired` (410: listed anew), `closed`,
-  `silent` (nothing came for too long), `unreachable` (5xx included), `throttled` (429), `unauthorized`, `forbidden`,
-  `refused`, `garbled`.
+  cluster does not have has no sample; without discovery there are no samples. 0 means that the sidecar does not see
+  changes, and that earlier results stay in force.
+- `reason` of restarts: `ended` (normal, every five to ten minutes), `expired` (410: listed again), `closed`, `silent`
+  (no data for too long), `unreachable` (includes 5xx), `throttled` (429), `unauthorized`, `forbidden`, `refused`,
+  `garbled`.
 
 ## The pipeline
-`stream --metrics-address HOST:PORT` serves them as `/metrics`. A command that ends by itself, `run` or `stream
---once`, writes them with `--metrics-file PATH` when it does, in the text format and at one stroke: for the textfile
-collector of a node exporter, which wants a name that ends in `.prom`.
+`stream --metrics-address HOST:PORT` serves these metrics as `/metrics`. Commands that end by themselves, `run` and
+`stream --once`, write them with `--metrics-file PATH` when they end. The file is in the text format and is replaced
+atomically, for the textfile collector of the node exporter, which requires a name that ends in `.prom`.
 
 """
 
 _PIPELINE_WORDS = """
-- Counters begin at 0 with the process, so those in a file are of one run. The times of the last commit and of the
-  newest event are those of the tables, whoever made the commit.
-- `command` is `run`, `stream` or `once`, which is `stream --once`.
-- Lines that are neither new events nor in quarantine were taken before: an id counts once. Of a broken file one line
-  in quarantine stands for the rest.
-- Waiting are the files that a look has found and that no commit has taken; a commit that is under way has not taken
-  its.
-- While an attempt fails, `stream` says why, waits, and tries again; `run` and `stream --once` end.
+- Counters start at 0 with the process, so those in a file are for one run. The times of the last commit and of the
+  newest event are read from the tables, whichever process made the commit.
+- `command` is `run`, `stream`, or `once` for `stream --once`.
+- Lines that are neither new events nor in quarantine were ingested before: each id counts once. For a corrupt file,
+  one line in quarantine stands for the rest of the file.
+- Waiting files are those that were listed and that no commit has ingested. The files of a commit in progress are
+  still waiting.
+- If an attempt fails, `stream` logs the reason, waits, and tries again. `run` and `stream --once` end.
 """
 
 
