@@ -1,4 +1,4 @@
-"""The alerts, by what they are about: each says what is so, and its runbook what to do."""
+"""The alerts, by subject. Each describes the condition, and its runbook what to do."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pulsar_ingress_proxy.observability.catalogue import Around, Pipeline, Sidec
 from pulsar_ingress_proxy.observability.objectives import DAYS, OBJECTIVE, SECONDS
 
 POD = ("namespace", "job", "instance", "pod")
-"""Which sidecar; labels that series do not have are left out."""
+"""Labels that identify a sidecar. Prometheus omits those that a series does not have."""
 
 WHO = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
 TIMES = '{{ printf "%.0f" $value }} in ten minutes'
@@ -30,10 +30,10 @@ class Alert:
 
 
 def _happened(series: str, *by: str) -> str:
-    """Any in the last ten minutes, the very first one too.
+    """Any increase in the last ten minutes, including the first sample of a series.
 
-    Not after a gap in the scraping, where every counter seems new: the sidecar must have been seen ten minutes ago, or
-    have started since.
+    After a gap in scraping every counter looks new. So the sidecar must have been scraped ten minutes ago, or have
+    started since.
     """
     known = f"{select(Sidecar.build_info)} offset 10m or {select(Around.started)} > time() - 600"
     return f"{total(grown(series, '10m'), *POD, *by)} > 0\nand on (job, instance)\n  ({known})"
@@ -49,12 +49,12 @@ def _burning(burn: Burn) -> Alert:
         "2m",
         "Too many lookups of {{ $labels.job }} are slow",
         f"{{{{ $value | humanizePercentage }}}} of lookups in the last {burn.long} took longer than {SECONDS} s. "
-        f"At this pace the budget of {DAYS} days, {1 - OBJECTIVE:.0%} of lookups, is gone {burn.gone}.",
+        f"At this rate the error budget of {DAYS} days ({1 - OBJECTIVE:.0%} of lookups) is used up {burn.gone}.",
     )
 
 
 def _of(expr: str, command: str) -> str:
-    """Only of pipelines that were started by a command, as a matcher says."""
+    """Only for pipelines whose command matches."""
     return f"{expr}\nand on (job, instance)\n  {select(Pipeline.build_info, command)}"
 
 
@@ -71,10 +71,10 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "misses",
             f"{MISS_RATIO} > 0.05\nand\n{MISSES} > 0.02",
             "10m",
-            "Lookups through {{ with $labels.ingress }}{{ . }}{{ else }}no known door{{ end }} get no listener",
+            "Lookups {{ with $labels.ingress }}through {{ . }}{{ else }}to unknown hosts{{ end }} get no listener",
             "{{ $value | humanizePercentage }} of the lookups of {{ $labels.job }} "
-            "{{ with $labels.ingress }}through {{ . }}{{ else }}came by a host of no ingress and{{ end }} got no "
-            "listener: these clients get addresses that they cannot reach, or a refusal.",
+            "{{ with $labels.ingress }}through {{ . }}{{ else }}were for a host of no ingress and{{ end }} got no "
+            "listener. These clients get addresses that they cannot reach, or an error.",
         ),
         Alert(
             "PulsarIngressUnknownListener",
@@ -84,7 +84,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "5m",
             "Lookups ask for a listener that brokers do not have",
             WHO
-            + " refused lookups{{ with $labels.ingress }} through {{ . }}{{ end }} as {{ $labels.reason }}: "
+            + " refused lookups{{ with $labels.ingress }} through {{ . }}{{ end }} with {{ $labels.reason }}: "
             + TIMES
             + ".",
         ),
@@ -94,8 +94,8 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "overloaded",
             _happened(select(Sidecar.misses, 'reason="overloaded"')),
             "5m",
-            "A sidecar turns lookups away",
-            f"{WHO} answered lookups with 503 overloaded: {TIMES}. More requests were in flight than limits.inFlight.",
+            "A sidecar is overloaded and refuses lookups",
+            f"{WHO} answered lookups with 503 overloaded: {TIMES}. limits.inFlight or limits.bufferBytes was reached.",
         ),
         *map(_burning, BURNS),
     ],
@@ -106,8 +106,9 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "leak",
             _happened(select(Sidecar.leaks, 'action!="observed"'), "listener", "where", "action"),
             "0s",
-            "Clients of {{ $labels.listener }} were sent to an address that is not on it",
-            WHO + " found addresses off the listener {{ $labels.listener }} in the {{ $labels.where }} of answers "
+            "Answers for listener {{ $labels.listener }} contained addresses that are not on it",
+            WHO
+            + " found addresses that are not on listener {{ $labels.listener }} in the {{ $labels.where }} of answers "
             "({{ $labels.action }}): " + TIMES + ".",
         ),
         Alert(
@@ -116,8 +117,8 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "unmapped-redirects",
             _happened(select(Sidecar.unmapped), "listener"),
             "5m",
-            "The address book lacks a broker on {{ $labels.listener }}",
-            f"{WHO} saw redirects to brokers that have no address on the listener {{{{ $labels.listener }}}}: {TIMES}.",
+            "The address book lacks a broker's address on listener {{ $labels.listener }}",
+            f"{WHO} got redirects to brokers without an address on listener {{{{ $labels.listener }}}}: {TIMES}.",
         ),
     ],
     "brokers": [
@@ -127,9 +128,9 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "upstream-errors",
             f"{ERROR_RATIO} > 0.05",
             "5m",
-            "Brokers behind {{ $labels.job }} fail",
-            "There are {{ $value | humanizePercentage }} as many failures of brokers as requests. One request may meet "
-            "up to three, and be answered nonetheless.",
+            "Brokers behind {{ $labels.job }} are failing",
+            "The ratio of broker failures to requests is {{ $value | humanizePercentage }}. One request can meet up to "
+            "three failures, and may still be answered.",
         ),
     ],
     "sidecars": [
@@ -139,9 +140,9 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "sidecar-down",
             f"{select(Around.up)} == 0\nand on (job, instance)\n  last_over_time({select(Sidecar.build_info)}[1d])",
             "5m",
-            "The sidecar " + WHO + " cannot be scraped",
-            "It was there within a day, and is not: the gateway beside it gets no answers, or its metrics port is "
-            "out of reach.",
+            "Sidecar " + WHO + " cannot be scraped",
+            "It was scraped within the last day, and no longer answers. Either it is down and the gateway beside it "
+            "gets no answers, or its metrics port cannot be reached.",
         ),
         Alert(
             "PulsarIngressAbsent",
@@ -150,7 +151,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             f"absent({select(Sidecar.build_info)})",
             "10m",
             "No sidecar is scraped",
-            "Prometheus has no sidecar at all: none runs, or nothing tells Prometheus of them.",
+            "Either no sidecar is running, or Prometheus is not configured to find them.",
         ),
         Alert(
             "PulsarIngressNotReady",
@@ -158,9 +159,9 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "not-ready",
             f"{select(Sidecar.last_reload)} == 0\nunless on (job, instance)\n  {select(Sidecar.generation)}",
             "2m",
-            "The sidecar " + WHO + " has no config, and answers 503",
-            "It started with a config that is faulty, or could not bind a socket, and holds until that is mended. "
-            "/readyz on its metrics port says why.",
+            "Sidecar " + WHO + " has no valid config and answers 503",
+            "It started with an invalid config or could not bind a socket. It answers 503 until that is fixed. /readyz "
+            "on its metrics port has the reason.",
         ),
         Alert(
             "PulsarIngressReloadFailed",
@@ -168,17 +169,17 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "reload-failed",
             f"{select(Sidecar.last_reload)} == 0\nand on (job, instance)\n  {select(Sidecar.generation)}",
             "5m",
-            "The sidecar " + WHO + " runs an old config",
-            "Its newest config is faulty. The one before stays in force, until the next restart.",
+            "Sidecar " + WHO + " runs an old config",
+            "Its newest config is invalid. The previous one stays in force until the next restart.",
         ),
-        Alert(  # where nobody collects them, files go by retention, and that is no fault
+        Alert(  # without a collector, retention deletes files, and that is not an error
             "PulsarIngressEventsDropped",
             "warning",
             "events-dropped",
             _happened(select(Sidecar.events_dropped, 'reason!="retention"'), "reason"),
             "5m",
-            "Events of " + WHO + " are lost",
-            f"{TIMES}, by reason {{{{ $labels.reason }}}}. Clients do not notice.",
+            "Sidecar " + WHO + " loses events",
+            f"{TIMES}, reason: {{{{ $labels.reason }}}}. Clients are not affected.",
         ),
     ],
     "discovery": [
@@ -188,8 +189,8 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "discovery-stale",
             f"{select(Sidecar.discovery_synced)} == 0",
             "10m",
-            "The sidecar " + WHO + " does not hear of changes to {{ $labels.kind }}",
-            "What it found before stays in force. Brokers and doors that come or go are not known to it.",
+            "Sidecar " + WHO + " does not see changes to {{ $labels.kind }}",
+            "Earlier results stay in force. It does not notice new or removed brokers and ingresses.",
         ),
         Alert(
             "PulsarIngressDiscoveryConflicts",
@@ -197,12 +198,12 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "discovery-conflicts",
             f"{select(Sidecar.discovery_conflicts)} > 0",
             "15m",
-            "Objects in the cluster contradict each other",
-            WHO + " counts {{ $value | humanize }} findings that do not fit together or say too little. Nothing is "
-            "guessed: where it matters there are misses and unmapped redirects.",
+            "Objects in the cluster contradict each other or are incomplete",
+            WHO + " found {{ $value | humanize }} conflicts. It does not guess, so they can cause misses and unmapped "
+            "redirects.",
         ),
     ],
-    # Of a job that has ended there is only its file: the numbers of its last run, and Prometheus's of whoever reads it.
+    # A job that has ended leaves only its file: the numbers of its last run, with the exporter's labels.
     "pipeline": [
         Alert(
             "PulsarIngressPipelineLate",
@@ -212,9 +213,9 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             + "\nor\n"
             + _of(f"time() - {select(Pipeline.caught_up)} > 9000", JOB),
             "5m",
-            "The tables of the pipeline " + WHO + " are not current",
-            "What came in the last {{ $value | humanizeDuration }} may not be in them: reports and suggestions are of "
-            "before. A service is late after half an hour, a job after two and a half.",
+            "The tables of pipeline " + WHO + " are out of date",
+            "Events of the last {{ $value | humanizeDuration }} may be missing from tables, reports and suggestions. A "
+            "service is late after half an hour, a job after two and a half hours.",
         ),
         Alert(
             "PulsarIngressPipelineFailing",
@@ -225,9 +226,9 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             f"  last_over_time({select(Pipeline.build_info, SERVICE)}[1d])\nor\n"
             + _of(f"changes({select(Around.started)}[30m]) > 2", SERVICE),
             "10m",
-            "The pipeline " + WHO + " fails",
-            "Its last attempt failed, or it is down, or it starts again and again. Nothing is lost: what is in the "
-            "events' folder is taken when it works again.",
+            "Pipeline " + WHO + " is failing",
+            "Its last attempt failed, or it is down, or it restarts repeatedly. Nothing is lost: the files in the "
+            "events directory are ingested when it works again.",
         ),
         Alert(
             "PulsarIngressPipelineQuarantine",
@@ -237,7 +238,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             + "\nor\n"
             + _of(f"{select(Pipeline.quarantined)} / {select(Pipeline.lines)} > 0.01", JOB),
             "5m",
-            "Lines that the pipeline " + WHO + " reads are no events",
+            "Pipeline " + WHO + " reads invalid lines",
             "{{ $value | humanizePercentage }} of the lines of the last hour, or of the last run, went to quarantine.",
         ),
     ],

@@ -1,7 +1,7 @@
-"""Recording rules, `level:metric:operations`: what alerts compare with a threshold.
+"""Recording rules, named `level:metric:operations`, that alerts compare with a threshold.
 
-They sum by `namespace` and `job`, and not without `instance`, as the custom is: series scraped from pods have labels of
-the pod, the container and the endpoint too, and others that an operator chose.
+They use `sum by (namespace, job)` instead of the usual `sum without (instance)`: series scraped from pods also have
+labels of the pod, the container and the endpoint, and labels that an operator added.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from pulsar_ingress_proxy.observability.catalogue import PREFIX, Metric, Sidecar
 from pulsar_ingress_proxy.observability.objectives import SECONDS
 
 JOB = ("namespace", "job")
-DOOR = (*JOB, "ingress")
+INGRESS = (*JOB, "ingress")
 KIND = 'kind="lookup"'
 
 
@@ -49,11 +49,11 @@ def _slow(window: str) -> Recording:
     )
 
 
-# A door's misses are held against its own lookups; those through no door, which scanners make too, against all.
+# Misses of an ingress are divided by its own lookups. Misses of no ingress, such as scanners', are divided by all lookups.
 RECORDINGS: Mapping[str, Sequence[Recording]] = {
     "lookups": [
-        Recording(HITS, total(f"rate({select(Sidecar.hits)}[5m])", *DOOR)),
-        Recording(MISSES, total(f"rate({select(Sidecar.misses)}[5m])", *DOOR)),
+        Recording(HITS, total(f"rate({select(Sidecar.hits)}[5m])", *INGRESS)),
+        Recording(MISSES, total(f"rate({select(Sidecar.misses)}[5m])", *INGRESS)),
         Recording(LOOKUPS, total(f"rate({select(Sidecar.requests, KIND)}[5m])", *JOB)),
         Recording(
             MISS_RATIO,

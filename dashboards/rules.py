@@ -9,7 +9,7 @@ from dashboards.alerts import ALERTS
 from dashboards.recordings import RECORDINGS
 
 RUNBOOKS = "docs/runbooks/"
-"""Where the pages are. A chart that knows their address puts it before this."""
+"""Path of the runbooks. The chart prepends their address if it is set."""
 
 
 def rules(runbooks: str = RUNBOOKS) -> str:
@@ -48,7 +48,7 @@ HEADER = "# Written by `python -m dashboards`; change dashboards/alerts.py or da
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Text that is written line by line, as it is."""
+    """Text that is written as a literal block."""
 
     text: str
 

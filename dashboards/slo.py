@@ -1,4 +1,4 @@
-"""How fast the error budget of lookups may go before somebody is told."""
+"""Burn rates of the lookup error budget that trigger an alert."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,14 +6,14 @@ from typing import Literal
 from pulsar_ingress_proxy.observability.catalogue import Sidecar
 from pulsar_ingress_proxy.observability.objectives import SECONDS
 
-assert SECONDS in Sidecar.duration.buckets  # or no counter would say how many were
+assert SECONDS in Sidecar.duration.buckets  # otherwise no bucket counts the lookups within it
 
 
 @dataclass(frozen=True, slots=True)
 class Burn:
-    """How many times faster than allowed the error budget goes, and over which windows that must be so.
+    """A burn rate, as a multiple of the allowed one, and the windows over which it must hold.
 
-    The long one says that it matters, the short one that it is still going on.
+    The long window shows that it matters, the short one that it is still going on.
     """
 
     times: float

@@ -54,11 +54,11 @@ async def test_only_unknown_listener_and_leak_alerts_reach_the_webhook(tmp_path:
         }
         assert refused["annotations"] == {
             "summary": "Lookups ask for a listener that brokers do not have",
-            "description": f"{scene.instance} refused lookups through public as unknown-listener: 1 in ten minutes.",
+            "description": f"{scene.instance} refused lookups through public with unknown-listener: 1 in ten minutes.",
             "runbook_url": f"{PAGES}unknown-listener.md",
         }
         leak = await told.of("PulsarIngressLeak")
         assert leak["labels"].items() >= {"severity": "critical", "listener": "external", "where": "body"}.items()
-        assert leak["annotations"]["summary"] == "Clients of external were sent to an address that is not on it"
+        assert leak["annotations"]["summary"] == "Answers for listener external contained addresses that are not on it"
         assert leak["annotations"]["runbook_url"] == f"{PAGES}leak.md"
         assert told.names == {"PulsarIngressUnknownListener", "PulsarIngressLeak"}
