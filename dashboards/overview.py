@@ -1,4 +1,4 @@
-"""The overview: do clients get what they need, and if not, what is in the way? All sidecars together."""
+"""The overview: whether clients of all sidecars get what they need, and if not, why."""
 
 from collections.abc import Mapping, Sequence
 
@@ -34,7 +34,7 @@ def overview() -> str:
         board(
             "Pulsar ingress / Overview",
             uids.OVERVIEW,
-            "Lookups through all sidecars: who gets a listener, who does not and why, and where redirects lead.",
+            "Lookups through all sidecars: which get a listener, which do not and why, and where redirects lead.",
             {
                 "Do clients get what they need?": _now(),
                 "Lookups": _lookups(),
@@ -58,7 +58,7 @@ def _now() -> Sequence[Panel]:
         number(
             "Hit ratio",
             "percentunit",
-            "Lookups that have a listener. Below 99 %, see *Misses by reason*: each reason has its own cure.",
+            "Share of lookups that got a listener. Below 99 %, see *Misses by reason*.",
             Query(f"1 - {misses} / {lookups}"),
             steps=[(None, RED), (0.95, ORANGE), (0.99, GREEN)],
             decimals=2,
@@ -66,20 +66,20 @@ def _now() -> Sequence[Panel]:
         number(
             "Lookups",
             "reqps",
-            "Lookups a second. None at all: see that the gateway's route leads here.",
+            "Lookups per second. If there are none, check that the gateway's route leads to the sidecar.",
             Query(lookups),
         ),
         number(
             "Lookup p99",
             "s",
-            "99 of 100 lookups were answered within this. High: see *Where the time goes*.",
+            "99 % of lookups were answered within this time. If it is high, see *Where the time goes*.",
             Query(quantile(0.99, Sidecar.duration, where=LOOKUPS)),
             steps=[(None, GREEN), (SECONDS, ORANGE), (4 * SECONDS, RED)],
         ),
         number(
-            "Failed",
+            "Failed requests",
             "percentunit",
-            "Answers with a status of 500 or more, brokers' and the sidecars' own. See *Requests by code*.",
+            "Share of answers with a status of 500 or more, from brokers or from sidecars. See *Requests by code*.",
             Query(f"({failed} or 0 * {answered}) / {answered}"),
             steps=[(None, GREEN), (0.01, ORANGE), (0.05, RED)],
             decimals=2,
@@ -87,8 +87,8 @@ def _now() -> Sequence[Panel]:
         number(
             "Leaks",
             "short",
-            "Answers in this time range with an address that is not on the listener: clients cannot reach it. "
-            "Complete `advertisedListeners`; docs/runbooks/leak.md.",
+            "Answers in this time range with an address that is not on the listener, so clients cannot "
+            "reach it. Add the missing addresses to `advertisedListeners`. See docs/runbooks/leak.md.",
             Query(or_none(counted(Sidecar.leaks, window=RANGE))),
             steps=NONE_IS_GOOD,
             decimals=0,
@@ -96,8 +96,8 @@ def _now() -> Sequence[Panel]:
         number(
             "Unmapped redirects",
             "short",
-            "Redirects in this time range that the address book has no answer to. Complete `advertisedListeners`; "
-            "docs/runbooks/unmapped-redirects.md.",
+            "Redirects in this time range that the address book could not map. Add the missing brokers to "
+            "`advertisedListeners`. See docs/runbooks/unmapped-redirects.md.",
             Query(or_none(counted(Sidecar.unmapped, window=RANGE))),
             steps=[(None, GREEN), (0.5, ORANGE)],
             decimals=0,
@@ -105,13 +105,14 @@ def _now() -> Sequence[Panel]:
         number(
             "Sidecars",
             "short",
-            "Sidecars that are scraped. Fewer than gateways: some are down; docs/runbooks/sidecar-down.md.",
+            "Sidecars that Prometheus scrapes. If there are fewer than gateway pods, some are down. See "
+            "docs/runbooks/sidecar-down.md.",
             Query(f"count({shown(Sidecar.build_info)})"),
         ),
         number(
-            "With an old config",
+            "Sidecars with an old config",
             "short",
-            "Sidecars whose newest config is not in force: it is faulty. See the table below, then "
+            "Sidecars whose newest config is invalid and not in force. See the table *Sidecars* below and "
             "docs/runbooks/reload-failed.md.",
             Query(f"sum({shown(Sidecar.last_reload)} == bool 0)"),
             steps=NONE_IS_GOOD,
@@ -124,8 +125,8 @@ def _lookups() -> Sequence[Panel]:
         stacked(
             "Hits and misses",
             "reqps",
-            "Every lookup is one or the other. Where misses grow with hits, a config is missing something; where they "
-            "grow alone, somebody new is calling.",
+            "Every lookup is either a hit or a miss. If misses grow with hits, something is missing in a "
+            "config. If they grow alone, there are new callers.",
             Query(rate(Sidecar.hits), "hits"),
             Query(rate(Sidecar.misses), "misses"),
             colours={"hits": GREEN, "misses": ORANGE},
@@ -133,16 +134,16 @@ def _lookups() -> Sequence[Panel]:
         stacked(
             "Misses by reason",
             "reqps",
-            "`no-rule`: add the host to an ingress. `unknown-listener`, `broker-lacks-listener`: "
-            "docs/runbooks/unknown-listener.md. `not-allowed`, `client-named`: what a client asks for, and may not "
-            "have. `overloaded`: docs/runbooks/overloaded.md.",
+            "`no-rule`: add the host to an ingress. `unknown-listener`, `broker-lacks-listener`: see "
+            "docs/runbooks/unknown-listener.md. `not-allowed`, `client-named`: the client named a "
+            "listener that it may not use. `overloaded`: see docs/runbooks/overloaded.md.",
             Query(rate(Sidecar.misses, "reason"), "{{reason}}"),
         ),
         stacked(
             "Misses by ingress",
             "reqps",
-            "Which door they come through; `none` is a host of no ingress, as scanners call. `explain` says what "
-            "becomes of a URL, and why.",
+            "The ingress that the misses came through. `none` is a host of no ingress, as scanners use. "
+            "`explain` shows what happens to a URL, and why.",
             Query(
                 f'label_replace({rate(Sidecar.misses, "ingress")}, "ingress", "none", "ingress", "")',
                 "{{ingress}}",
@@ -151,15 +152,16 @@ def _lookups() -> Sequence[Panel]:
         stacked(
             "Hits by ingress and listener",
             "reqps",
-            "Which doors are used, and for which listener. A listener under a door where you do not expect it was "
-            "named by clients: see `allowedListeners`.",
+            "Ingresses in use, and their listeners. If a listener is unexpected for an ingress, clients "
+            "named it. See `allowedListeners`.",
             Query(rate(Sidecar.hits, "ingress", "listener"), "{{ingress}} → {{listener}}"),
             span=12,
         ),
         stacked(
             "Hits by rule",
             "reqps",
-            "What decided. `query` and `header` were named by clients; much `default` means hosts that no ingress has.",
+            "The rule that selected the listener. With `query` and `header`, clients named it. Much "
+            "`default` means that hosts are missing in `ingresses`.",
             Query(rate(Sidecar.hits, "rule"), "{{rule}}"),
             span=12,
         ),
@@ -171,24 +173,25 @@ def _redirects() -> Sequence[Panel]:
         stacked(
             "Redirects by action",
             "reqps",
-            "What became of brokers' redirects. `passed` reaches clients as brokers wrote it, `refused` is a 502: for "
-            "both see docs/runbooks/unmapped-redirects.md.",
+            "What sidecars did with redirects from brokers. `passed`: the client got it unchanged. "
+            "`refused`: the client got a 502. For both, see docs/runbooks/unmapped-redirects.md.",
             Query(rate(Sidecar.redirects, "action"), "{{action}}"),
             colours=ACTIONS,
         ),
         stacked(
             "Unmapped redirects",
             "short",
-            "Redirects to brokers that the address book does not have on the listener. `redirectFrom` of the events, "
-            "or the log, names them; add those to `advertisedListeners`.",
+            "Redirects to brokers that have no address on the listener. The log and the field "
+            "`redirectFrom` of events name them. Add them to `advertisedListeners`.",
             Query(counted(Sidecar.unmapped, "listener"), "{{listener}}"),
             bars=True,
         ),
         stacked(
             "Leaks",
             "short",
-            "Addresses off the listener that were found in answers. `passed`: a client got it. `blocked`: it got a "
-            "502. `observed`: `leaks: observe` lets them through. docs/runbooks/leak.md.",
+            "Answers with an address that is not on the listener. `passed`: a client got it. `blocked`: "
+            "the client got a 502. `observed`: `leaks: observe` let it through. See "
+            "docs/runbooks/leak.md.",
             Query(counted(Sidecar.leaks, "listener", "where", "action"), "{{listener}} {{where}} {{action}}"),
             bars=True,
         ),
@@ -202,7 +205,7 @@ def _latency() -> Sequence[Panel]:
         lines(
             "Lookup latency",
             "s",
-            "From a lookup's head to the end of its answer, with what brokers take.",
+            "Time from a lookup's head to the end of its answer, including the brokers' time.",
             *(
                 Query(quantile(share, Sidecar.duration, where=LOOKUPS), f"p{share * 100:.0f}")
                 for share in (0.5, 0.95, 0.99)
@@ -212,17 +215,17 @@ def _latency() -> Sequence[Panel]:
         lines(
             "Where the time goes",
             "s",
-            "Means of lookups. The difference is the sidecar's own, and the client's reading; if that grows, see its "
-            "CPU. If both grow, brokers are slow.",
-            Query(mean(Sidecar.duration, LOOKUPS), "in all"),
+            "Mean times of lookups. The difference is the sidecar's own time and the client's reading. If "
+            "only the total grows, check the sidecar's CPU. If both grow, brokers are slow.",
+            Query(mean(Sidecar.duration, LOOKUPS), "total"),
             Query(mean(Sidecar.upstream_duration, LOOKUPS), "broker"),
-            colours={"in all": BLUE, "broker": ORANGE},
+            colours={"total": BLUE, "broker": ORANGE},
         ),
         lines(
-            "Lookups in time",
+            "Lookups within the objective",
             "percentunit",
-            f"Lookups answered within {SECONDS} s; the objective is {OBJECTIVE:.0%}. Below it the error budget burns; "
-            "docs/runbooks/lookup-latency.md.",
+            f"Share of lookups answered within {SECONDS} s. The objective is {OBJECTIVE:.0%}; below it, "
+            "the error budget burns. See docs/runbooks/lookup-latency.md.",
             Query(f"{within} / {every}", f"within {SECONDS} s"),
             steps=[(None, RED), (OBJECTIVE, GREEN)],
             most=1,
@@ -230,16 +233,17 @@ def _latency() -> Sequence[Panel]:
         stacked(
             "Requests by code",
             "reqps",
-            "All that was answered. 499: the client did not wait. 502 and 504: see *Upstream errors*. 503: a broker's, "
-            "or docs/runbooks/overloaded.md.",
+            "All answers. 499: the client did not wait. 502 and 504: see *Upstream errors*. 503: from a "
+            "broker, or see docs/runbooks/overloaded.md.",
             Query(rate(Sidecar.requests, "code"), "{{code}}"),
             span=12,
         ),
         stacked(
             "Upstream errors",
             "cps",
-            "Failures of brokers, up to three a request, since the next broker is tried. Run `doctor` beside a "
-            "sidecar: it says which broker cannot be reached; docs/runbooks/upstream-errors.md.",
+            "Broker failures, up to three per request, because the next broker is tried. Run `doctor` "
+            "beside a sidecar to find the broker that cannot be reached. See "
+            "docs/runbooks/upstream-errors.md.",
             Query(rate(Sidecar.upstream_errors, "reason"), "{{reason}}"),
             span=12,
         ),
@@ -263,22 +267,23 @@ def _sidecars() -> Sequence[Panel]:
     return [
         rows(
             "Sidecars",
-            "One line a sidecar. A generation counts the snapshots of one sidecar since it started: sidecars that "
-            "started apart differ, one that stands still while others go on does not hear of changes. No generation: "
-            "it holds, and answers 503; docs/runbooks/not-ready.md.",
+            "One row per sidecar. The generation counts a sidecar's snapshots since its start, so it "
+            "differs between sidecars. If it stands still while others increase, the sidecar does not see "
+            "changes. Without a generation, the sidecar has no valid config and answers 503. See "
+            "docs/runbooks/not-ready.md.",
             {"instance": "Instance", "job": "Job", "version": "Version", "cluster": "Cluster"},
             columns,
             {
                 "Instance": leading_to("This sidecar", this),
-                "Config": in_words({"1": ("in force", GREEN), "0": ("faulty", RED)}),
+                "Config": in_words({"1": ("in force", GREEN), "0": ("invalid", RED)}),
             },
             span=16,
         ),
         lines(
             "Generations",
             "short",
-            "Snapshots since each sidecar started. A steep line: objects in the cluster keep changing, or contradict "
-            "each other; `check --kubeconfig` lists conflicts.",
+            "Snapshots since the start of each sidecar. A steep line means that objects in the cluster "
+            "keep changing or contradict each other. `check --kubeconfig` lists conflicts.",
             Query(total(shown(Sidecar.generation), "instance"), "{{instance}}"),
         ),
     ]

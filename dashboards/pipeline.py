@@ -1,4 +1,4 @@
-"""The pipeline: are the tables current, what came of the lines, and what it costs to keep up."""
+"""The pipeline: how current its tables are, what happened to the lines it read, and what it costs."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,7 +9,7 @@ from dashboards.queries import Query, counted, or_none, quantile, rate, shown
 from pulsar_ingress_proxy.observability.catalogue import Metric, Pipeline
 
 RANGE = "$__range"
-TRIED = {"1": ("good", GREEN), "0": ("failed", RED)}
+TRIED = {"1": ("succeeded", GREEN), "0": ("failed", RED)}
 
 
 def pipeline() -> str:
@@ -17,7 +17,7 @@ def pipeline() -> str:
         board(
             "Pulsar ingress / Pipeline",
             uids.PIPELINE,
-            "From the sidecars' events to tables: how current they are, what came of the lines, what it costs.",
+            "From the sidecars' events to tables: how current they are, what happened to the lines, what it costs.",
             {
                 "Are the tables current?": _now(),
                 "Freshness and backlog": _backlog(),
@@ -42,8 +42,9 @@ def _now() -> Sequence[Panel]:
         number(
             "Behind",
             "s",
-            "All event files that were there so long ago are in the tables. A service is behind by seconds, an hourly "
-            "job by an hour at most. More: docs/runbooks/pipeline-late.md.",
+            "Age of the data: all event files that existed this long ago are in the tables. A service is "
+            "seconds behind, an hourly job at most an hour. If it is more, see "
+            "docs/runbooks/pipeline-late.md.",
             Query(_since(Pipeline.caught_up)),
             steps=[(None, GREEN), (1800, ORANGE), (9000, RED)],
             decimals=0,
@@ -51,22 +52,23 @@ def _now() -> Sequence[Panel]:
         number(
             "Newest event",
             "s",
-            "So old is the newest event in the tables. Older than *Behind* says: sidecars finish no files, or nothing "
-            "brings them to `--events`.",
+            "Age of the newest event in the tables. If it is older than *Behind*, sidecars do not finish "
+            "files, or nothing ships them to `--events`.",
             Query(_since(Pipeline.newest_event, "max")),
             decimals=0,
         ),
         number(
             "Last attempt",
             "short",
-            "Whether the last attempt came to its end. Its log says why if not; docs/runbooks/pipeline-failing.md.",
+            "Whether the last attempt succeeded. If it failed, the log has the reason. See "
+            "docs/runbooks/pipeline-failing.md.",
             Query(f"min({shown(Pipeline.last_attempt)})"),
             words=TRIED,
         ),
         number(
             "Failures",
             "short",
-            "Attempts in this time range that came to nothing. A service tries again by itself; "
+            "Failed attempts in this time range. A service tries again by itself. See "
             "docs/runbooks/pipeline-failing.md.",
             Query(or_none(counted(Pipeline.failures, window=RANGE))),
             steps=[(None, GREEN), (0.5, ORANGE)],
@@ -75,22 +77,23 @@ def _now() -> Sequence[Panel]:
         number(
             "Waiting files",
             "short",
-            "Event files seen and not taken yet. Some while a commit is under way; more and more: see *Busy*.",
+            "Event files listed and not yet ingested. Some are normal during a commit. If there are more "
+            "and more, see *Busy*.",
             Query(f"sum({shown(Pipeline.waiting_files)})"),
         ),
         number(
             "New events",
             "short",
-            "Taken into the tables in this time range. None, while sidecars have lookups: see that their files "
-            "get to `--events`.",
+            "Events added to the tables in this time range. If there are none although sidecars have "
+            "lookups, check that their files reach `--events`.",
             Query(or_none(counted(Pipeline.events, window=RANGE))),
             decimals=0,
         ),
         number(
             "In quarantine",
             "percentunit",
-            "Share of the lines of this time range that are no event. The table `quarantine` has them, with the "
-            "reason; docs/runbooks/quarantine.md.",
+            "Share of invalid lines in this time range. The table `quarantine` has them, with the reason. "
+            "See docs/runbooks/quarantine.md.",
             Query(f"{counted(Pipeline.quarantined, window=RANGE)} / ({read} > 0)"),
             steps=[(None, GREEN), (0.001, ORANGE), (0.01, RED)],
             decimals=2,
@@ -98,8 +101,8 @@ def _now() -> Sequence[Panel]:
         number(
             "Busy",
             "percentunit",
-            "Share of the time that it works. Near 100 % it cannot keep up: give it more cores or executors; "
-            "docs/pipeline.md.",
+            "Share of time spent on commits. Near 100 %, the pipeline cannot keep up: give it more cores "
+            "or executors. See docs/pipeline.md.",
             Query(f"max(rate({shown(Pipeline.busy)}[$__rate_interval]))"),
             steps=[(None, GREEN), (0.6, ORANGE), (0.9, RED)],
             decimals=0,
@@ -112,9 +115,9 @@ def _backlog() -> Sequence[Panel]:
         lines(
             "Freshness",
             "s",
-            "How long ago all that was there had been taken, a commit was made, files were looked for. A saw is good. "
-            "If only `commit` grows, nothing new comes; if `look` grows, one commit takes all that time, or it hangs: "
-            "see its log.",
+            "Age of the data (`behind`), of the newest event, of the last commit and of the last listing "
+            "(`look`). A sawtooth is normal. If only `commit` grows, no new files arrive. If `look` "
+            "grows, a commit takes very long or hangs: check the log.",
             Query(_since(Pipeline.caught_up), "behind"),
             Query(_since(Pipeline.newest_event, "max"), "newest event"),
             Query(_since(Pipeline.last_commit, "max"), "commit"),
@@ -125,8 +128,9 @@ def _backlog() -> Sequence[Panel]:
         lines(
             "Commit time",
             "s",
-            "From a commit's first file to its end. It grows with the hours that a batch has events of: late files "
-            "cost more. Long ones take many files at once, which is cheaper for each.",
+            "Time from a commit's first file to its end. It grows with the number of hours that a batch "
+            "has events for, so late files cost more. A longer commit ingests more files, at a lower cost "
+            "for each.",
             Query(quantile(0.5, Pipeline.commit_duration), "p50"),
             Query(quantile(0.95, Pipeline.commit_duration), "p95"),
             span=12,
@@ -134,20 +138,21 @@ def _backlog() -> Sequence[Panel]:
         lines(
             "Waiting files",
             "short",
-            "Event files seen and not taken yet. If it never comes down to none, there is more than it can do.",
+            "Event files listed and not yet ingested. If the number never returns to zero, the pipeline "
+            "cannot keep up.",
             Query(shown(Pipeline.waiting_files), "{{instance}}"),
         ),
         lines(
             "Waiting bytes",
             "bytes",
-            "Their size, compressed as they are. A commit takes 2 GiB at most.",
+            "Compressed size of the waiting files. A commit ingests at most 2 GiB.",
             Query(shown(Pipeline.waiting_bytes), "{{instance}}"),
         ),
         lines(
             "Busy",
             "percentunit",
-            "Share of the time that it works on commits. Above 90 % a rush will make it late: more cores "
-            "(`--master`), or more executors; docs/pipeline.md.",
+            "Share of time spent on commits. Above 90 %, a burst makes the pipeline late: use more cores "
+            "(`--master`) or executors. See docs/pipeline.md.",
             Query(f"rate({shown(Pipeline.busy)}[$__rate_interval])", "{{instance}}"),
             steps=[(None, GREEN), (0.9, RED)],
         ),
@@ -158,20 +163,20 @@ def _throughput() -> Sequence[Panel]:
     read, new, bad = rate(Pipeline.lines), rate(Pipeline.events), rate(Pipeline.quarantined)
     return [
         stacked(
-            "Lines by what became of them",
+            "Lines by outcome",
             "cps",
-            "New events, lines that are none, and events taken before: some come twice where a shipper tries again. "
-            "Many of those: files are shipped again and again.",
+            "New events, invalid lines, and events ingested before. Some events come twice when a shipper "
+            "retries. If there are many, files are shipped repeatedly.",
             Query(new, "new events"),
-            Query(f"clamp_min({read} - {new} - {bad}, 0)", "taken before"),
+            Query(f"clamp_min({read} - {new} - {bad}, 0)", "ingested before"),
             Query(bad, "quarantine"),
-            colours={"new events": GREEN, "taken before": BLUE, "quarantine": RED},
+            colours={"new events": GREEN, "ingested before": BLUE, "quarantine": RED},
         ),
         stacked(
             "Quarantined lines",
             "short",
-            "Lines that are no event. `select reason, count(*)` of the table `quarantine` says why; "
-            "docs/runbooks/quarantine.md.",
+            "Invalid lines. To see the reasons, run `select reason, count(*)` on the table `quarantine`. "
+            "See docs/runbooks/quarantine.md.",
             Query(counted(Pipeline.quarantined), "lines"),
             colours={"lines": RED},
             bars=True,
@@ -179,8 +184,9 @@ def _throughput() -> Sequence[Panel]:
         stacked(
             "Files and commits",
             "short",
-            "What was taken, in how many commits. Hundreds of files a commit are fine; thousands: larger files "
-            "(`events.rotateBytes`, `events.rotateSeconds` of the sidecars) cost less.",
+            "Ingested files, and the commits that they took. Hundreds of files per commit are fine. With "
+            "thousands, larger files (`events.rotateBytes` and `events.rotateSeconds` of the sidecars) "
+            "cost less.",
             Query(counted(Pipeline.files), "files"),
             Query(counted(Pipeline.commits), "commits"),
             bars=True,
@@ -201,8 +207,8 @@ def _pipelines() -> Sequence[Panel]:
     return [
         rows(
             "Pipelines",
-            "One line a process, or a file of one that has ended (`run`, `once`). Several that write to the same "
-            "tables exclude each other by a lock: keep one.",
+            "One row per process, or per metrics file of a process that has ended (`run`, `once`). Use "
+            "one writer for the same tables: of two, the second one to commit fails.",
             {"instance": "Instance", "job": "Job", "version": "Version", "command": "Command"},
             columns,
             {"Last attempt": in_words(TRIED)},
@@ -210,7 +216,7 @@ def _pipelines() -> Sequence[Panel]:
         ),
         states(
             "Attempts",
-            "How attempts went, over time. A failure now and then mends itself; docs/runbooks/pipeline-failing.md.",
+            "Results of attempts over time. A single failure is retried. See docs/runbooks/pipeline-failing.md.",
             Query(f"min by (instance) ({shown(Pipeline.last_attempt)})", "{{instance}}"),
             TRIED,
         ),

@@ -49,7 +49,7 @@ def _slow(window: str) -> Recording:
     )
 
 
-# Misses of an ingress are divided by its own lookups. Misses of no ingress, such as scanners', are divided by all lookups.
+# Misses of an ingress are divided by its own lookups, misses of no ingress (such as scanners') by all lookups.
 RECORDINGS: Mapping[str, Sequence[Recording]] = {
     "lookups": [
         Recording(HITS, total(f"rate({select(Sidecar.hits)}[5m])", *INGRESS)),

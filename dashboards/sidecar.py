@@ -36,41 +36,43 @@ def _now() -> Sequence[Panel]:
     started = shown(Around.started)
     return [
         number(
-            "Running for",
+            "Uptime",
             "dtdurations",
-            "Since its last start. Short, and nobody deployed: it was killed; see its memory, and the pod's events.",
+            "Time since the last start. If it is short without a deployment, the sidecar was killed: "
+            "check its memory and the pod's events.",
             Query(f"time() - max({started})"),
         ),
         number(
             "Version",
             "string",
-            "What it runs. Several here: a roll-out that has not ended.",
+            "The running version. Several versions mean that a rollout has not finished.",
             Query(total(shown(Sidecar.build_info), "version"), "{{version}}"),
         ),
         number(
             "Config",
             "short",
-            "Whether the newest config is in force. If it is faulty, `check --config FILE` says where; "
-            "docs/runbooks/reload-failed.md.",
+            "Whether the newest config is in force. If it is invalid, `check --config FILE` shows the "
+            "errors. See docs/runbooks/reload-failed.md.",
             Query(f"min({shown(Sidecar.last_reload)})"),
-            words={"1": ("in force", GREEN), "0": ("faulty", RED)},
+            words={"1": ("in force", GREEN), "0": ("invalid", RED)},
         ),
         number(
             "Generation",
             "short",
-            "Snapshots since its start; the log says when each came in force. No number: it holds, and answers 503.",
+            "Snapshots since the start; the log says when each came into force. Without a number, the "
+            "sidecar has no valid config and answers 503.",
             Query(f"max({shown(Sidecar.generation)})"),
         ),
         number(
             "Connections",
             "short",
-            "Open client connections. Near `limits.connections`, further ones get 503.",
+            "Open client connections. At `limits.connections`, further connections get 503.",
             Query(f"sum({shown(Sidecar.connections)})"),
         ),
         number(
             "CPU",
             "percentunit",
-            "Of one core, which is all that one process uses. Above 80 %: run more sidecars.",
+            "Share of one core, which is all that a process can use. Above 80 %, run more sidecars.",
             Query(f"max(rate({shown(Around.cpu)}[$__rate_interval]))"),
             steps=[(None, GREEN), (0.6, ORANGE), (0.8, RED)],
             decimals=0,
@@ -78,13 +80,13 @@ def _now() -> Sequence[Panel]:
         number(
             "Memory",
             "bytes",
-            "Resident. If it nears the container's limit, raise that or lower `limits`.",
+            "Resident memory. If it approaches the container's limit, raise that limit or lower `limits`.",
             Query(f"max({shown(Around.memory)})"),
         ),
         number(
             "Events lost",
             "short",
-            "In this time range. See *Events lost* below; docs/runbooks/events-dropped.md.",
+            "Events lost in this time range. See *Events lost* below and docs/runbooks/events-dropped.md.",
             Query(or_none(counted(Sidecar.events_dropped, window="$__range"))),
             steps=[(None, GREEN), (0.5, ORANGE)],
             decimals=0,
@@ -97,27 +99,28 @@ def _load() -> Sequence[Panel]:
         lines(
             "Requests by kind",
             "reqps",
-            "What it answers. Much `other`: somebody calls paths that are not Pulsar's; `expose` keeps them out.",
+            "Answered requests. Much `other` means calls of paths that are not Pulsar's; `expose` refuses them.",
             Query(rate(Sidecar.requests, "kind"), "{{kind}}"),
         ),
         lines(
             "Connections and requests in flight",
             "short",
-            "Requests that grow while their rate does not: brokers are slow, see below. At `limits.inFlight` and "
-            "`limits.connections` further ones get 503.",
+            "If requests in flight grow while their rate does not, brokers are slow: see below. At "
+            "`limits.inFlight` and `limits.connections`, further requests and connections get 503.",
             Query(total(shown(Sidecar.connections), "protocol"), "connections, {{protocol}}"),
             Query(total(shown(Sidecar.in_flight), "protocol"), "in flight, {{protocol}}"),
         ),
         lines(
             "Latency by kind, p99",
             "s",
-            "From a request's head to the end of its answer. Admin calls may be slow by nature; lookups may not.",
+            "Time from a request's head to the end of its answer. Some admin calls are slow by nature; "
+            "lookups should not be.",
             Query(quantile(0.99, Sidecar.duration, *BY_KIND), "{{kind}}"),
         ),
         lines(
             "CPU",
             "percentunit",
-            "Of one core. Above 80 % requests begin to queue: run more sidecars, they share nothing.",
+            "Share of one core. Above 80 %, requests begin to queue: run more sidecars, they share nothing.",
             Query(f"rate({shown(Around.cpu)}[$__rate_interval])", "{{instance}}"),
             steps=[(None, GREEN), (0.8, RED)],
             span=6,
@@ -125,9 +128,9 @@ def _load() -> Sequence[Panel]:
         lines(
             "Event loop lag",
             "s",
-            "How long what could have been done had to wait for its turn. Milliseconds are good. High with much CPU: "
-            "run more sidecars. High with little: the CPU limit throttles, raise it; or another on the node takes the "
-            "CPU.",
+            "How long ready work waits for its turn. Milliseconds are good. High lag with high CPU: run "
+            "more sidecars. High lag with low CPU: the CPU limit throttles the container, so raise it; or "
+            "another process on the node uses the CPU.",
             Query(quantile(0.5, Sidecar.loop_lag), "p50"),
             Query(quantile(0.99, Sidecar.loop_lag), "p99"),
             steps=[(None, GREEN), (0.1, ORANGE)],
@@ -136,8 +139,8 @@ def _load() -> Sequence[Panel]:
         lines(
             "Memory",
             "bytes",
-            "Resident, and what is held for requests and answers: near `limits.bufferBytes`, further requests get 503. "
-            "`check` prints the most that a config allows.",
+            "Resident memory, and the bytes held for requests and answers. At `limits.bufferBytes`, "
+            "further requests get 503. `check` prints the maximum that a config allows.",
             Query(shown(Around.memory), "resident, {{instance}}"),
             Query(shown(Sidecar.buffered), "for requests and answers, {{instance}}"),
             span=6,
@@ -145,8 +148,8 @@ def _load() -> Sequence[Panel]:
         lines(
             "File descriptors",
             "percentunit",
-            "Share of those allowed that are open. Near 100 % connections are reset, the probes' too: raise the "
-            "container's limit.",
+            "Share of the file descriptor limit in use. Near 100 %, connections are reset, including "
+            "those of probes: raise the container's limit.",
             Query(f"{shown(Around.open_fds)} / {shown(Around.max_fds)}", "{{instance}}"),
             steps=[(None, GREEN), (0.8, RED)],
             most=1,
@@ -160,23 +163,26 @@ def _brokers() -> Sequence[Panel]:
         lines(
             "Broker latency by kind",
             "s",
-            "From the first byte to a broker to its answer's head. If p99 grows and p50 does not, one broker is slow.",
+            "Time from the first byte sent to a broker to the head of its answer. If p99 grows and p50 "
+            "does not, one broker is slow.",
             Query(quantile(0.5, Sidecar.upstream_duration, *BY_KIND), "p50 {{kind}}"),
             Query(quantile(0.99, Sidecar.upstream_duration, *BY_KIND), "p99 {{kind}}"),
         ),
         lines(
             "Where the time goes",
             "s",
-            "Means of all requests. The difference is the sidecar's own, and the client's sending and reading.",
-            Query(mean(Sidecar.duration), "in all"),
+            "Mean times of all requests. The difference is the sidecar's own time and the client's "
+            "sending and reading.",
+            Query(mean(Sidecar.duration), "total"),
             Query(mean(Sidecar.upstream_duration), "broker"),
-            colours={"in all": BLUE, "broker": ORANGE},
+            colours={"total": BLUE, "broker": ORANGE},
         ),
         stacked(
             "Upstream errors",
             "cps",
-            "Failures of brokers. `broker-unreachable`: run `doctor --config FILE` in this pod. `broker-timeout`: look "
-            "at the broker. `bad-answer`: what listens there? docs/runbooks/upstream-errors.md.",
+            "Broker failures. `broker-unreachable`: run `doctor --config FILE` in this pod. "
+            "`broker-timeout`: check the broker. `bad-answer`: check what listens there. See "
+            "docs/runbooks/upstream-errors.md.",
             Query(rate(Sidecar.upstream_errors, "reason"), "{{reason}}"),
         ),
     ]
@@ -187,8 +193,8 @@ def _config() -> Sequence[Panel]:
         stacked(
             "Reloads",
             "short",
-            "Of the config. A failure leaves the old one in force: mend the file before the next restart, which would "
-            "fail; docs/runbooks/reload-failed.md.",
+            "Config reloads. After a failure the old config stays in force. Fix the file before the next "
+            "restart, which would fail. See docs/runbooks/reload-failed.md.",
             Query(total(f"increase({shown(Sidecar.reloads)}[$__rate_interval])", "result"), "{{result}}"),
             colours={"success": GREEN, "failure": RED},
             bars=True,
@@ -196,35 +202,36 @@ def _config() -> Sequence[Panel]:
         lines(
             "Generation",
             "short",
-            "Each step is a change of config or of what discovery found.",
+            "Each step is a change of the config or of discovery's results.",
             Query(shown(Sidecar.generation), "{{instance}}"),
         ),
         stacked(
             "Address book by source",
             "short",
-            "Lines of the address book. A drop: brokers or routes have gone from the cluster. `check` prints the book.",
+            "Entries of the address book. A drop means that brokers or routes were removed from the "
+            "cluster. `check` prints the address book.",
             Query(total(shown(Sidecar.book_entries), "source"), "{{source}}"),
         ),
         states(
             "Discovery",
-            "Whether each kind of object is known as it is. If not, changes are not heard of, and what was found "
-            "before stays in force; docs/runbooks/discovery-stale.md.",
+            "Whether discovery is in sync with each kind of object. If it is stale, the sidecar does not "
+            "see changes, and earlier results stay in force. See docs/runbooks/discovery-stale.md.",
             Query(f"min by (kind) ({shown(Sidecar.discovery_synced)})", "{{kind}}"),
             {"1": ("in sync", GREEN), "0": ("stale", RED)},
         ),
         stacked(
-            "Watches begun anew",
+            "Watch restarts",
             "short",
-            "`ended` is good order, every few minutes a kind. `forbidden`: grant what deploy/rbac.yaml has. "
-            "`unreachable`: the API server, or the brokers, are away.",
+            "`ended` is normal, every few minutes for each kind. `forbidden`: grant the permissions in "
+            "deploy/rbac.yaml. `unreachable`: the API server or the brokers cannot be reached.",
             Query(counted(Sidecar.discovery_restarts, "kind", "reason"), "{{kind}} {{reason}}"),
             bars=True,
         ),
         lines(
             "Conflicts",
             "short",
-            "Findings that contradict each other or say too little. `check --kubeconfig FILE` lists them; "
-            "docs/runbooks/discovery-conflicts.md.",
+            "Objects that contradict each other or are incomplete. `check --kubeconfig FILE` lists them. "
+            "See docs/runbooks/discovery-conflicts.md.",
             Query(shown(Sidecar.discovery_conflicts), "{{instance}}"),
         ),
     ]
@@ -235,15 +242,17 @@ def _events() -> Sequence[Panel]:
         lines(
             "Events written",
             "cps",
-            "One a request, if `events.path` is set. Fewer than requests: some are lost.",
+            "One event per request, if `events.path` is set. If there are fewer than requests, some are lost.",
             Query(rate(Sidecar.events_written), "events"),
             span=12,
         ),
         stacked(
             "Events lost",
             "short",
-            "`disk`: it is full, gone or read-only. `queue-full`: it is slow. `retention`: written, and removed before "
-            "they were collected, or to keep within `events.retainBytes`. docs/runbooks/events-dropped.md.",
+            "`disk`: the disk is full, gone or read-only. `queue-full`: the disk is too slow. "
+            "`retention`: written, and deleted "
+            "to stay within `events.retainBytes`. See "
+            "docs/runbooks/events-dropped.md.",
             Query(counted(Sidecar.events_dropped, "reason"), "{{reason}}"),
             bars=True,
             span=12,
