@@ -1,4 +1,4 @@
-"""The chart's values: keys, types, defaults and what each is for. `config` is the proxy's own config model."""
+"""The chart's values: keys, types, defaults and descriptions. `config` is the proxy's own config model."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
@@ -10,10 +10,11 @@ from pulsar_ingress_proxy.config.model import Config
 
 DATA = "/var/lib/pulsar-ingress-proxy"
 
-_DRAIN_SECONDS = int(Config.model_fields["drain_seconds"].default)  # said, as the pods' grace period depends on it
+# Stated, because the pods' grace period depends on it.
+_DRAIN_SECONDS = int(Config.model_fields["drain_seconds"].default)
 
-# What the chart says where `config` is silent. Beside a gateway: loopback, ports that no gateway has, and an event log
-# that is small, as its disk is the gateway's too.
+# Defaults for keys that `config` does not set. Beside a gateway: loopback, ports that no gateway uses, and a small
+# event log, because the gateway uses the same disk.
 CONFIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "sidecar": {
         "bindAddresses": ["http://127.0.0.1:18080"],
@@ -46,144 +47,179 @@ class Section(BaseModel):
 class Image(Section):
     """The image."""
 
-    repository: str = Field("pulsar-ingress-proxy", min_length=1, description="where the image is, without a tag")
-    tag: str = Field("", description="empty: the chart's appVersion")
-    digest: str = Field("", pattern="^(sha256:[0-9a-f]{64})?$", description="sha256:…; set: beats the tag")
+    repository: str = Field("pulsar-ingress-proxy", min_length=1, description="Image repository, without a tag.")
+    tag: str = Field("", description="Image tag. Empty: the chart's appVersion.")
+    digest: str = Field(
+        "", pattern="^(sha256:[0-9a-f]{64})?$", description="Image digest, sha256:…. If set, it overrides the tag."
+    )
     pull_policy: Literal["IfNotPresent", "Always", "Never"] = Field(
-        "IfNotPresent", description="Always makes every start of the gateway's pod depend on the registry"
+        "IfNotPresent",
+        description="Image pull policy. With Always, every start of the gateway's pod depends on the registry.",
     )
 
 
 class Gateway(Section):
-    """Mode sidecar: the gateway that it stands beside."""
+    """Mode sidecar: the gateway that the sidecar runs beside."""
 
     type: Literal["istio", "istio-injection", "envoy-gateway", "traefik"] = Field(
         "istio",
-        description="istio: by the Istio gateway chart; istio-injection: by a template of istiod; or one of the others",
+        description="How the container gets into the gateway's pods. istio: values of the Istio gateway chart. "
+        "istio-injection: an injection template of istiod. envoy-gateway: an EnvoyProxy. traefik: "
+        "values of the Traefik chart.",
     )
-    namespace: Name = Field("", description="namespace of its pods, which must be the release's; empty: that")
+    namespace: Name = Field(
+        "",
+        description="Namespace of the gateway's pods. It must be the release's namespace, which is also the default.",
+    )
     name: Name = Field(
-        "", description="its release (of EnvoyProxy: the object); empty: istio-ingress, pulsar-ingress-proxy or traefik"
+        "",
+        description="Helm release of the gateway, or for Envoy Gateway the name of the EnvoyProxy. Empty: "
+        "istio-ingress, pulsar-ingress-proxy or traefik.",
     )
     service_account: Name = Field(
-        "", description="ServiceAccount of its pods, for discovery's rights; empty: what its chart calls it by default"
+        "",
+        description="ServiceAccount of the gateway's pods, for the permissions of discovery. Empty: the default "
+        "name in the gateway's chart.",
     )
-    pod_labels: Labels = Field({}, description="labels of its pods; empty: what its chart gives them by default")
+    pod_labels: Labels = Field(
+        {}, description="Labels of the gateway's pods. Empty: the default labels of the gateway's chart."
+    )
     istio_certificates: bool = Field(
-        False, description="Istio: the workload's certificates in /etc/istio-certs, for brokers behind STRICT mTLS"
+        False, description="Istio: write the workload's certificates to /etc/istio-certs, for brokers with STRICT mTLS."
     )
-    gateway_class: Name = Field("eg", description="Envoy Gateway: the GatewayClass that is to use the EnvoyProxy")
-    allow_pod_network: bool = Field(False, description="allow sockets that others than the gateway beside it can reach")
+    gateway_class: Name = Field("eg", description="Envoy Gateway: the GatewayClass that uses the EnvoyProxy.")
+    allow_pod_network: bool = Field(
+        False, description="Allow sockets that can be reached from outside the gateway's pod."
+    )
 
 
 class Rbac(Section):
-    """Rights of discovery."""
+    """Permissions of discovery."""
 
-    create: bool = Field(True, description="Roles in the watched namespaces, where config.kubernetes.enabled")
+    create: bool = Field(
+        True, description="Create Roles in the watched namespaces if config.kubernetes.enabled is true."
+    )
 
 
 class ServiceAccount(Section):
-    """Mode gateway: its own ServiceAccount."""
+    """Mode gateway: the ServiceAccount."""
 
-    create: bool = Field(True, description="make one")
-    name: Name = Field("", description="empty: the full name; with create false: default")
-    annotations: Labels = Field({}, description="annotations of it")
+    create: bool = Field(True, description="Create a ServiceAccount.")
+    name: Name = Field(
+        "",
+        description="Name of the ServiceAccount. Empty: the full name of the release, or default if create is false.",
+    )
+    annotations: Labels = Field({}, description="Annotations of the ServiceAccount.")
 
 
 class Autoscaling(Section):
-    """Mode gateway: HorizontalPodAutoscaler, in place of replicas."""
+    """Mode gateway: HorizontalPodAutoscaler. It replaces replicas."""
 
-    enabled: bool = Field(False, description="scale by CPU; one process uses one core")
-    min_replicas: Annotated[int, Field(ge=1)] = Field(2, description="pods at least")
-    max_replicas: Annotated[int, Field(ge=1)] = Field(10, description="pods at most")
+    enabled: bool = Field(False, description="Scale by CPU. One process uses one core.")
+    min_replicas: Annotated[int, Field(ge=1)] = Field(2, description="Minimum number of pods.")
+    max_replicas: Annotated[int, Field(ge=1)] = Field(10, description="Maximum number of pods.")
     target_cpu_utilization_percentage: Annotated[int, Field(alias="targetCPUUtilizationPercentage", ge=1)] = Field(
-        70, description="percent of the CPU that resources.requests asks for"
+        70, description="Target CPU utilization, in percent of the CPU in resources.requests."
     )
-    behavior: Object = Field({}, description="spec.behavior of it")
+    behavior: Object = Field({}, description="spec.behavior of the HorizontalPodAutoscaler.")
 
 
 class PodDisruptionBudget(Section):
-    """Mode gateway: made where there is more than one replica."""
+    """Mode gateway: PodDisruptionBudget, created if there is more than one replica."""
 
-    enabled: bool = Field(True, description="make one")
-    max_unavailable: int | str = Field(1, description="pods that may be away, or a percentage")
+    enabled: bool = Field(True, description="Create a PodDisruptionBudget.")
+    max_unavailable: int | str = Field(1, description="Maximum number or percentage of unavailable pods.")
 
 
 class Service(Section):
-    """Mode gateway: one port for each socket of config.bindAddresses, by the socket's number."""
+    """Mode gateway: the Service. It has one port for each socket of config.bindAddresses, with the socket's number."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field(
-        "ClusterIP", description="an ingress stands before it"
+        "ClusterIP", description="Type of the Service. ClusterIP is enough behind an ingress."
     )
-    annotations: Labels = Field({}, description="annotations of it")
+    annotations: Labels = Field({}, description="Annotations of the Service.")
 
 
 class PodMonitor(Section):
-    """PodMonitor of the Prometheus operator; a sidecar has no Service of its own."""
+    """PodMonitor of the Prometheus operator. A sidecar has no Service of its own."""
 
-    enabled: bool = Field(False, description="needs the operator's CRDs")
-    interval: str = Field("", pattern="^([0-9]+(ms|s|m|h))*$", description="e.g. 30s; empty: the operator's")
-    labels: Labels = Field({}, description="e.g. release: prometheus, as the operator selects")
+    enabled: bool = Field(False, description="Create a PodMonitor. Requires the operator's CRDs.")
+    interval: str = Field(
+        "", pattern="^([0-9]+(ms|s|m|h))*$", description="Scrape interval, e.g. 30s. Empty: the operator's default."
+    )
+    labels: Labels = Field({}, description="Labels that the operator selects by, e.g. release: prometheus.")
 
 
 class PrometheusRule(Section):
     """Alerts and recording rules."""
 
-    enabled: bool = Field(False, description="needs the operator's CRDs")
-    labels: Labels = Field({}, description="e.g. release: prometheus, as the operator selects")
+    enabled: bool = Field(False, description="Create a PrometheusRule. Requires the operator's CRDs.")
+    labels: Labels = Field({}, description="Labels that the operator selects by, e.g. release: prometheus.")
     runbook_base: str = Field(
-        "", description="URL that docs/runbooks/… of the alerts is put behind; empty: the path alone"
+        "",
+        description="URL to prepend to the path docs/runbooks/… in runbook_url of the alerts. Empty: the path alone.",
     )
 
 
 class Dashboards(Section):
-    """Grafana dashboards, a ConfigMap each."""
+    """Grafana dashboards, one ConfigMap for each."""
 
-    enabled: bool = Field(False, description="for Grafana's dashboard sidecar")
-    labels: Labels = Field({"grafana_dashboard": "1"}, description="by which that sidecar finds them")
-    annotations: Labels = Field({}, description="e.g. grafana_folder: Pulsar")
+    enabled: bool = Field(False, description="Create the ConfigMaps, for Grafana's dashboard sidecar.")
+    labels: Labels = Field(
+        {"grafana_dashboard": "1"}, description="Labels by which Grafana's dashboard sidecar finds them."
+    )
+    annotations: Labels = Field({}, description="Annotations of the ConfigMaps, e.g. grafana_folder: Pulsar.")
 
 
 class NetworkPolicy(Section):
-    """Who may connect. In mode sidecar it selects the gateway's pods: read the README first."""
+    """NetworkPolicy. In mode sidecar it selects the gateway's pods: read the README first."""
 
-    enabled: bool = Field(False, description="make one, of type Ingress; what goes out is not limited")
-    clients: list[Object] = Field([], description="mode gateway: peers that may reach the sockets; empty: anybody")
-    metrics_from: list[Object] = Field([], description="peers that may reach the metrics port; empty: anybody")
+    enabled: bool = Field(False, description="Create a NetworkPolicy of type Ingress. Egress is not limited.")
+    clients: list[Object] = Field([], description="Mode gateway: peers that may connect to the sockets. Empty: all.")
+    metrics_from: list[Object] = Field([], description="Peers that may connect to the metrics port. Empty: all.")
 
 
 class Checks(Section):
-    """Where `check` runs before a config is used."""
+    """When `check` runs before a config is used."""
 
-    pre_upgrade: bool = Field(True, description="a Job before each helm upgrade; a bad config leaves all as it is")
-    init_container: bool = Field(True, description="mode gateway: before each start; never beside a gateway")
+    pre_upgrade: bool = Field(
+        True, description="Run a Job before each helm upgrade. If the config is bad, nothing changes."
+    )
+    init_container: bool = Field(
+        True, description="Mode gateway: run an init container before each start. Mode sidecar never has it."
+    )
 
 
 class Test(Section):
     """`helm test`: a check of the config, and a real lookup."""
 
-    enabled: bool = Field(True, description="make the pods' manifests")
+    enabled: bool = Field(True, description="Create the test pods' manifests.")
     url: str = Field(
         "",
         pattern="^(https?://[^ ]+)?$",
-        description="e.g. https://pulsar.example.com; mode gateway: empty is its Service",
+        description="URL for the lookup, e.g. https://pulsar.example.com. Empty: the Service in mode gateway. Required "
+        "in mode sidecar.",
     )
     topic: str = Field(
         "persistent://public/default/helm-test",
         pattern="^(persistent|non-persistent)://[^/]+/[^/]+/.+$",
-        description="the topic to look up; it need not exist",
+        description="Topic to look up. It need not exist.",
     )
     headers: list[Annotated[str, Field(pattern="^[^: ]+:")]] = Field(
-        [], description="of the lookup, as in Host: pulsar.example.com; $(TOKEN) is a variable of extraEnv"
+        [],
+        description="Headers of the lookup, e.g. Host: pulsar.example.com. $(NAME) is replaced by a variable of "
+        "extraEnv.",
     )
-    ca_file: str = Field("", description="CAs to trust for it instead of the system's: a file of secretMounts")
+    ca_file: str = Field(
+        "", description="File in secretMounts with the CAs to trust for the lookup. Empty: the system's CAs."
+    )
 
 
 class SecretMount(Section):
-    """Files of a Secret."""
+    """Files from a Secret."""
 
-    secret_name: Name = Field(min_length=1, description="a Secret in the release's namespace")
-    mount_path: str = Field(pattern="^/", description="the folder where its keys become files")
+    secret_name: Name = Field(min_length=1, description="Name of a Secret in the release's namespace.")
+    mount_path: str = Field(pattern="^/", description="Directory in which the Secret's keys become files.")
 
 
 _RESTRICTED: Object = {
@@ -205,46 +241,61 @@ class Values(Section):
     """Values of the chart pulsar-ingress-proxy."""
 
     mode: Literal["sidecar", "gateway"] = Field(
-        "sidecar", description="sidecar: a container beside a gateway; gateway: a Deployment between it and the brokers"
+        "sidecar",
+        description="sidecar: a container beside a gateway. gateway: a Deployment between an ingress and the brokers.",
     )
-    config: Config = Field(description="the proxy's config in its own words, as in docs/configuration.md")
+    config: Config = Field(description="The proxy's config. docs/configuration.md lists the keys.")
     gateway: Gateway = Gateway()
     image: Image = Image()
-    image_pull_secrets: list[Object] = Field([], description="of the chart's own pods, e.g. name: registry")
-    name_override: Name = Field("", description="in place of the chart's name")
-    fullname_override: Name = Field("", description="in place of release and chart name")
-    common_labels: Labels = Field({}, description="labels of every object")
+    image_pull_secrets: list[Object] = Field(
+        [], description="Image pull secrets of the chart's own pods, e.g. name: registry."
+    )
+    name_override: Name = Field("", description="Replaces the chart's name in object names.")
+    fullname_override: Name = Field("", description="Replaces the release's and the chart's name in object names.")
+    common_labels: Labels = Field({}, description="Labels of all objects.")
     resources: Object = Field(
         {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
-        description="of the container; a CPU limit would slow every request down",
+        description="Resources of the container. A CPU limit would slow down every request.",
     )
-    security_context: Object = Field(_RESTRICTED, description="of the container; the restricted Pod Security Standard")
+    security_context: Object = Field(
+        _RESTRICTED, description="Security context of the container. It meets the restricted Pod Security Standard."
+    )
     secret_mounts: list[SecretMount] = Field(
-        [], description="Secrets as files, for tls, brokers.tls and brokers.adminTokenFile; config holds none itself"
+        [],
+        description="Secrets to mount as files, for tls, brokers.tls and brokers.adminTokenFile. The config "
+        "itself holds no secrets.",
     )
-    extra_env: list[Object] = Field([], description="environment of the container; PULSAR_INGRESS_… beats config")
-    extra_volumes: list[Object] = Field([], description="volumes of the pod")
-    extra_volume_mounts: list[Object] = Field([], description="mounts of the container")
-    pod_annotations: Labels = Field({}, description="annotations of the pods, the gateway's in mode sidecar")
-    pod_labels: Labels = Field({}, description="mode gateway: labels of the pods")
+    extra_env: list[Object] = Field(
+        [], description="Environment variables of the container. PULSAR_INGRESS_… variables override the config."
+    )
+    extra_volumes: list[Object] = Field([], description="Additional volumes of the pod.")
+    extra_volume_mounts: list[Object] = Field([], description="Additional volume mounts of the container.")
+    pod_annotations: Labels = Field({}, description="Annotations of the pods; in mode sidecar, of the gateway's pods.")
+    pod_labels: Labels = Field({}, description="Mode gateway: labels of the pods.")
     pre_stop_seconds: Seconds = Field(
         10,
-        description="seconds before SIGTERM, for those who still connect; not beside Istio and Envoy, which end first",
+        description="Seconds to wait before SIGTERM, so that clients stop connecting. Not used beside Istio and "
+        "Envoy Gateway, where the gateway stops first.",
     )
     termination_grace_period_seconds: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="mode gateway: seconds; null: preStopSeconds + config.drainSeconds + 10"
+        None,
+        description="Mode gateway: termination grace period in seconds. null: preStopSeconds + "
+        "config.drainSeconds + 10.",
     )
-    replicas: Annotated[int, Field(ge=0)] = Field(2, description="mode gateway: pods, where autoscaling is off")
+    replicas: Annotated[int, Field(ge=0)] = Field(2, description="Mode gateway: number of pods if autoscaling is off.")
     autoscaling: Autoscaling = Autoscaling()
     pod_disruption_budget: PodDisruptionBudget = PodDisruptionBudget()
     topology_spread_constraints: list[Object] = Field(
-        _SPREAD, description="mode gateway: those without a labelSelector get the release's"
+        _SPREAD,
+        description="Mode gateway: topology spread constraints. Those without a labelSelector get the release's.",
     )
-    affinity: Object = Field({}, description="mode gateway: of the pods")
-    node_selector: Labels = Field({}, description="of the chart's own pods")
-    tolerations: list[Object] = Field([], description="of the chart's own pods")
-    priority_class_name: Name = Field("", description="mode gateway: of the pods")
-    pod_security_context: Object = Field({}, description="of the chart's own pods, e.g. fsGroup for a volume claim")
+    affinity: Object = Field({}, description="Mode gateway: affinity of the pods.")
+    node_selector: Labels = Field({}, description="Node selector of the chart's own pods.")
+    tolerations: list[Object] = Field([], description="Tolerations of the chart's own pods.")
+    priority_class_name: Name = Field("", description="Mode gateway: priority class of the pods.")
+    pod_security_context: Object = Field(
+        {}, description="Security context of the chart's own pods, e.g. fsGroup for a volume claim."
+    )
     service: Service = Service()
     service_account: ServiceAccount = ServiceAccount()
     rbac: Rbac = Rbac()
@@ -254,11 +305,13 @@ class Values(Section):
     dashboards: Dashboards = Dashboards()
     checks: Checks = Checks()
     test: Test = Test()
-    extra_objects: list[Object | str] = Field([], description="more manifests; templated, as text or as objects")
+    extra_objects: list[Object | str] = Field(
+        [], description="Additional manifests, as objects or as text. They are templated."
+    )
 
 
 def with_defaults(config: Mapping[str, Any], mode: str) -> dict[str, Any]:
-    """A config as the chart writes it: the user's keys win, those of a section one by one."""
+    """A config as the chart writes it. The user's keys override the defaults, in a section one by one."""
     whole = dict(config)
     for key, default in CONFIG_DEFAULTS[mode].items():
         whole[key] = {**default, **(whole.get(key) or {})} if isinstance(default, dict) else whole.get(key, default)
@@ -266,7 +319,7 @@ def with_defaults(config: Mapping[str, Any], mode: str) -> dict[str, Any]:
 
 
 def fields(model: type[BaseModel]) -> Iterator[tuple[str, Any, str, type[Section] | None]]:
-    """Key, default, description, and the section that it is, of each value."""
+    """Key, default, description and section model of each value."""
     for name, field in model.model_fields.items():
         section = field.annotation if isinstance(field.annotation, type) else None
         default = field.default.model_dump(by_alias=True) if isinstance(field.default, BaseModel) else field.default
