@@ -1,4 +1,4 @@
-"""Write the dashboards and the rules anew: `python -m dashboards`."""
+"""Generate the dashboards and the rules: `python -m dashboards`."""
 
 import argparse
 from collections.abc import Callable, Mapping

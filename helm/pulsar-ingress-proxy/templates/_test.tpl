@@ -17,7 +17,7 @@
 {{- end -}}
 {{- end }}
 
-{{/* Where it asks the Service itself, the Host is that of the first door; a wildcard's stands for any name under it. */}}
+{{/* If the Service itself is asked, the Host is that of the first ingress; a wildcard is replaced by a name under it. */}}
 {{- define "pip.testHeaders" -}}
 {{- $headers := .Values.test.headers -}}
 {{- $hosts := (first (.Values.config.ingresses | default list) | default dict).hosts -}}

@@ -155,7 +155,7 @@
 {{- $faults := list -}}
 {{- if and (eq .Values.mode "sidecar") (include "pip.discovery" .) -}}
 {{- if not .Values.config.kubernetes.namespaces -}}
-{{- $faults = append $faults (printf "config.kubernetes.namespaces: is empty, which is %s alone: name the namespaces of the brokers and of the doors, e.g. [%s, pulsar]" .Release.Namespace .Release.Namespace) -}}
+{{- $faults = append $faults (printf "config.kubernetes.namespaces: is empty, which means %s only: name the namespaces of the brokers and of the ingresses, e.g. [%s, pulsar]" .Release.Namespace .Release.Namespace) -}}
 {{- end -}}
 {{- if and .Values.rbac.create (eq .Values.gateway.type "envoy-gateway") (not .Values.gateway.serviceAccount) -}}
 {{- $faults = append $faults "gateway.serviceAccount: is missing: Envoy Gateway makes up a name unless the EnvoyProxy says one; any will do, e.g. envoy-pulsar" -}}
