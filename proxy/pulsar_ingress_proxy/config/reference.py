@@ -49,7 +49,7 @@ keep the config they began with. [Operations](operations.md) describes the whole
 | contents of certificate, key and CA files | with the next connection; no reload is needed |
 | `limits.headBytes`, `limits.headers`, `timeouts.clientIdle` | for new connections |
 | `bindAddresses` | at once: new sockets open, removed ones drain, and the others keep their connections |
-| the scheme of a socket at the same address | after a restart: a reload is refused |
+| the scheme of a socket at the same address | for new connections; open ones drain |
 | `kubernetes`, `brokers` | discovery restarts; earlier results stay in force until it has new ones |
 | `metrics`, `console`, `events`, `clusterName` | after a restart; the log says so |
 | the environment | after a restart |
