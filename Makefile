@@ -29,7 +29,7 @@ format: .venv/.dev ## Put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: .venv/.dev ## Write anew what follows from code: configuration, tables, metrics, dashboards and rules, the chart's values
+docs: .venv/.dev ## Regenerate what is derived from code: references, dashboards and rules, the chart's values
 	$(BIN)/python -m pulsar_ingress_proxy.config.reference > docs/.configuration.md
 	mv docs/.configuration.md docs/configuration.md
 	$(BIN)/python -m pulsar_ingress_pipeline.tables.reference > docs/.tables.md
@@ -86,7 +86,7 @@ profile: .venv/.dev ## The functions that a lookup spends its time in
 	sh bench/setup.sh
 	$(BIN)/python -m bench.hotspots $(ARGS)
 
-lock: .venv/bin/uv ## Resolve the dependencies anew, with hashes
+lock: .venv/bin/uv ## Resolve the dependencies again, with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o $(LOCKS)/core.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev --extra connect --extra kubernetes --extra otel --extra pipeline pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --extra kubernetes pyproject.toml -o $(LOCKS)/image.txt $(ARGS)
