@@ -16,13 +16,18 @@ TABLES = {table.name: table for table in DERIVED}
 
 def made(table: Table, events: DataFrame) -> DataFrame:
     """The table of these events; what is merged is merged from hours by way of days."""
-    part = table.part(events)
+    part = table.of(events if table.source is None else table.source(events))
     if table.merge is None:
-        return table.exactly(part)
+        return exactly(table, part)
     share = table.merge(part.withColumn(SPAN, F.substring(SPAN, 1, 10)))
     if table.span == "all":
         share = table.merge(share.withColumn(SPAN, F.lit("all")))
-    return table.exactly(table.finish(share) if table.finish is not None else share)
+    return exactly(table, table.finish(share))
+
+
+def exactly(table: Table, rows: DataFrame) -> DataFrame:
+    """The columns as they are promised, in their order and of their types."""
+    return rows.select([rows[field.name].cast(field.type).alias(field.name) for field in table.fields])
 
 
 def expect(spark: SparkSession, name: str, events: Sequence[Event], rows: list[tuple[Any, ...]]) -> None:

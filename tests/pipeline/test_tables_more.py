@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from made_events import MISS, START, Event, at, event, frame
-from made_tables import TABLES, expect, made
+from made_tables import TABLES, exactly, expect, made
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -283,7 +283,7 @@ def test_anomalies_are_hours_unlike_the_same_hour_of_earlier_days(spark: SparkSe
         shares, "span string, window_start timestamp, ingress string, lookups long, misses long, p95_ms double"
     )
     merged = table.merge(frame_.selectExpr("'all' as span", *frame_.columns[1:]))
-    rows = table.exactly(table.finish(merged)).collect()
+    rows = exactly(table, table.finish(merged)).collect()
     found = {
         ((row.window_start.timestamp() - START.timestamp()) / DAY, row.ingress, row.what): (
             row.value,

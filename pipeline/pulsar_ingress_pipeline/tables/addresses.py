@@ -3,10 +3,10 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pulsar_ingress_pipeline.hours import hour_of
-from pulsar_ingress_pipeline.tables.listeners import FIRST, INGRESS, LAST, seen
-from pulsar_ingress_pipeline.tables.sources import is_lookup
-from pulsar_ingress_pipeline.tables.table import COUNT, SPAN, STRING, Field, Table
+from pulsar_ingress_pipeline.tables import fields as col
+from pulsar_ingress_pipeline.tables.fields import COUNT, STRING, Field
+from pulsar_ingress_pipeline.tables.sources import is_lookup, span_of, summed, tally
+from pulsar_ingress_pipeline.tables.table import Table
 
 # As pulsar_ingress_proxy.syntax.authorities reads a Location; only what it can be told apart by is looked at.
 _URL = r"^(?i:(https?|pulsar(?:\+ssl)?))://([^/?#]*)"
@@ -25,47 +25,24 @@ def address_of(url: Column) -> Column:
 
 def unmapped_addresses(events: DataFrame) -> DataFrame:
     """Each hour's redirects to addresses that the address book had no answer for."""
-    return (
-        events.where(F.col("redirect_from").isNotNull() & F.col("redirect_to").isNull())
-        .groupBy(hour_of(F.col("time")).alias(SPAN), "listener", address_of(F.col("redirect_from")).alias("address"))
-        .agg(F.count(F.lit(1)).alias("redirects"), F.min("time").alias("first_seen"), F.max("time").alias("last_seen"))
-    )
-
-
-def merge_unmapped(parts: DataFrame) -> DataFrame:
-    return parts.groupBy(SPAN, "listener", "address").agg(F.sum("redirects").alias("redirects"), *seen())
+    unmapped = events.where(F.col("redirect_from").isNotNull() & F.col("redirect_to").isNull())
+    address = address_of(F.col("redirect_from")).alias("address")
+    return unmapped.groupBy(span_of("time"), "listener", address).agg(*tally("redirects"))
 
 
 def leaks(events: DataFrame) -> DataFrame:
     """Each hour's answers that carried an address off the listener. That of an answer's body is not in the event."""
     is_redirect = (F.col("leak") == "location") | ((F.col("leak") == "binary") & (F.col("redirect_action") == "passed"))
-    address = F.when(is_redirect, address_of(F.col("redirect_from")))
-    found_in = F.col("leak").alias("found_in")
-    return (
-        events.where(F.col("leak").isNotNull())
-        .groupBy(
-            hour_of(F.col("time")).alias(SPAN), "ingress", "listener", found_in, address.alias("address"), "user_agent"
-        )
-        .agg(F.count(F.lit(1)).alias("leaks"), F.min("time").alias("first_seen"), F.max("time").alias("last_seen"))
-    )
-
-
-def merge_leaks(parts: DataFrame) -> DataFrame:
-    keys = ("ingress", "listener", "found_in", "address", "user_agent")
-    return parts.groupBy(SPAN, *keys).agg(F.sum("leaks").alias("leaks"), *seen())
+    address = F.when(is_redirect, address_of(F.col("redirect_from"))).alias("address")
+    keys = ("ingress", "listener", F.col("leak").alias("found_in"), address, "user_agent")
+    return events.where(F.col("leak").isNotNull()).groupBy(span_of("time"), *keys).agg(*tally("leaks"))
 
 
 def client_named(events: DataFrame) -> DataFrame:
     """Each hour's lookups that came with a listener's name."""
-    return (
-        events.where(is_lookup() & F.col("client_named").isNotNull())
-        .groupBy(hour_of(F.col("time")).alias(SPAN), "user_agent", "tenant", F.col("client_named").alias("listener"))
-        .agg(F.count(F.lit(1)).alias("lookups"))
-    )
-
-
-def merge_client_named(parts: DataFrame) -> DataFrame:
-    return parts.groupBy(SPAN, "user_agent", "tenant", "listener").agg(F.sum("lookups").alias("lookups"))
+    named = events.where(is_lookup() & F.col("client_named").isNotNull())
+    keys = ("user_agent", "tenant", F.col("client_named").alias("listener"))
+    return named.groupBy(span_of("time"), *keys).agg(F.count(F.lit(1)).alias("lookups"))
 
 
 TABLES = (
@@ -74,18 +51,14 @@ TABLES = (
         "Addresses that brokers redirect to and the address book has no answer for: lines that it lacks.",
         "listener and address of unmapped redirects, of all kinds of requests",
         (
-            Field("listener", STRING, "the listener that the client was on"),
-            Field(
-                "address",
-                STRING,
-                "host:port of the broker's Location, or of a binary redirect; null where it is no URL",
-            ),
+            col.CLIENTS_LISTENER,
+            Field("address", STRING, "host:port of the broker's Location or binary redirect; null where it is no URL"),
             Field("redirects", COUNT, "redirects to it"),
-            FIRST,
-            LAST,
+            col.FIRST,
+            col.LAST,
         ),
         unmapped_addresses,
-        merge_unmapped,
+        summed("listener", "address"),
         span="all",
     ),
     Table(
@@ -93,31 +66,26 @@ TABLES = (
         "Answers that told clients an address which is not on their listener.",
         "ingress, listener, place, address and user agent of leaks, of all kinds of requests",
         (
-            INGRESS,
-            Field("listener", STRING, "the listener that the client was on"),
+            col.INGRESS,
+            col.CLIENTS_LISTENER,
             Field("found_in", STRING, "where the address stood: location, body or binary"),
             Field("address", STRING, "host:port, of a redirect; null: not known"),
-            Field("user_agent", STRING, "the first 256 characters"),
+            col.USER_AGENT,
             Field("leaks", COUNT, "answers with such an address"),
-            FIRST,
-            LAST,
+            col.FIRST,
+            col.LAST,
         ),
         leaks,
-        merge_leaks,
+        summed("ingress", "listener", "found_in", "address", "user_agent"),
         span="all",
     ),
     Table(
         "client_named",
         "Clients that name a listener themselves, and so would notice if names were no longer honoured.",
         "user agent, tenant and listener named of lookups",
-        (
-            Field("user_agent", STRING, "the first 256 characters"),
-            Field("tenant", STRING, "a single name"),
-            Field("listener", STRING, "the name that the client sent"),
-            Field("lookups", COUNT, "lookups that named it"),
-        ),
+        (col.USER_AGENT, col.TENANT, col.NAMED, Field("lookups", COUNT, "lookups that named it")),
         client_named,
-        merge_client_named,
+        summed("user_agent", "tenant", "listener"),
         span="all",
     ),
 )

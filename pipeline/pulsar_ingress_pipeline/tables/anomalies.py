@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from pulsar_ingress_pipeline.tables.listeners import INGRESS
+from pulsar_ingress_pipeline.tables import fields as col
+from pulsar_ingress_pipeline.tables.fields import COUNT, NUMBER, STRING, Field
 from pulsar_ingress_pipeline.tables.sources import bound_of, is_lookup, quantiles_of, span_of, timed, window_of
-from pulsar_ingress_pipeline.tables.table import COUNT, NUMBER, SPAN, STRING, TIME, Field, Table
+from pulsar_ingress_pipeline.tables.table import SPAN, Table
 
 DAYS = 28
 """So far back do hours count, and for so long are they judged."""
@@ -151,8 +152,8 @@ TABLES = (
         "that is ahead, are not the newest.",
         "hour, ingress and what is unusual",
         (
-            Field("window_start", TIME, "start of the hour, UTC"),
-            INGRESS,
+            col.HOUR,
+            col.INGRESS,
             Field("what", STRING, "lookups, miss_ratio or p95_ms"),
             Field("value", NUMBER, "what it was in this hour"),
             Field("usual", NUMBER, "the median of the same hour of earlier days"),

@@ -176,13 +176,13 @@ class Derivation:
                 shares = sized(self._read(storage, of_days[table.name], schema))
                 by_day = table.merge(shares.withColumn(SPAN, F.substring(SPAN, 1, _DAY)))
                 if table.span == "day":
-                    parts[table.name] = Part(_finished(table, by_day), SPAN, table.schema)
+                    parts[table.name] = Part(table.finish(by_day), SPAN, table.schema)
                     continue
                 name = _days(table)
                 parts[name] = Part(by_day, SPAN, _nullable(by_day.schema))
                 rest = sized(self._read(targets[name].table.storage, others[table.name], parts[name].schema))
                 total = table.merge(by_day.unionByName(rest).withColumn(SPAN, F.lit(_ALL)))
-                parts[table.name] = Part(_finished(table, total), SPAN, table.schema)
+                parts[table.name] = Part(table.finish(total), SPAN, table.schema)
             self._write(parts, {}, targets, days, size < SMALL_SHARES)
 
     def _write(
@@ -259,10 +259,6 @@ def _days_in(table: LakeTable) -> list[DataFile]:
                 "table's folder, and it is made again"
             )
     return files
-
-
-def _finished(table: Table, merged: DataFrame) -> DataFrame:
-    return table.finish(merged) if table.finish is not None else merged
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from pulsar_ingress_pipeline.tables import fields as col
 from pulsar_ingress_pipeline.tables.addresses import AUTHORITY
-from pulsar_ingress_pipeline.tables.listeners import FIRST, INGRESS, LAST, PROTOCOL, seen, sum_where
-from pulsar_ingress_pipeline.tables.sources import counted, is_lookup, span_of
-from pulsar_ingress_pipeline.tables.table import COUNT, SPAN, STRING, TIME, Field, Table
+from pulsar_ingress_pipeline.tables.fields import COUNT, STRING, TIME, Field
+from pulsar_ingress_pipeline.tables.sources import counted, is_lookup, seen, span_of, sum_where, summed
+from pulsar_ingress_pipeline.tables.table import Table
 
 
 def host_of(authority: Column) -> Column:
@@ -27,11 +28,6 @@ def hosts(counts: DataFrame) -> DataFrame:
     )
 
 
-def merge_hosts(parts: DataFrame) -> DataFrame:
-    sums = [F.sum(name).alias(name) for name in ("requests", "lookups", "misses")]
-    return parts.groupBy(SPAN, "host", "ingress", "protocol").agg(*sums, *seen())
-
-
 def drift(counts: DataFrame) -> DataFrame:
     """Each hour's hosts: the requests that had no ingress, and the last that had one, with its name.
 
@@ -48,11 +44,6 @@ def drift(counts: DataFrame) -> DataFrame:
         F.max(F.when(outside, F.col("last_seen"))).alias("last_seen"),
         F.max(held).alias("held"),
     )
-
-
-def merge_drift(parts: DataFrame) -> DataFrame:
-    sums = [F.sum(name).alias(name) for name in ("requests", "lookups")]
-    return parts.groupBy(SPAN, "host").agg(*sums, *seen(), F.max("held").alias("held"))
 
 
 def finish_drift(merged: DataFrame) -> DataFrame:
@@ -72,16 +63,16 @@ TABLES = (
         "host, ingress and protocol of requests",
         (
             HOST,
-            INGRESS,
-            PROTOCOL,
+            col.INGRESS,
+            col.PROTOCOL,
             Field("requests", COUNT, "requests of all kinds"),
             Field("lookups", COUNT, "lookups among them"),
             Field("misses", COUNT, "lookups that had no listener or were refused"),
-            FIRST,
-            LAST,
+            col.FIRST,
+            col.LAST,
         ),
         hosts,
-        merge_hosts,
+        summed("host", "ingress", "protocol"),
         span="all",
         source=counted,
     ),
@@ -92,9 +83,7 @@ TABLES = (
         "host whose newest request came through no ingress",
         (
             HOST,
-            Field(
-                "state", STRING, "seen-not-configured: no request ever had an ingress; no-longer-configured: some had"
-            ),
+            Field("state", STRING, "seen-not-configured: none ever had an ingress; no-longer-configured: some had"),
             Field("ingress", STRING, "the ingress that it had; null: none ever"),
             Field("configured_until", TIME, "time of the last request that had it"),
             Field("requests", COUNT, "requests of all kinds without an ingress"),
@@ -103,7 +92,7 @@ TABLES = (
             Field("last_seen", TIME, "time of the last"),
         ),
         drift,
-        merge_drift,
+        summed("host"),
         finish_drift,
         span="all",
         source=counted,

@@ -3,9 +3,10 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pulsar_ingress_pipeline.tables.listeners import INGRESS, KIND, WINDOW
+from pulsar_ingress_pipeline.tables import fields as col
+from pulsar_ingress_pipeline.tables.fields import NUMBER, Field
 from pulsar_ingress_pipeline.tables.sources import ERROR, LEAST_MS, bound_of, quantiles_of, timed, window_of
-from pulsar_ingress_pipeline.tables.table import COUNT, NUMBER, STRING, TIME, Field, Table
+from pulsar_ingress_pipeline.tables.table import Table
 
 ACCURACY = 10_000
 """A quantile's rank is off by one in so many at most; groups of fewer requests have it exactly."""
@@ -38,8 +39,6 @@ def broker_latency(times: DataFrame) -> DataFrame:
     )
 
 
-REQUESTS = Field("requests", COUNT, "requests, all that have an event")
-BROKER = Field("broker", STRING, "the broker that answered, or that a lookup's answer names; null: none")
 QUANTILES = (
     Field("p50_ms", NUMBER, "half of them took no longer, in milliseconds"),
     Field("p95_ms", NUMBER, "95 of 100 took no longer"),
@@ -51,7 +50,7 @@ TABLES = (
         "latency_windows",
         "How long requests took, from their head to the end of their answer.",
         "five minutes, ingress and kind of requests",
-        (WINDOW, INGRESS, KIND, REQUESTS, *QUANTILES),
+        (col.WINDOW, col.INGRESS, col.KIND, col.REQUESTS, *QUANTILES),
         latency_windows,
     ),
     Table(
@@ -62,16 +61,14 @@ TABLES = (
         f"the bucket.",
         "five minutes, ingress, broker, kind and bucket of requests",
         (
-            WINDOW,
-            INGRESS,
-            BROKER,
-            KIND,
+            col.WINDOW,
+            col.INGRESS,
+            col.BROKER,
+            col.KIND,
             Field(
-                "bucket",
-                NUMBER,
-                f"milliseconds that none of them exceeds; less than {LEAST_MS} is in the lowest; null: not known",
+                "bucket", NUMBER, f"milliseconds none exceeds; less than {LEAST_MS} is in the lowest; null: not known"
             ),
-            REQUESTS,
+            col.REQUESTS,
         ),
         latency_buckets,
         source=timed,
@@ -80,7 +77,7 @@ TABLES = (
         "broker_latency",
         f"How long brokers take to answer, hour by hour, from the buckets: quantiles are within {ERROR:.0%}.",
         "hour, ingress, broker and kind of requests",
-        (Field("window_start", TIME, "start of the hour, UTC"), INGRESS, BROKER, KIND, REQUESTS, *QUANTILES),
+        (col.HOUR, col.INGRESS, col.BROKER, col.KIND, col.REQUESTS, *QUANTILES),
         broker_latency,
         source=timed,
     ),

@@ -6,9 +6,10 @@ Brokers are compared by a hash of their name, since a number costs an aggregatio
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from pulsar_ingress_pipeline.tables.listeners import LOOKUPS
+from pulsar_ingress_pipeline.tables import fields as col
+from pulsar_ingress_pipeline.tables.fields import COUNT, STRING, Field
 from pulsar_ingress_pipeline.tables.sources import is_lookup, span_of, window_of
-from pulsar_ingress_pipeline.tables.table import COUNT, SPAN, STRING, Field, Table
+from pulsar_ingress_pipeline.tables.table import SPAN, Table
 
 _GROUP = ("key", "hour", "topic")
 """The first is a number that the others have, by which they are sorted sooner."""
@@ -70,10 +71,6 @@ def _changed_before(place: Column) -> Column:
     return (place > 1) & (held[place - 1]["first_owner"] != F.try_element_at(held, place - 1)["last_owner"])
 
 
-def finish_owner_changes(merged: DataFrame) -> DataFrame:
-    return merged.withColumn("brokers", F.size("owners"))
-
-
 TABLES = (
     Table(
         "owner_changes",
@@ -82,15 +79,13 @@ TABLES = (
         "topic looked up",
         (
             Field("topic", STRING, "the full name, as in persistent://tenant/namespace/topic"),
-            LOOKUPS,
-            Field(
-                "changes", COUNT, "consecutive lookups, by time, whose broker differs; those without one are left out"
-            ),
+            col.LOOKUPS,
+            Field("changes", COUNT, "consecutive lookups by time whose broker differs; those without one left out"),
             Field("brokers", COUNT, "different brokers"),
         ),
         owner_changes,
         merge_owner_changes,
-        finish_owner_changes,
+        lambda merged: merged.withColumn("brokers", F.size("owners")),
         span="all",
     ),
 )

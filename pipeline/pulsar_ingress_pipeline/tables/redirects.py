@@ -11,11 +11,11 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from pulsar_ingress_pipeline.hours import HOUR
+from pulsar_ingress_pipeline.tables import fields as col
 from pulsar_ingress_pipeline.tables.addresses import address_of
-from pulsar_ingress_pipeline.tables.listeners import FIRST, KIND, LAST, LISTENER, WINDOW, seen
-from pulsar_ingress_pipeline.tables.sources import counted
-from pulsar_ingress_pipeline.tables.table import COUNT, SPAN, STRING, STRINGS, Field, Table
+from pulsar_ingress_pipeline.tables.fields import COUNT, STRING, STRINGS, Field
+from pulsar_ingress_pipeline.tables.sources import counted, span_of, summed, tally
+from pulsar_ingress_pipeline.tables.table import SPAN, Table
 
 GAP_SECONDS = 10
 LONGEST = 4
@@ -43,7 +43,7 @@ def redirect_loops(events: DataFrame) -> DataFrame:
     step = F.struct("time", "id", address_of(F.col("asked")).alias("source"), address_of(F.col("told")).alias("target"))
     topics = (
         sent.join(F.broadcast(suspects), ["hour", "key"], "left_semi")
-        .groupBy(F.date_format(F.timestamp_seconds(F.col("hour") * 3600), HOUR).alias(SPAN), *_GROUP[1:])
+        .groupBy(span_of(F.timestamp_seconds(F.col("hour") * 3600)), *_GROUP[1:])
         .agg(F.collect_list(step).alias("steps"))
     )
     edges = F.array_distinct(F.transform("steps", _edge))
@@ -61,10 +61,6 @@ def redirect_loops(events: DataFrame) -> DataFrame:
             & (F.col("target") == F.element_at("brokers", (F.col("place") + 1) % F.size("brokers") + 1))
         )
     )
-
-
-def merge_redirect_loops(parts: DataFrame) -> DataFrame:
-    return parts.groupBy(*_GROUP, "brokers").agg(F.sum("loops").alias("loops"), *seen())
 
 
 def _sent(events: DataFrame) -> DataFrame:
@@ -160,7 +156,7 @@ def _closed(steps: DataFrame) -> DataFrame:
         .groupBy(*_GROUP, "time", "id")
         .agg(shortest.alias("brokers"))
         .groupBy(*_GROUP, "brokers")
-        .agg(F.count(F.lit(1)).alias("loops"), F.min("time").alias("first_seen"), F.max("time").alias("last_seen"))
+        .agg(*tally("loops"))
     )
 
 
@@ -170,9 +166,9 @@ TABLES = (
         "What became of redirects over time, and how many of them the sidecar followed for a request.",
         "five minutes, listener, kind, action and hops of requests that met a redirect",
         (
-            WINDOW,
-            LISTENER,
-            KIND,
+            col.WINDOW,
+            col.LISTENER,
+            col.KIND,
             Field("action", STRING, "what became of the last: rewritten, followed, passed, kept or refused"),
             Field("hops", COUNT, "redirects that the sidecar followed"),
             Field("requests", COUNT, "requests with that many"),
@@ -187,24 +183,16 @@ TABLES = (
         f"for, and of 2 where redirects of the topic go between more than {FEW} pairs of brokers.",
         "listener, topic, follower and brokers of a loop",
         (
-            Field("listener", STRING, "the listener that the clients were on"),
+            col.CLIENTS_LISTENER,
             Field("topic", STRING, "the full name"),
-            Field(
-                "followed_by",
-                STRING,
-                "client: it was sent back; sidecar: it gave up following, for a circle or for more than maxHops",
-            ),
-            Field(
-                "brokers",
-                STRINGS,
-                "host:port of each, in the order of redirects, the least first; where the sidecar followed: the last",
-            ),
+            Field("followed_by", STRING, "client: it was sent back; sidecar: it gave up, for a circle or over maxHops"),
+            Field("brokers", STRINGS, "host:port in the order of redirects, the least first; sidecar: the last one"),
             Field("loops", COUNT, "redirects that closed the circle"),
-            FIRST,
-            LAST,
+            col.FIRST,
+            col.LAST,
         ),
         redirect_loops,
-        merge_redirect_loops,
+        summed(*_GROUP[1:], "brokers"),
         span="all",
     ),
 )
