@@ -61,14 +61,6 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class UnusedHost:
-    """A host of an ingress, as the config has it, that nobody asks for."""
-
-    ingress: str
-    host: str
-
-
-@dataclass(frozen=True, slots=True)
 class Suggestion:
     """One element of a list of the config, or, without one, a remark."""
 
@@ -114,8 +106,8 @@ def used_listeners(windows: pa.Table) -> list[str]:
     return [name for name, _ in sorted(used, key=lambda pair: (-pair[1], pair[0]))]
 
 
-def unused_hosts(lake: Lake, config: Config) -> list[UnusedHost] | None:
-    """The hosts of a config that no request of the tables asked for; None if there is no table that could tell."""
+def unused_hosts(lake: Lake, config: Config) -> list[tuple[str, str]] | None:
+    """Ingress and host of a config that no request asked for; None if there is no table that could tell."""
     if not lake.has("hosts"):
         return None
     hosts = lake.table("hosts", ["host"]).column("host")
@@ -124,7 +116,7 @@ def unused_hosts(lake: Lake, config: Config) -> list[UnusedHost] | None:
     return unused(config, pc.unique(hosts.filter(reduce(pc.or_, wanted))).to_pylist()) if wanted else []
 
 
-def unused(config: Config, asked: Iterable[str]) -> list[UnusedHost]:
+def unused(config: Config, asked: Iterable[str]) -> list[tuple[str, str]]:
     """By the sidecar's own matching: a host that is asked for counts for the one pattern that decides."""
     configured = [(ingress.name, host) for ingress in build(config).ingresses for host in ingress.hosts]
     # An ingress for each host, so that the answer names the host and not its ingress alone.
@@ -139,7 +131,7 @@ def unused(config: Config, asked: Iterable[str]) -> list[UnusedHost]:
             left.discard(found.name.lower().removesuffix("."))
         if not left:
             break
-    return [UnusedHost(ingress, host) for ingress, host in configured if host.lower().removesuffix(".") in left]
+    return [(ingress, host) for ingress, host in configured if host.lower().removesuffix(".") in left]
 
 
 def _might_match(hosts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
@@ -304,7 +296,9 @@ def _take(values: dict[str, Any], key: str, element: Mapping[str, Any], proves: 
     return is_good
 
 
-def as_yaml(suggestions: Sequence[Suggestion], support: int = SUPPORT, unused: Sequence[UnusedHost] | None = ()) -> str:
+def as_yaml(
+    suggestions: Sequence[Suggestion], support: int = SUPPORT, unused: Sequence[tuple[str, str]] | None = ()
+) -> str:
     """A mapping of lists to append to those of the config, with the evidence as comments.
 
     What nobody asks for may still be wanted, so it is told and nothing more; None is where that is not known.
@@ -314,9 +308,8 @@ def as_yaml(suggestions: Sequence[Suggestion], support: int = SUPPORT, unused: S
         lines.append(
             "# Which hosts of the config nobody asks for is not known: there is no table `hosts`; `run` makes it."
         )
-    lines += [
-        f"# ingresses: {row.ingress} has {row.host}, which no request of these tables asked for" for row in unused or ()
-    ]
+    for ingress, host in unused or ():
+        lines.append(f"# ingresses: {ingress} has {host}, which no request of these tables asked for")
     for key in ("ingresses", "advertisedListeners"):
         mine = [suggestion for suggestion in suggestions if suggestion.key == key]
         elements = [suggestion for suggestion in mine if suggestion.element is not None]

@@ -13,28 +13,24 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pulsar_ingress_pipeline.report import Report, page
-from pulsar_ingress_pipeline.report.records import (
+from report_rows import (
     Anomaly,
-    Bins,
-    Flow,
     Generation,
-    Hits,
-    Latency,
     Leak,
     Loop,
     Miss,
     Moved,
     Namer,
     Namespace,
-    Numbers,
     Objective,
     Owner,
     Redirects,
     Stray,
-    Top,
     Unmapped,
-)  # fmt: skip
+)
+
+from pulsar_ingress_pipeline.report import Report, page
+from pulsar_ingress_pipeline.report.records import Bins, Flow, Hits, Latency, Numbers, Top
 
 PICTURE = Path(__file__).parents[2] / "docs" / "report.png"
 WIDTH, HEIGHT = 1040, 1470
@@ -83,19 +79,19 @@ def example() -> Report:
         latency=tuple(whole),
         latency_by_ingress=tuple(doors),
         flows=tuple(flows),
-        redirects=(Redirects("lookup", "rewritten", 0, 9120), Redirects("lookup", "followed", 1, 2210),
-                   Redirects("lookup", "followed", 2, 190), Redirects("admin", "rewritten", 0, 640)),
+        redirects=Top((Redirects("lookup", "rewritten", 0, 9120), Redirects("lookup", "followed", 1, 2210),
+                   Redirects("lookup", "followed", 2, 190), Redirects("admin", "rewritten", 0, 640)), 4, 12_160),
         leaks=Top((Leak("public", "external", "location", "pulsar-broker-9.pulsar.svc:8080", "Pulsar-Java-v4.0.1", 31,
                         START + timedelta(hours=20), end),), 1, 31),
         loops=Top((Loop("external", "persistent://acme/orders/paid", "client",
                         ("broker-0.pulsar.example.com:443", "broker-2.pulsar.example.com:443"), 14,
                         START + timedelta(hours=41), START + timedelta(hours=41, minutes=2)),), 1, 14),
-        objectives=(Objective("public", 512_300, 511_480, 0.84), Objective("partners", 181_900, 181_010, 0.51),
-                    Objective("internal-eu", 79_400, 78_480, -0.16)),
+        objectives=Top((Objective("public", 512_300, 511_480, 0.84), Objective("partners", 181_900, 181_010, 0.51),
+                    Objective("internal-eu", 79_400, 78_480, -0.16))),
         strays=Top((Stray("pulsar-new.example.com", "seen-not-configured", None, 980, 950, START, end),
                     Stray("eu.partner.example", "no-longer-configured", "partners", 210, 205,
                           START + timedelta(hours=40), end)), 2, 1190),
-        unused=(("partners", "legacy.partner.example"),),
+        unused=[("partners", "legacy.partner.example")],
         listener="external",
         known_listeners=frozenset({"external", "partner", "internal"}),
         generations=Top((Generation("gateway-1", 12, START + timedelta(hours=40), 4100, 3444, -0.157),
@@ -109,7 +105,7 @@ def example() -> Report:
         owners=Top((Owner("persistent://acme/orders/paid", 9100, 21, 3),
                     Owner("persistent://acme/billing/sent", 4100, 16, 2)), 2, 37),
         topics=1840,
-        moved=(Moved("acme/orders", 1, 21), Moved("acme/billing", 1, 16)),
+        moved=Top((Moved("acme/orders", 1, 21), Moved("acme/billing", 1, 16))),
         namers=Top((Namer("Pulsar-CPP-v3.7.0", "acme", "external", 1200),), 1, 1200),
         namespaces=Top((Namespace("acme", "orders", 52_000, 120, 900), Namespace("acme", "billing", 31_000, 300, 80)),
                        2, 83_420),

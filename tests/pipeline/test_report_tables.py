@@ -8,29 +8,27 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pytest
 from delta_tables import COUNT, NUMBER, SEEN, TEXTS, TIME, counts, put, texts
-
-from pulsar_ingress_pipeline.faults import PipelineFault
-from pulsar_ingress_pipeline.report import Report, page, write
-from pulsar_ingress_pipeline.report.aggregation import quantiles
-from pulsar_ingress_pipeline.report.previous import read
-from pulsar_ingress_pipeline.report.records import (
+from report_rows import (
     Anomaly,
-    Flow,
+    Counted,
     Generation,
-    Hits,
     Leak,
     Loop,
     Miss,
     Moved,
     Namespace,
-    Numbers,
     Objective,
-    Others,
     Owner,
     Redirects,
     Stray,
     Unmapped,
-)  # fmt: skip
+)
+
+from pulsar_ingress_pipeline.faults import PipelineFault
+from pulsar_ingress_pipeline.report import Report, page, write
+from pulsar_ingress_pipeline.report.aggregation import quantiles
+from pulsar_ingress_pipeline.report.page import read
+from pulsar_ingress_pipeline.report.records import Flow, Hits, Numbers, Others, Row
 from pulsar_ingress_proxy.config import load_mapping
 
 START = datetime(2026, 11, 16, 9, 0, tzinfo=UTC)
@@ -177,28 +175,34 @@ def test_a_report_counts_what_the_tables_hold(tables: Path, tmp_path: Path) -> N
     assert Flow("public", "external", "b-0", True, 3) in made.flows
     assert Flow("public", "external", Others(8), True, 8) in made.flows
     assert Flow("public", None, None, False, 1) in made.flows
-    assert made.redirects == (Redirects("lookup", "followed", 10, 3),)
-    assert made.leaks.rows == (Leak("public", "external", "body", None, "x", 1, START, START),)
-    assert made.loops.rows == (Loop("external", "t", "client", ("a:443", "b:443"), 4, START, LATER),)
-    assert made.objectives == (Objective("public", 200, 199, 0.5), Objective(None, 9, 8, -10.1))
-    assert made.strays.rows == (Stray("x.example.com", "seen-not-configured", None, 7, 6, START, LATER),)
-    assert made.unused == (("partners", "pulsar.partner.example"), ("public", "*.calm.example.com"))
-    assert made.generations.rows == (
-        Generation("s", 3, START, 1000, 600, 0.1),
-        Generation("s", 2, LATER, 100, 50, -0.5),
-    )
-    assert [row.score for row in made.anomalies.rows] == [40.0, -10.0]
-    assert made.anomalies.rows[0] == Anomaly(LATER, None, "p95_ms", 90.0, 9.0, 4, 40.0)
-    assert made.moved == (Moved("a/b", 1, 3),)
-    assert made.misses.rows == (
-        Miss(None, "<script>", "no-rule", "http", 4, LATER, LATER),
-        Miss("public", "pulsar.example.com", "not-allowed", "http", 3, START, START, "internal"),
-    )
+    rows: dict[str, tuple[Row, ...]] = {
+        "redirects": (Redirects("lookup", "followed", 10, 3),),
+        "leaks": (Leak("public", "external", "body", None, "x", 1, START, START),),
+        "loops": (Loop("external", "t", "client", ["a:443", "b:443"], 4, START, LATER),),
+        "objectives": (Objective("public", 200, 199, 0.5), Objective(None, 9, 8, -10.1)),
+        "strays": (Stray("x.example.com", "seen-not-configured", None, 7, 6, START, LATER),),
+        "generations": (Generation("s", 3, START, 1000, 600, 0.1), Generation("s", 2, LATER, 100, 50, -0.5)),
+        "anomalies": (
+            Anomaly(LATER, None, "p95_ms", 90.0, 9.0, 4, 40.0),
+            Anomaly(START, "public", "lookups", 0.0, 500.0, 3, -10.0),
+        ),
+        "moved": (Moved("a/b", 1, 3),),
+        "misses": (
+            Miss(None, "<script>", "no-rule", "http", 4, LATER, LATER),
+            Miss("public", "pulsar.example.com", "not-allowed", "http", 3, START, START, "internal"),
+        ),
+        "owners": (Owner("persistent://a/b/c", 9, 3, 2),),
+        "namespaces": (Namespace("a", "b", 18, 2, 4),),
+        "quarantine": (Counted("bad", 1),),
+    }
+    for name, expected in rows.items():
+        found = getattr(made, name).rows
+        assert len(found) == len(expected)
+        assert [one | other for one, other in zip(found, expected, strict=True)] == list(found), name
+    assert made.unused == [("partners", "pulsar.partner.example"), ("public", "*.calm.example.com")]
     assert made.unmapped.rows[0] == Unmapped("external", "10.0.0.119:8080", 120, START, START)
     assert (len(made.unmapped.rows), made.unmapped.count, made.unmapped.total) == (100, 120, 7260)
-    assert made.owners.rows == (Owner("persistent://a/b/c", 9, 3, 2),)
     assert made.topics == 2
-    assert made.namespaces.rows == (Namespace("a", "b", 18, 2, 4),)
     assert made.numbers is not None
     assert (made.numbers.lookups, made.numbers.hits, made.numbers.unmapped) == (35, 30, 7260)
     html = out.read_text()
@@ -213,14 +217,9 @@ def test_days_option_limits_the_report_to_the_newest_events(tables: Path, tmp_pa
     out, before = (tmp_path / "report.html").as_uri(), str(tmp_path / "older.html")
     made = write(str(tables), out, before, days=1, made=MADE)
     assert sum(flow.lookups for flow in made.flows) == 1
-    assert {miss.host for miss in made.misses.rows} == {"<script>"}
-    assert [len(rows) for rows in (made.redirects, made.leaks.rows, made.loops.rows, made.anomalies.rows)] == [
-        0,
-        0,
-        1,
-        1,
-    ]
-    assert [row.generation for row in made.generations.rows] == [3, 2]
+    assert {miss["host"] for miss in made.misses.rows} == {"<script>"}
+    assert [top.count for top in (made.redirects, made.leaks, made.loops, made.anomalies)] == [0, 0, 1, 1]
+    assert [row["generation"] for row in made.generations.rows] == [3, 2]
     assert made.unused is None
     assert made.bins is not None
     assert made.bins.start == START

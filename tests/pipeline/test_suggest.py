@@ -14,7 +14,6 @@ from pulsar_ingress_pipeline.lake.reader import Lake
 from pulsar_ingress_pipeline.suggest import (
     Evidence,
     Seen,
-    UnusedHost,
     as_yaml,
     read,
     suggest,
@@ -207,9 +206,9 @@ def test_configured_hosts_without_requests_are_listed_in_a_comment() -> None:
     )
     # The longer wildcard takes what both would, and an exact host takes its own.
     assert unused(config, ["a.eu.example.com", "bad host!", "", "10.0.0.1"]) == [
-        UnusedHost("public", "pulsar.example.com"),
-        UnusedHost("public", "*.example.com"),
-        UnusedHost("wide", "old.example.org"),
+        ("public", "pulsar.example.com"),
+        ("public", "*.example.com"),
+        ("wide", "old.example.org"),
     ]
     found = unused(config, ["pulsar.example.com", "b.example.com", "c.eu.example.com"])
     text = as_yaml([], unused=found)

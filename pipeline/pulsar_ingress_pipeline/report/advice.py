@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from pulsar_ingress_pipeline.report.records import Miss
+from pulsar_ingress_pipeline.report.records import Row
 from pulsar_ingress_pipeline.suggest import Evidence, Seen, suggest
 
 
@@ -22,43 +22,43 @@ class Advice:
 
 
 _DROP = "clientListenerName: ignore"
-_CLIENTS = {
-    "conflicting-names": "Two names in one lookup: mend the clients. This drops their word:",
-    "bad-listener-name": "What they name is no listener’s name: mend the clients. This drops their word:",
-    "client-named": "Clients may not name a listener here: mend them. This drops their word:",
+_BY_REASON = {
+    "not-allowed": Advice("Clients name a listener that they may not: mend them, or the ingress’s allowedListeners."),
+    "conflicting-names": Advice("Two names in one lookup: mend the clients. This drops their word:", _DROP),
+    "bad-listener-name": Advice(
+        "What they name is no listener’s name: mend the clients. This drops their word:", _DROP
+    ),
+    "client-named": Advice("Clients may not name a listener here: mend them. This drops their word:", _DROP),
+    "broker-lacks-listener": Advice(
+        "A broker has no such listener: add it to advertisedListeners in that broker’s own config."
+    ),
+    "overloaded": Advice("Too many at once: more sidecars, or limits.inFlight if brokers are fast and memory allows."),
 }
 
 
-def advise(miss: Miss, listener: str | None, known: Collection[str] = ()) -> Advice:
+def advise(miss: Row, listener: str | None, known: Collection[str] = ()) -> Advice:
     """`listener` is the one for hosts that no ingress has, and `known` are those that some broker has."""
-    match miss.reason:
+    ingress, named = miss["ingress"], miss["named"]
+    match miss["reason"]:
         case "no-rule":
             return _new_host(miss, listener)
-        case "not-allowed" if miss.named and miss.named not in known:
-            return Advice(f"They name {miss.named}, which no broker is known to have: mend the clients.")
-        case "not-allowed" if miss.named and miss.ingress:
-            text = f"They name {miss.named}. Mend the clients, or let the ingress {miss.ingress} allow it"
-            return Advice(f"{text}, beside the names it has:", _flow("allowedListeners", [miss.named]))
-        case "not-allowed":
-            return Advice("Clients name a listener that they may not: mend them, or the ingress’s allowedListeners.")
+        case "not-allowed" if named and named not in known:
+            return Advice(f"They name {named}, which no broker is known to have: mend the clients.")
+        case "not-allowed" if named and ingress:
+            text = f"They name {named}. Mend the clients, or let the ingress {ingress} allow it"
+            return Advice(f"{text}, beside the names it has:", _flow("allowedListeners", [named]))
         case "unknown-listener":
-            text = f"No broker has {miss.named}" if miss.named else "No broker has the listener they name"
+            text = f"No broker has {named or 'the listener they name'}"
             return Advice(f"{text}: mend the clients, or add it to advertisedListeners. This drops their word:", _DROP)
-        case "conflicting-names" | "bad-listener-name" | "client-named":
-            return Advice(_CLIENTS[miss.reason], _DROP)
-        case "not-exposed" if miss.ingress:
-            text = f"The ingress {miss.ingress} does not let lookups through. Beside what it exposes:"
+        case "not-exposed" if ingress:
+            text = f"The ingress {ingress} does not let lookups through. Beside what it exposes:"
             return Advice(text, _flow("expose", ["lookup", "client"]))
-        case "broker-lacks-listener":
-            return Advice("A broker has no such listener: add it to advertisedListeners in that broker’s own config.")
-        case "overloaded":
-            return Advice("Too many at once: more sidecars, or limits.inFlight if brokers are fast and memory allows.")
-        case _:
-            return Advice("Look at the events of this host.")
+        case reason:
+            return _BY_REASON.get(reason, Advice("Look at the events of this host."))
 
 
-def _new_host(miss: Miss, listener: str | None) -> Advice:
-    seen = Seen(miss.host or "", None, miss.misses, miss.first, miss.last)
+def _new_host(miss: Row, listener: str | None) -> Advice:
+    seen = Seen(miss["host"] or "", None, miss["misses"], miss["first_seen"], miss["last_seen"])
     found = next(iter(suggest(Evidence((seen,), (), () if listener is None else (listener,)), None, support=1)), None)
     if found is None:
         return Advice(

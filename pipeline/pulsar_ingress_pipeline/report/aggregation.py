@@ -1,16 +1,16 @@
 """Bounded answers from Arrow tables: the names most used, the first rows by a measure, quantiles of buckets."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from pulsar_ingress_pipeline.report.records import Bins, Name, Others, Top
+from pulsar_ingress_pipeline.report.records import Bins, Name, Others, Row, Top
 
 KEPT = 100
 """Rows of a ranking."""
@@ -23,8 +23,6 @@ _END = (datetime(9900, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
 # The middle of a bucket, as a share of its upper bound; bounds are those of the table `latency_buckets`.
 _MIDDLE = 2 / ((1 + ERROR) / (1 - ERROR) + 1)
 
-Record = TypeVar("Record")
-
 
 @dataclass(frozen=True, slots=True)
 class Names:
@@ -35,49 +33,45 @@ class Names:
 
     @classmethod
     def most_used(cls, table: pa.Table, column: str, measure: str, most: int) -> "Names":
-        ordered = by_amount(table, column, measure)
-        return cls(tuple(ordered[:most]), len(ordered[most:]))
+        """Those with most of a measure."""
+        sums = sums_by(table, [column], [measure]).sort_by([(measure, "descending"), (column, "ascending")])
+        names = sums.column(column).drop_null().to_pylist()
+        return cls(tuple(names[:most]), len(names[most:]))
 
     def of(self, name: str | None) -> Name:
         return Others(self.others) if name is not None and name not in self.shown else cut(name)
 
 
-def by_amount(table: pa.Table, column: str, measure: str) -> list[str]:
-    """The names of a column, those with most first."""
-    sums = [(name, amount or 0) for name, amount in sums_by(table, [column], [measure]) if name is not None]
-    return [name for name, _ in sorted(sums, key=lambda pair: (-pair[1], pair[0]))]
+def sums_by(table: pa.Table, keys: Sequence[str], measures: Sequence[str]) -> pa.Table:
+    """Sums of measures for each group."""
+    sums = table.group_by(list(keys)).aggregate([(measure, "sum") for measure in measures])
+    return sums.select([*keys, *(f"{measure}_sum" for measure in measures)]).rename_columns([*keys, *measures])
 
 
-def sums_by(table: pa.Table, keys: Sequence[str], measures: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    """Keys and sums of measures, a tuple for each group."""
-    grouped = table.group_by(list(keys)).aggregate([(measure, "sum") for measure in measures])
-    return rows_of(grouped, [*keys, *(f"{measure}_sum" for measure in measures)])
-
-
-def rows_of(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
     """Rows with times in UTC and names of a bounded length."""
-    return zip(*(_values(table.column(column)) for column in columns), strict=True)
+    return list(zip(*map(_values, table.columns), strict=True))
 
 
-def top(table: pa.Table, measure: str, make: Callable[..., Record], columns: Sequence[str]) -> Top[Record]:
-    """The first rows by a measure, then by their names; a name that is null comes before the others."""
-    names = [column for column in columns if pa.types.is_string(table.schema.field(column).type)]
+def top(table: pa.Table, measure: str, most: int = KEPT) -> Top:
+    """The first rows by a measure, then by their other columns; null comes before other values."""
     keys = {"": table.column(measure)}
-    for name in names:
-        keys |= {f"has {name}": pc.is_valid(table.column(name)), name: table.column(name)}
-    order = pc.sort_indices(
-        pa.Table.from_pydict(keys), sort_keys=[(key, "ascending" if key else "descending") for key in keys]
-    )
-    rows = rows_of(table.take(order[:KEPT]), columns)
-    return Top(tuple(make(*row) for row in rows), table.num_rows, total(table, measure))
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if name != measure and not pa.types.is_list(column.type):
+            keys |= {f"has {name}": pc.is_valid(column), name: column}
+    order = [(key, "ascending" if key else "descending") for key in keys]
+    first = table.take(pc.sort_indices(pa.table(keys), sort_keys=order)[:most])
+    rows: tuple[Row, ...] = tuple(dict(zip(table.column_names, row, strict=True)) for row in rows_of(first))
+    return Top(rows, table.num_rows, total(table, measure))
 
 
 def total(table: pa.Table, measure: str) -> int:
     return int(pc.sum(table.column(measure)).as_py() or 0)
 
 
-def since_time(table: pa.Table, since: datetime | None, column: str = "last_seen") -> pa.Table:
-    """Rows from a time on."""
+def since_time(table: pa.Table, since: datetime | None) -> pa.Table:
+    """Rows from a time on: by their window, or by when they were last seen."""
+    column = "window_start" if "window_start" in table.column_names else "last_seen"
     return table if since is None else table.filter(pc.greater_equal(_micros(table.column(column)), _micros_of(since)))
 
 
@@ -90,13 +84,11 @@ def with_place(table: pa.Table, columns: Bins) -> pa.Table:
     return covered.append_column("place", pc.divide(offsets, columns.step // timedelta(microseconds=1)))
 
 
-def span_of(*tables: pa.Table) -> tuple[datetime | None, datetime | None]:
+def span_of(*tables: pa.Table) -> tuple[datetime, datetime] | None:
     """The first and the last window that there is."""
-    ends = [pc.min_max(_micros(table.column("window_start"))).as_py() for table in tables]
-    known = [end for end in ends if end["min"] is not None]
-    if not known:
-        return None, None
-    return time_of(min(end["min"] for end in known)), time_of(max(end["max"] for end in known))
+    starts = [_micros(table.column("window_start")) for table in tables]
+    ends = pc.min_max(pa.chunked_array([chunk for times in starts for chunk in times.chunks], pa.int64())).as_py()
+    return None if ends["min"] is None else (time_of(ends["min"]), time_of(ends["max"]))
 
 
 def quantiles(bounds: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> tuple[float, float, float]:
@@ -118,14 +110,14 @@ def cut(name: str | None) -> str | None:
     return None if name is None else name[:_LONGEST]
 
 
-def time_of(micros: int | None) -> datetime | None:
+def time_of(micros: int) -> datetime:
     """Clocks that are centuries off are taken for the nearest time there is."""
-    return None if micros is None else _EPOCH + timedelta(microseconds=min(max(micros, 0), _END))
+    return _EPOCH + timedelta(microseconds=min(max(micros, 0), _END))
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
     if pa.types.is_timestamp(column.type):
-        return [time_of(micros) for micros in _micros(column).to_pylist()]
+        return [None if micros is None else time_of(micros) for micros in _micros(column).to_pylist()]
     values: list[Any] = column.to_pylist()
     return [cut(value) if isinstance(value, str) else value for value in values]
 

@@ -1,12 +1,20 @@
-"""The whole page: one file that needs nothing else, runs nothing and asks for nothing."""
+"""The whole page: one file that needs nothing else, runs nothing and asks for nothing.
 
+Its numbers stand in its HTML, for the next report to compare itself with, so each `--out` is a series of its own. Kept
+beside the tables they would be one series for all who make reports, and whoever only reads could make none.
+"""
+
+import json
+import re
 from base64 import b64encode
+from dataclasses import asdict
+from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pulsar_ingress_pipeline.report import formats, previous, sections
+from pulsar_ingress_pipeline.report import formats, sections
 from pulsar_ingress_pipeline.report.advice import advise
 from pulsar_ingress_pipeline.report.aggregation import ERROR
 from pulsar_ingress_pipeline.report.records import Numbers, Report
@@ -20,11 +28,13 @@ _POLICY = (
     f"default-src 'none'; style-src 'sha256-{b64encode(sha256(_STYLE.encode()).digest()).decode()}'; "
     "base-uri 'none'; form-action 'none'"
 )
+_NUMBERS = re.compile(r'<script type="application/json" id="numbers">(.*?)</script>', re.DOTALL)
+_COUNTS = ("lookups", "hits", "unmapped", "changes", "quarantined")
 
 
 def page(report: Report, then: Numbers | None) -> str:
     """`then` is what the report before this one had counted."""
-    why = previous.comparable(then, report.numbers)
+    why = incomparable(then, report.numbers)
     known = None if why is not None else then
     template = environment().get_template("page.html")
     return template.render(report=report, now=report.numbers, then=known, incomparable=why, since=_since(report, known))
@@ -41,14 +51,38 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         finalize=lambda value: formats.clean(value) if isinstance(value, str) else value,
     )
+    made.policies["json.dumps_kwargs"] = {"default": datetime.isoformat}
     for name in ("clip", "clock", "compact", "duration", "percent", "shown", "thousands", "topic"):
         made.filters[name] = getattr(formats, name)
-    made.filters["in_words"] = formats.length
+    made.filters |= {"in_words": formats.length, "as_dict": asdict}
     made.globals |= {
         "style": _STYLE, "policy": _POLICY, "version": __version__, "sections": sections, "advise": advise,
-        "kept": previous.kept, "objective": objectives, "error": ERROR,
+        "objective": objectives, "error": ERROR,
     }  # fmt: skip
     return made
+
+
+def read(html: str) -> Numbers | None:
+    """The numbers of a report; None where this is none, or one that had nothing to count."""
+    found = _NUMBERS.search(html)
+    try:
+        values = json.loads(found[1]) if found is not None else {}
+        made, until = (datetime.fromisoformat(values[name]) for name in ("made", "until"))
+        numbers = Numbers(str(values["tables"]), made, until, *(int(values[name]) for name in _COUNTS))
+    except (ValueError, KeyError, TypeError):
+        return None
+    return None if made.tzinfo is None or until.tzinfo is None else numbers
+
+
+def incomparable(then: Numbers | None, now: Numbers | None) -> str | None:
+    """Why two reports cannot be compared; None where they can."""
+    if then is None or now is None:
+        return "There is no report to compare with: the next one in this place will tell what has changed."
+    if then.tables != now.tables:
+        return f"The report before this one was of other tables: {then.tables}."
+    if any(getattr(then, name) > getattr(now, name) for name in _COUNTS):
+        return "The tables hold less than when the report before this one was made: they were made anew, or in part."
+    return None
 
 
 def _since(report: Report, then: Numbers | None) -> float | None:

@@ -1,7 +1,7 @@
 """What templates do not work out: the sentences, charts and numbers of sections that have a chart, and what changed."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pulsar_ingress_pipeline.report import charts
@@ -18,7 +18,7 @@ from pulsar_ingress_pipeline.report.formats import (
     thousands,
     topic,
 )
-from pulsar_ingress_pipeline.report.records import Flow, Latency, Numbers, Report
+from pulsar_ingress_pipeline.report.records import Flow, Latency, Numbers, Report, Row
 
 SHOWN = 12
 """Rows of a list; how many more there are is said."""
@@ -110,13 +110,13 @@ def latency_keys(report: Report) -> list[tuple[str, str]]:
 
 def redirects(report: Report) -> tuple[str, Chart, Chart] | None:
     """What to say, then by what became of redirects, and by how many the sidecar followed."""
-    if not report.redirects:
+    if not report.redirects.rows:
         return None
     actions: dict[str, int] = defaultdict(int)
     followed: dict[int, int] = defaultdict(int)
-    for row in report.redirects:
-        actions[shown(row.action)] += row.requests
-        followed[row.hops] += row.requests
+    for row in report.redirects.rows:
+        actions[shown(row["action"])] += row["requests"]
+        followed[row["hops"]] += row["requests"]
     ordered = sorted(actions, key=lambda action: -actions[action])
     total = sum(followed.values())
     by_action = [
@@ -138,32 +138,26 @@ def owners(report: Report) -> Chart | None:
     if not report.owners.rows:
         return None
     first = report.owners.rows[:SHOWN]
-    bars = [Bar(topic(row.topic), ((row.changes, "s3"),), f"{row.brokers} brokers") for row in first]
+    bars = [Bar(topic(row["topic"]), ((row["changes"], "s3"),), f"{row['brokers']} brokers") for row in first]
     said = (
         f"{report.owners.count:,} of {report.topics:,} topics changed owners, {report.owners.total:,} times in all. "
-        f"Most often {bars[0].name}: {first[0].changes:,} times."
+        f"Most often {bars[0].name}: {first[0]['changes']:,} times."
     )
-    rows = [[shown(row.topic), *map(thousands, (row.changes, row.brokers, row.lookups))] for row in report.owners.rows]
+    rows = [_cells(row, ("topic",), ("changes", "brokers", "lookups")) for row in report.owners.rows]
     return Chart(said, drawings(lambda width: bar_chart(bars, width)), rows)
 
 
 def namespaces(report: Report) -> Chart | None:
     if not report.namespaces.rows:
         return None
-    bars = [
-        Bar(
-            f"{shown(row.tenant)}/{shown(row.namespace)}",
-            ((row.hits, "hit"), (row.misses, "miss")),
-            f"{percent(row.misses, row.hits + row.misses)} missed" if row.misses else "",
-        )
-        for row in report.namespaces.rows[:SHOWN]
-    ]
+    bars = []
+    for row in report.namespaces.rows[:SHOWN]:
+        note = f"{percent(row['misses'], row['hits'] + row['misses'])} missed" if row["misses"] else ""
+        name = f"{shown(row['tenant'])}/{shown(row['namespace'])}"
+        bars.append(Bar(name, ((row["hits"], "hit"), (row["misses"], "miss")), note))
     share = percent(bars[0].amount, report.namespaces.total)
     said = f"Of {report.namespaces.count:,} namespaces the busiest is {bars[0].name}, with {share} of the lookups."
-    rows = [
-        [shown(row.tenant), shown(row.namespace), *map(thousands, (row.hits, row.misses, row.redirects))]
-        for row in report.namespaces.rows
-    ]
+    rows = [_cells(row, ("tenant", "namespace"), ("hits", "misses", "redirects")) for row in report.namespaces.rows]
     return Chart(said, drawings(lambda width: bar_chart(bars, width, 0.25)), rows)
 
 
@@ -171,17 +165,14 @@ def changes(report: Report, then: Numbers) -> Rows:
     """Numbers up to the previous report, and since then."""
     now = report.numbers
     assert now is not None
-    measures: dict[str, Callable[[Numbers], int]] = {
-        "misses": lambda numbers: numbers.lookups - numbers.hits,
-        "unmapped redirects": lambda numbers: numbers.unmapped,
-        "changes of owners": lambda numbers: numbers.changes,
-        "lines in quarantine": lambda numbers: numbers.quarantined,
-    }
     lookups, found = now.lookups - then.lookups, now.hits - then.hits
     rows = [
         ["lookups", thousands(then.lookups), thousands(lookups)],
         ["hit ratio", percent(then.hits, then.lookups), percent(found, lookups)],
-        *([name, thousands(of(then)), thousands(of(now) - of(then))] for name, of in measures.items()),
+        ["misses", thousands(then.lookups - then.hits), thousands(lookups - found)],
+        ["unmapped redirects", thousands(then.unmapped), thousands(now.unmapped - then.unmapped)],
+        ["changes of owners", thousands(then.changes), thousands(now.changes - then.changes)],
+        ["lines in quarantine", thousands(then.quarantined), thousands(now.quarantined - then.quarantined)],
     ]
     if (columns := report.bins) is not None:
         before = [cell for cell in report.latency if columns.time(cell.place) <= then.until]
@@ -192,12 +183,17 @@ def changes(report: Report, then: Numbers) -> Rows:
 
 def news(report: Report, then: Numbers) -> dict[str, list[str]]:
     """Hosts and addresses that are new since the previous report, or not seen any more."""
-    misses, unmapped = report.misses.rows, report.unmapped.rows
+    misses = [(shown(row["host"], "no host"), row) for row in report.misses.rows]
+    unmapped = [(shown(row["address"], "what is no URL"), row) for row in report.unmapped.rows]
     return {
-        "New misses": [shown(miss.host, "no host") for miss in misses if miss.first > then.until],
-        "Misses that have ended": [shown(miss.host, "no host") for miss in misses if miss.last <= then.until],
-        "New in no address book": [shown(row.address, "what is no URL") for row in unmapped if row.first > then.until],
+        "New misses": [name for name, row in misses if row["first_seen"] > then.until],
+        "Misses that have ended": [name for name, row in misses if row["last_seen"] <= then.until],
+        "New in no address book": [name for name, row in unmapped if row["first_seen"] > then.until],
     }
+
+
+def _cells(row: Row, names: Sequence[str], counts: Sequence[str]) -> list[str]:
+    return [*(shown(row[name]) for name in names), *(thousands(row[name]) for name in counts)]
 
 
 def _half(bars: list[Bar]) -> Chart:

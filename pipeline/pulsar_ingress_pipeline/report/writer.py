@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from pulsar_ingress_pipeline.faults import PipelineFault
 from pulsar_ingress_pipeline.lake.reader import Lake
 from pulsar_ingress_pipeline.lake.storage import Storage
-from pulsar_ingress_pipeline.report.page import page
-from pulsar_ingress_pipeline.report.previous import read
+from pulsar_ingress_pipeline.report.page import page, read
 from pulsar_ingress_pipeline.report.queries import gather
-from pulsar_ingress_pipeline.report.records import Numbers, Report
+from pulsar_ingress_pipeline.report.records import Report
 from pulsar_ingress_proxy.config import Config
 
 _MOST = 16 * 1024 * 1024
@@ -28,18 +27,13 @@ def write(
 
     With a config, the report tells which of its hosts are unused, and suggests only listeners that it has.
     """
-    then = _previous(since if since is not None else out, must_exist=since is not None)
+    html = _read(out if since is None else since)
+    then = None if html is None else read(html)
+    if then is None and since is not None:
+        raise PipelineFault(f"--since {since}: is no report with numbers")
     report = gather(Lake(tables), days, made or datetime.now(UTC), config)
     _replace(out, page(report, then))
     return report
-
-
-def _previous(report: str, must_exist: bool) -> Numbers | None:
-    html = _read(report)
-    numbers = None if html is None else read(html)
-    if numbers is None and must_exist:
-        raise PipelineFault(f"--since {report}: is no report with numbers")
-    return numbers
 
 
 def _read(file: str) -> str | None:
