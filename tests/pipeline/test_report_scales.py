@@ -10,7 +10,7 @@ from pulsar_ingress_pipeline.report.charts import Timeline, hits_chart, latency_
 from pulsar_ingress_pipeline.report.flow_chart import Band, flow_chart, lay_out
 from pulsar_ingress_pipeline.report.formats import clip_middle, common_tail, compact, duration, length, percent
 from pulsar_ingress_pipeline.report.records import Bins, Flow, Hits, Latency, Others
-from pulsar_ingress_pipeline.report.scales import Linear, Logarithmic, bins, series, step_of, ticks, time_ticks
+from pulsar_ingress_pipeline.report.scales import bins, linear, logarithmic, series, step_of, ticks, time_ticks
 
 NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 
@@ -55,8 +55,8 @@ def test_a_series_of_bounds_spans_its_values(low: float, factor: float) -> None:
 
 
 def test_scales_map_their_ends_to_the_ends_of_the_axis() -> None:
-    assert [Linear(0, 10, 100, 0)(value) for value in (0, 5, 10)] == [100, 50, 0]
-    assert [round(Logarithmic(1, 100, 0, 10)(value), 6) for value in (0, 1, 10, 100)] == [0, 0, 5, 10]
+    assert [linear(0, 10, 100, 0)(value) for value in (0, 5, 10)] == [100, 50, 0]
+    assert [round(logarithmic(1, 100, 0, 10)(value), 6) for value in (0, 1, 10, 100)] == [0, 0, 5, 10]
     assert step_of(5, (1, 2, 5, 10)) == 3
 
 
@@ -99,8 +99,8 @@ def test_broker_names_are_shortened_by_their_common_tail_or_in_the_middle() -> N
     ],
 )
 def test_points_without_neighbours_are_drawn_as_dots(places: list[int], dots: int, path: bool) -> None:
-    time = Timeline.within(Bins(NOON, timedelta(hours=1), 6), 1040)
-    drawn = time.line(dict.fromkeys(places, 50.0), Linear(0, 100, 100, 0), "l0")
+    time = Timeline(Bins(NOON, timedelta(hours=1), 6), 1040)
+    drawn = time.line(dict.fromkeys(places, 50.0), linear(0, 100, 100, 0), "l0")
     assert drawn.count("<circle") == dots
     assert ("<path" in drawn) is path
 
@@ -121,18 +121,18 @@ def test_flow_chart_boxes_do_not_overlap_and_bands_stay_within_their_boxes(flows
     for source, target, amount in flows:
         sums[source, target] = sums.get((source, target), 0) + amount
     stages = tuple(sorted({source for source, _ in sums})), tuple(sorted({target for _, target in sums}))
-    bands = [Band(0, source, target, "hit", amount) for (source, target), amount in sums.items()]
-    made = lay_out(stages, bands, 300, 30, lambda band: 0)
-    for column in made.boxes:
+    bands = {Band(0, source, target, True): amount for (source, target), amount in sums.items()}
+    boxes, drawn = lay_out(stages, bands, 300, 30)
+    for column, stage in enumerate(stages):
         end = 0.0
-        for box in column.values():
-            assert box.top >= end - 1e-6
-            end = box.top + box.height
+        for name in stage:
+            assert boxes[column, name].top >= end - 1e-6
+            end = boxes[column, name].top + boxes[column, name].height
         assert end <= 300 + 1e-6
-    for drawn in made.bands:
-        start, goal = made.boxes[0][drawn.band.source], made.boxes[1][drawn.band.target]
-        assert start.top - 1e-6 <= drawn.from_top <= start.top + start.height - drawn.height + 1e-6
-        assert goal.top - 1e-6 <= drawn.to_top <= goal.top + goal.height - drawn.height + 1e-6
+    for one in drawn:
+        start, goal = boxes[0, one.band.source], boxes[1, one.band.target]
+        assert start.top - 1e-6 <= one.from_top <= start.top + start.height - one.height + 1e-6
+        assert goal.top - 1e-6 <= one.to_top <= goal.top + goal.height - one.height + 1e-6
 
 
 def test_flow_chart_has_boxes_for_unnamed_and_grouped_flows() -> None:

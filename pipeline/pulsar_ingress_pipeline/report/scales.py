@@ -1,12 +1,13 @@
 """From numbers to places: scales, columns of time, and round ticks."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from pulsar_ingress_pipeline.report.formats import day
 from pulsar_ingress_pipeline.report.records import Bins
+
+Scale = Callable[[float], float]
 
 _MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -17,33 +18,15 @@ STEPS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
+def linear(low: float, high: float, start: float, end: float) -> Scale:
     """A straight line from values to places."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        if self.high == self.low:
-            return self.start
-        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+    return lambda value: start if high == low else start + (value - low) / (high - low) * (end - start)
 
 
-@dataclass(frozen=True, slots=True)
-class Logarithmic:
+def logarithmic(low: float, high: float, start: float, end: float) -> Scale:
     """Equal factors take equal room."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        line = Linear(math.log(self.low), math.log(self.high), self.start, self.end)
-        return line(math.log(max(value, self.low)))
+    line = linear(math.log(low), math.log(high), start, end)
+    return lambda value: line(math.log(max(value, low)))
 
 
 def bins(first: datetime, last: datetime, most: int) -> Bins:
