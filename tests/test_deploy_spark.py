@@ -10,7 +10,7 @@ import yaml
 from deployed import DEPLOY, Object, documents, one
 
 from pulsar_ingress_pipeline.cli import _parser
-from pulsar_ingress_pipeline.connecting import PORT
+from pulsar_ingress_pipeline.session import PORT
 from pulsar_ingress_proxy import __version__
 
 FILES = sorted(path.name for path in (DEPLOY / "spark").glob("*.yaml"))

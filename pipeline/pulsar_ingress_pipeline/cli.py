@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # Spark takes a second to import, which --help need not wait 
     from pulsar_ingress_pipeline.progress import Progress
     from pulsar_ingress_pipeline.runner import Runner
 
+Command = Callable[[argparse.Namespace], int]
+
 _LOST, _FAULT, _BUSY = 1, 2, 3
 _PACKAGES = ("pyspark", "py4j", "pyarrow", "numpy", "deltalake", "jinja2")
 """Those of the extra `pipeline`."""
@@ -27,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # what they say is in the fault
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    command: Callable[[argparse.Namespace], int] = options.command
+    command: Command = options.command
     try:
         return command(options)
     except Busy as fault:
@@ -57,82 +59,58 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add_plain(
-        name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
-    ) -> argparse.ArgumentParser:
+    def add(name: str, run: Command, text: str, *options: str, more: str = "") -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}. {more}".rstrip())
         command.set_defaults(command=run, name=name)
+        if "--master" in options:
+            where = command.add_mutually_exclusive_group()
+            where.add_argument("--master", metavar="URL", help="the Spark master; this machine if not given: local[*]")
+            where.add_argument("--remote", metavar="URL", help="a Spark Connect server instead: sc://HOST:15002")
+        if "--events" in options:
+            command.add_argument("--events", required=True, metavar="PATH", help="folder of the event files")
+        if "--tables" in options:
+            command.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
         return command
 
-    def add(name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = "") -> argparse.ArgumentParser:
-        command = add_plain(name, run, text, more)
-        where = command.add_mutually_exclusive_group()
-        where.add_argument("--master", metavar="URL", help="the Spark master; this machine if not given: local[*]")
-        where.add_argument("--remote", metavar="URL", help="a Spark Connect server instead: sc://HOST:15002")
-        return command
-
-    def add_taking(
-        name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
-    ) -> argparse.ArgumentParser:
-        command = add(name, run, text, more)
-        command.add_argument("--events", required=True, metavar="PATH", help="folder of the event files")
-        command.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
-        return command
-
-    batch = add_taking(
-        "run",
-        _run,
-        "take all event files into the tables",
-        "Running it again changes nothing. Exits 3 if another command has committed to the tables meanwhile.",
-    )
+    batch = add(
+        "run", _run, "take all event files into the tables", "--master", "--events", "--tables",
+        more="Running it again changes nothing. Exits 3 if another command has committed to the tables meanwhile.",
+    )  # fmt: skip
     batch.set_defaults(once=False, metrics_address=None)
-    streaming = add_taking(
-        "stream", _stream, "keep the tables current as files come", "SIGTERM ends it after its batch."
-    )
+    batch.add_argument("--metrics-file", metavar="PATH", help="write metrics there at the end")
+    streaming = add(
+        "stream", _stream, "keep the tables current as files come", "--master", "--events", "--tables",
+        more="SIGTERM ends it after its batch.",
+    )  # fmt: skip
     streaming.add_argument("--once", action="store_true", help="take what is there and exit")
-    streaming.add_argument(
-        "--pause", type=_seconds, default=10.0, metavar="SECONDS", help="between two looks; 10 if not given"
-    )
+    pause = "between two looks; 10 if not given"
+    streaming.add_argument("--pause", type=_seconds, default=10.0, metavar="SECONDS", help=pause)
     streaming.add_argument("--metrics-address", metavar="HOST:PORT", help="serve /metrics there")
-    for command, when in ((batch, ""), (streaming, ", with --once")):
-        command.add_argument("--metrics-file", metavar="PATH", help=f"write metrics there at the end{when}")
-    reporting = add_plain("report", _report, "write the tables as one HTML file, with plots, to be read offline")
-    reporting.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
+    streaming.add_argument("--metrics-file", metavar="PATH", help="write metrics there at the end, with --once")
+    reporting = add("report", _report, "write the tables as one HTML file, with plots, to be read offline", "--tables")
     reporting.add_argument("--out", required=True, metavar="FILE", help="the file; one that is there is replaced")
-    reporting.add_argument(
-        "--since",
-        metavar="FILE",
-        help="an earlier report, to say what has changed; the one that is replaced if not given",
-    )
+    since = "an earlier report, to say what has changed; the one that is replaced if not given"
+    reporting.add_argument("--since", metavar="FILE", help=since)
     reporting.add_argument("--days", type=_positive, metavar="DAYS", help="the newest days only; all if not given")
     reporting.add_argument("--config", metavar="FILE", help="a config, to say which of its hosts nobody asks for")
-    suggestion = add_plain("suggest", _suggest, "print config to paste: what misses and unmapped redirects ask for")
-    suggestion.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
-    suggestion.add_argument("--config", metavar="FILE", help="the config that it is for; what it has is not suggested")
-    suggestion.add_argument(
-        "--support",
-        type=_positive,
-        default=10,
-        metavar="COUNT",
-        help="what was seen less often is left out; 10 if not given",
+    suggestion = add(
+        "suggest", _suggest, "print config to paste: what misses and unmapped redirects ask for", "--tables"
     )
-    keeping = add_plain(
-        "maintain", _maintain, "merge small files of the tables and remove those that no version has",
-        "`stream` does it once a day by itself, `run` after every 24th version.",
+    suggestion.add_argument("--config", metavar="FILE", help="the config that it is for; what it has is not suggested")
+    support = "what was seen less often is left out; 10 if not given"
+    suggestion.add_argument("--support", type=_positive, default=10, metavar="COUNT", help=support)
+    keeping = add(
+        "maintain", _maintain, "merge small files of the tables and remove those that no version has", "--tables",
+        more="`stream` does it once a day by itself, `run` after every 24th version.",
     )  # fmt: skip
-    keeping.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
-    keeping.add_argument(
-        "--retain-hours", type=_positive, default=168, metavar="HOURS",
-        help="what a version had that is younger stays readable; 168 if not given",
-    )  # fmt: skip
-    exporting = add_plain("export", _export, "write the tables as plain Parquet files")
-    exporting.add_argument("--tables", required=True, metavar="PATH", help="folder of the tables")
+    retained = "what a version had that is younger stays readable; 168 if not given"
+    keeping.add_argument("--retain-hours", type=_positive, default=168, metavar="HOURS", help=retained)
+    exporting = add("export", _export, "write the tables as plain Parquet files", "--tables")
     exporting.add_argument("--out", required=True, metavar="FOLDER", help="a new folder, of a folder for each table")
     again = add(
         "replay", _replay, "say which recorded requests another config would decide differently",
-        "Exits 1 if a hit would become a miss.",
+        "--master", "--events", more="Exits 1 if a hit would become a miss.",
     )  # fmt: skip
-    again.add_argument("--events", required=True, metavar="PATH", help="folder of the event files")
     again.add_argument("--config", required=True, metavar="NEW.yaml", help="the other config")
     return parser
 
@@ -154,37 +132,32 @@ def _seconds(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> int:
-    def take(runner: "Runner", _: "Progress") -> None:
-        runner.take_new()
-        runner.maintain_if_due()
-
-    return _work(options, take)
+    return _work(options, lambda runner, _: runner.run())
 
 
 def _stream(options: argparse.Namespace) -> int:
-    from pulsar_ingress_pipeline import runner
+    from pulsar_ingress_pipeline.runner import stream
 
     if options.metrics_file is not None and not options.once:
         raise PipelineFault("--metrics-file: is for --once; without an end it is --metrics-address")
-    return _work(options, lambda work, progress: runner.stream(work, progress, options.once, options.pause))
+    return _work(options, lambda runner, progress: stream(runner, progress, options.once, options.pause))
 
 
 def _work(options: argparse.Namespace, command: "Callable[[Runner, Progress], None]") -> int:
     from pulsar_ingress_pipeline.metrics import PipelineMetrics, exposed
     from pulsar_ingress_pipeline.progress import Progress
     from pulsar_ingress_pipeline.runner import Runner
-    from pulsar_ingress_pipeline.session import LazySession
-    from pulsar_ingress_pipeline.spark_errors import SPARK_FAULTS, cause
+    from pulsar_ingress_pipeline.session import SPARK_FAULTS, cause, lazy_session
 
     metrics = PipelineMetrics("once" if options.once else options.name)
     is_service = options.name == "stream" and not options.once
     with (
         exposed(metrics, options.metrics_address, options.metrics_file),
         Progress() as progress,
-        LazySession(options.master, options.remote, progress.watch) as session,
+        lazy_session(options.master, options.remote, progress.watch) as spark,
     ):
         try:
-            runner = Runner(options.events, options.tables, session.get, progress, metrics, is_service)
+            runner = Runner(options.events, options.tables, spark, progress, metrics, is_service)
             command(runner, progress)
         except SPARK_FAULTS as error:
             raise PipelineFault(f"Spark: {cause(error)}") from None
@@ -243,8 +216,7 @@ def _tell(text: str) -> None:
 def _replay(options: argparse.Namespace) -> int:
     from pulsar_ingress_pipeline import replay
     from pulsar_ingress_pipeline.lake.storage import Storage
-    from pulsar_ingress_pipeline.session import session
-    from pulsar_ingress_pipeline.spark_errors import SPARK_FAULTS, cause
+    from pulsar_ingress_pipeline.session import SPARK_FAULTS, cause, session
 
     config = load(options.config)
     with session(options.master, remote=options.remote) as spark:
@@ -256,7 +228,3 @@ def _replay(options: argparse.Namespace) -> int:
         print(fault, file=sys.stderr)
     print(replay.as_text(total, changes))
     return _LOST if any(change.loses_hit for change in changes) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -17,7 +17,7 @@ from pulsar_ingress_pipeline.lake.layout import refuse_earlier_layout
 from pulsar_ingress_pipeline.lake.storage import File, Storage
 from pulsar_ingress_pipeline.metrics import PipelineMetrics
 from pulsar_ingress_pipeline.progress import Progress
-from pulsar_ingress_pipeline.spark_errors import SPARK_FAULTS, cause
+from pulsar_ingress_pipeline.session import SPARK_FAULTS, cause
 from pulsar_ingress_pipeline.tables.derivation import Derivation
 
 log = logging.getLogger("pipeline")
@@ -100,8 +100,9 @@ class Runner:
         self.metrics.succeeded(is_all=not waiting)
         return bool(new)
 
-    def maintain_if_due(self) -> None:
-        """After every so many versions that this command has made the last of."""
+    def run(self) -> None:
+        """Take what is there, and maintain the tables after every so many versions."""
+        self.take_new()
         if self.total.commits and self._ingest.events.version % VERSIONS == VERSIONS - 1:
             self._progress.stage("maintenance")
             self.maintain()

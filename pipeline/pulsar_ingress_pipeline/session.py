@@ -1,20 +1,32 @@
-"""The Spark session: which master, which settings, and a Java that can run it."""
+"""The Spark session: which master, which settings, a Java that can run it; and what Spark raises, in one line.
+
+The session of a Spark Connect server has the server's cluster, and needs no Java.
+"""
 
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.base import PySparkImportError
 from pyspark.sql import SparkSession
 
 from pulsar_ingress_pipeline import java
-from pulsar_ingress_pipeline.connecting import connected
 from pulsar_ingress_pipeline.faults import PipelineFault
 from pulsar_ingress_pipeline.lake.storage import spark_settings
-from pulsar_ingress_pipeline.spark_errors import cause
+
+SPARK_FAULTS = (PySparkException, Py4JError)
+PORT = 15002
+"""Of Spark Connect."""
+SECONDS = 20.0
+"""So long a Connect server may take to open its port; Spark's own client would try for many minutes."""
 
 SETTINGS = {
     # Times are UTC in events, in folders' names and in windows.
@@ -36,29 +48,29 @@ _JAVA = (
 _NOISE = re.compile(r"\s*$|WARNING: |Picked up |\s+at |:: ")
 """What Java says at every start, and where in its code something happened."""
 
+_WHERE = re.compile(r"^(== (SQL|DataFrame)|JVM stacktrace|Driver stacktrace)", re.MULTILINE)
+_EXCEPTION = re.compile(r"^(?:: |Caused by: |Exception in thread \S+ )?([\w.$]+(?:Exception|Error|Fault): \S.*)")
+
+_HADOOP = "spark.hadoop."
 _LOG = Path(__file__).parent / "log4j2.properties"
 
 
-class LazySession(AbstractContextManager["LazySession"]):
-    """Starts a session when it is first needed, and ends it with the command."""
+@contextmanager
+def lazy_session(
+    master: str | None, remote: str | None, started: Callable[[SparkSession], None]
+) -> Iterator[Callable[[bool], SparkSession]]:
+    """Gives what starts a session when it is first needed; it ends with the command."""
+    running: list[SparkSession] = []
+    with ExitStack() as stack:
 
-    def __init__(
-        self, master: str | None, remote: str | None = None, started: Callable[[SparkSession], None] | None = None
-    ) -> None:
-        self._master, self._remote, self._started = master, remote, started
-        self._stack = ExitStack()
-        self._spark: SparkSession | None = None
+        def get(is_brief: bool) -> SparkSession:
+            """`is_brief`: there is so little to do that Java's better compiler would not pay."""
+            if not running:
+                running.append(stack.enter_context(session(master, remote=remote, is_brief=is_brief)))
+                started(running[0])
+            return running[0]
 
-    def get(self, is_brief: bool = False) -> SparkSession:
-        """`is_brief`: there is so little to do that Java's better compiler would not pay."""
-        if self._spark is None:
-            self._spark = self._stack.enter_context(session(self._master, remote=self._remote, is_brief=is_brief))
-            if self._started is not None:
-                self._started(self._spark)
-        return self._spark
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        yield get
 
 
 @contextmanager
@@ -70,7 +82,7 @@ def session(
     Without a master it is the one of spark-submit, else this machine with all cores.
     """
     extra = extra or {}
-    spark = connected(remote, SETTINGS | extra) if remote is not None else _own(master, _quiet(is_brief) | extra)
+    spark = _connected(remote, SETTINGS | extra) if remote is not None else _own(master, _quiet(is_brief) | extra)
     try:
         yield spark
     finally:
@@ -92,6 +104,29 @@ def _own(master: str | None, extra: dict[str, str]) -> SparkSession:
     elif "SPARK_ENV_LOADED" not in os.environ:  # spark-submit brings its own
         builder = builder.master("local[*]")
     return _started(builder)
+
+
+def _connected(remote: str, settings: dict[str, str]) -> SparkSession:
+    """A session of ours on that server, with what a session may set; the rest the server was started with."""
+    parts = urlsplit(remote)
+    if parts.scheme != "sc" or not parts.hostname:
+        raise PipelineFault(f"--remote {remote}: is not the URL of a Spark Connect server: write sc://HOST:{PORT}")
+    try:
+        socket.create_connection((parts.hostname, parts.port or PORT), SECONDS).close()
+    except OSError as error:
+        raise PipelineFault(f"--remote {remote}: nobody answers there: {error.strerror or error}") from None
+    builder = SparkSession.builder.remote(remote)
+    for key, value in settings.items():
+        if key.startswith(("spark.sql.", _HADOOP)):  # a session's settings are Hadoop's too
+            builder = builder.config(key.removeprefix(_HADOOP), value)
+    try:
+        return builder.getOrCreate()
+    except PySparkImportError as error:
+        raise PipelineFault(
+            f"Spark Connect needs more packages: pip install 'pulsar-ingress-proxy[connect]' ({error})"
+        ) from None
+    except PySparkException as error:
+        raise PipelineFault(f"--remote {remote}: {str(error).partition(chr(10))[0]}") from None
 
 
 def _started(builder: SparkSession.Builder) -> SparkSession:
@@ -118,3 +153,13 @@ def _quiet(is_brief: bool) -> dict[str, str]:
         "spark.driver.extraJavaOptions": f"{_JAVA}{compiler} -Dlog4j2.configurationFile={_LOG.as_uri()}",
         "spark.executor.extraJavaOptions": _JAVA,
     }
+
+
+def cause(error: Exception | str) -> str:
+    """The last of the causes that Java or Python gives: what went wrong, not where."""
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
+    if named := [found[1] for line in lines if (found := _EXCEPTION.match(line))]:
+        return named[-1]
+    before = [line for line in _WHERE.split(text)[0].splitlines() if line.strip()]
+    return next(iter(before if before and before[0].startswith("[") else lines[-1:]), text)

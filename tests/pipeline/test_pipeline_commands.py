@@ -14,7 +14,7 @@ from pulsar_ingress_pipeline import java
 from pulsar_ingress_pipeline.cli import main
 from pulsar_ingress_pipeline.faults import PipelineFault
 from pulsar_ingress_pipeline.progress import shown
-from pulsar_ingress_pipeline.spark_errors import cause
+from pulsar_ingress_pipeline.session import cause
 
 ROOT = Path(__file__).parents[2]
 
