@@ -6,7 +6,7 @@ What cannot be known from events, such as how a broker of a kind never seen is r
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
 from typing import Any
@@ -123,12 +123,9 @@ def unused(config: Config, asked: Iterable[str]) -> list[tuple[str, str]]:
     patterns = Ingresses(Ingress(host, (host,), "any") for _, host in configured)
     left = {host.lower().removesuffix(".") for _, host in configured}
     for name in asked:
-        authority = parse_authority(name)
-        found = None if authority is None else patterns.by_host(authority.host)
-        if found is None and authority is not None:
-            found = patterns.everywhere
-        if found is not None:
-            left.discard(found.name.lower().removesuffix("."))
+        if (authority := parse_authority(name)) is not None:
+            found = patterns.by_host(authority.host) or patterns.everywhere
+            left -= {found.name.lower().removesuffix(".")} if found is not None else set()
         if not left:
             break
     return [(ingress, host) for ingress, host in configured if host.lower().removesuffix(".") in left]
@@ -172,9 +169,8 @@ def _ingresses(evidence: Evidence, values: dict[str, Any], support: int, has_con
         listener = listener_for_new_hosts(evidence.listeners, config if has_config else None)
         if listener is None:
             used = ", ".join(evidence.listeners)
-            why = (
-                f"the config has none of the listeners that were used ({used})" if used else "no listener was ever used"
-            )
+            none_of = f"the config has none of the listeners that were used ({used})"
+            why = none_of if used else "no listener was ever used"
             yield Suggestion("ingresses", None, f"{host}: {seen.evidence('misses')}; {why}: name one")
             continue
         element = {"name": _free_name(host, config), "hosts": [host], "listener": listener} | _manners(listener, config)
@@ -188,14 +184,10 @@ def _by_name(hosts: Iterable[Seen]) -> list[tuple[str, Seen]]:
     """Hosts without their port, which ingresses do not look at; what is no host is left out."""
     found: dict[str, Seen] = {}
     for seen in hosts:
-        if (authority := parse_authority(seen.what)) is None:
-            continue
-        other = found.get(authority.host)
-        first, last = (
-            (seen.first, seen.last) if other is None else (min(seen.first, other.first), max(seen.last, other.last))
-        )
-        count = seen.count + (other.count if other is not None else 0)
-        found[authority.host] = Seen(authority.host, None, count, first, last)
+        if (authority := parse_authority(seen.what)) is not None:
+            host, other = authority.host, found.get(authority.host, replace(seen, count=0))
+            first, last = min(seen.first, other.first), max(seen.last, other.last)
+            found[host] = Seen(host, None, seen.count + other.count, first, last)
     return sorted(found.items(), key=lambda item: (-item[1].count, item[0]))
 
 
@@ -241,9 +233,8 @@ def _is_mapped(seen: Seen, snapshot: Snapshot) -> bool:
     """Whether a client on the listener that is redirected there would get an address."""
     request = Request(_LOOKUP, header_names=(seen.listener or "",))
     selection = select(request, snapshot)
-    if (
-        selection.listener != seen.listener
-    ):  # the client may not name it, and comes by an ingress that is not known here
+    if selection.listener != seen.listener:
+        # The client may not name it, and comes by an ingress that is not known here.
         known = next((ingress for ingress in snapshot.ingresses if ingress.listener == seen.listener), None)
         if known is None or not known.hosts:
             return False

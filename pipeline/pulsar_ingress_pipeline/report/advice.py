@@ -3,7 +3,6 @@
 What can be proven is `suggest`'s to say; here is the word for each reason.
 """
 
-import ipaddress
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ import yaml
 
 from pulsar_ingress_pipeline.report.records import Row
 from pulsar_ingress_pipeline.suggest import Evidence, Seen, suggest
+from pulsar_ingress_proxy.syntax.authorities import parse_address
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +67,9 @@ def _new_host(miss: Row, listener: str | None) -> Advice:
     if found.element is None:
         return Advice("No lookup has a listener yet: name one in an ingress with this host.")
     config = f"{found.key}:\n  - {_flow(None, dict(found.element))}"
-    if _is_address(found.element["hosts"][0]):
+    if parse_address(found.element["hosts"][0].strip("[]")) is not None:
         return Advice("It asks by address: a probe, or a client to mend. If it is a door:", config)
     return Advice("Add the host to an ingress, or one of its own:", config)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return False
-    return True
 
 
 def _flow(key: str | None, value: Any) -> str:

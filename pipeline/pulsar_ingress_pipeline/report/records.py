@@ -1,6 +1,5 @@
 """What a report is made of: plain records, bounded in number, whoever gathered them."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -41,9 +40,6 @@ class Bins:
 
     def time(self, place: int) -> datetime:
         return self.start + place * self.step
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.count))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pulsar_ingress_pipeline.report import charts
 from pulsar_ingress_pipeline.report.charts import NO_INGRESS, Bar, Drawing, bar_chart, drawings
@@ -34,13 +34,11 @@ class Chart:
     said: str
     """Its first sentence, which is also for those who do not see it."""
     drawings: tuple[Drawing, Drawing]
-    rows: Rows
-    """Its numbers."""
+    rows: Rows = field(default_factory=list)
+    """Its numbers, where they are no rows of the report."""
 
 
-def flows(report: Report) -> Chart | None:
-    if not report.flows:
-        return None
+def flows(report: Report) -> Chart:
     ways = sorted(report.flows, key=lambda flow: -flow.lookups)
     total = sum(flow.lookups for flow in ways)
     widest = " → ".join(_ends(ways[0])).removesuffix(brokers_tail(report) or "\n")
@@ -108,10 +106,8 @@ def latency_keys(report: Report) -> list[tuple[str, str]]:
     return [(f"h{place}", word) for place, word in enumerate(words)]
 
 
-def redirects(report: Report) -> tuple[str, Chart, Chart] | None:
+def redirects(report: Report) -> tuple[str, Chart, Chart]:
     """What to say, then by what became of redirects, and by how many the sidecar followed."""
-    if not report.redirects.rows:
-        return None
     actions: dict[str, int] = defaultdict(int)
     followed: dict[int, int] = defaultdict(int)
     for row in report.redirects.rows:
@@ -134,22 +130,17 @@ def hops(followed: int) -> str:
     return "none" if followed == 0 else "10 or more" if followed == 10 else f"{followed}"
 
 
-def owners(report: Report) -> Chart | None:
-    if not report.owners.rows:
-        return None
+def owners(report: Report) -> Chart:
     first = report.owners.rows[:SHOWN]
     bars = [Bar(topic(row["topic"]), ((row["changes"], "s3"),), f"{row['brokers']} brokers") for row in first]
     said = (
         f"{report.owners.count:,} of {report.topics:,} topics changed owners, {report.owners.total:,} times in all. "
         f"Most often {bars[0].name}: {first[0]['changes']:,} times."
     )
-    rows = [_cells(row, ("topic",), ("changes", "brokers", "lookups")) for row in report.owners.rows]
-    return Chart(said, drawings(lambda width: bar_chart(bars, width)), rows)
+    return Chart(said, drawings(lambda width: bar_chart(bars, width)))
 
 
-def namespaces(report: Report) -> Chart | None:
-    if not report.namespaces.rows:
-        return None
+def namespaces(report: Report) -> Chart:
     bars = []
     for row in report.namespaces.rows[:SHOWN]:
         note = f"{percent(row['misses'], row['hits'] + row['misses'])} missed" if row["misses"] else ""
@@ -157,8 +148,7 @@ def namespaces(report: Report) -> Chart | None:
         bars.append(Bar(name, ((row["hits"], "hit"), (row["misses"], "miss")), note))
     share = percent(bars[0].amount, report.namespaces.total)
     said = f"Of {report.namespaces.count:,} namespaces the busiest is {bars[0].name}, with {share} of the lookups."
-    rows = [_cells(row, ("tenant", "namespace"), ("hits", "misses", "redirects")) for row in report.namespaces.rows]
-    return Chart(said, drawings(lambda width: bar_chart(bars, width, 0.25)), rows)
+    return Chart(said, drawings(lambda width: bar_chart(bars, width, 0.25)))
 
 
 def changes(report: Report, then: Numbers) -> Rows:
@@ -192,13 +182,13 @@ def news(report: Report, then: Numbers) -> dict[str, list[str]]:
     }
 
 
-def _cells(row: Row, names: Sequence[str], counts: Sequence[str]) -> list[str]:
-    return [*(shown(row[name]) for name in names), *(thousands(row[name]) for name in counts)]
+def cells(rows: Sequence[Row], names: Sequence[str], counts: Sequence[str]) -> Rows:
+    return [[*(shown(row[name]) for name in names), *(thousands(row[name]) for name in counts)] for row in rows]
 
 
 def _half(bars: list[Bar]) -> Chart:
     said = ", ".join(f"{bar.name} {compact(bar.amount)}" for bar in bars)
-    return Chart(said, drawings(lambda width: bar_chart(bars, width, 0.2), _HALF), [])
+    return Chart(said, drawings(lambda width: bar_chart(bars, width, 0.2), _HALF))
 
 
 def _ends(flow: Flow) -> list[str]:
