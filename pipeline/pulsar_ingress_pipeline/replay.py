@@ -6,7 +6,7 @@ redirects only those over HTTP are decided anew.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -42,9 +42,9 @@ class Change:
 
     before: str
     after: str
+    loses_hit: bool
     requests: int
     example: str
-    loses_hit: bool
 
 
 def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
@@ -60,15 +60,15 @@ def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
     asked = events.dropDuplicates(["id", "time"]).where(F.col("kind").isin(list(_TARGETS)) & is_decided)
     groups = asked.groupBy(*question).agg(F.count(F.lit(1)).alias("requests"), F.min(example).alias("example"))
     deciding = F.udf(_Deciding(config), _DECIDED, useArrow=False)
-    decided = groups.select("requests", "example", deciding(F.struct(*groups.columns)).alias("change")).collect()
-    total = sum(requests for requests, _, _ in decided)
-    merged: dict[tuple[str, str, bool], Change] = {}
-    for requests, example_, change in decided:
-        if change is not None:
-            known = merged.get(tuple(change), Change(change.before, change.after, 0, example_, change.loses_hit))
-            known = replace(known, requests=known.requests + requests, example=min(known.example, example_))
-            merged[tuple(change)] = known
-    return total, sorted(merged.values(), key=lambda change: (not change.loses_hit, -change.requests, change.before))
+    each = groups.select("requests", "example", deciding(F.struct(*groups.columns)).alias("change")).groupBy("change")
+    decided = each.agg(F.sum("requests").alias("requests"), F.min("example").alias("example")).collect()
+    changes = [
+        Change(**change.asDict(), requests=requests, example=example_)
+        for change, requests, example_ in decided
+        if change is not None
+    ]
+    total = sum(requests for _, requests, _ in decided)
+    return total, sorted(changes, key=lambda one: (not one.loses_hit, -one.requests, one.before, one.example))
 
 
 def replay_files(spark: SparkSession, source: Storage, config: Config) -> tuple[int, list[Change], list[str]]:
