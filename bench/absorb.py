@@ -111,11 +111,11 @@ def main(tables: str, inbox: str, *folders: str) -> None:
         runner = Runner(inbox, tables, lambda _: spark, clock)
         for folder in folders:
             os.symlink(folder, Path(inbox) / Path(folder).name)
-            before = runner.total.events
+            before = runner.metrics.events.cell()[0]
             clock.start()
             runner.take_new()
             clock.stage("done")
-            clock.taken.events = runner.total.events - before
+            clock.taken.events = int(runner.metrics.events.cell()[0] - before)
             print(json.dumps(asdict(clock.taken)), flush=True)
 
 

@@ -161,7 +161,7 @@ def _work(options: argparse.Namespace, command: "Callable[[Runner, Progress], No
             command(runner, progress)
         except SPARK_FAULTS as error:
             raise PipelineFault(f"Spark: {cause(error)}") from None
-    print(f"{options.tables}: {runner.total}" if runner.total.commits else f"{options.tables}: nothing new", flush=True)
+    print(f"{options.tables}: {runner}", flush=True)
     return 0
 
 

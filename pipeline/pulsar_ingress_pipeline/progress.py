@@ -4,13 +4,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, Self, TextIO
+from typing import Any, Self, TextIO
 
 from pyspark.sql import SparkSession, is_remote
 
 _PAUSE = 0.5
 """Seconds between two looks."""
 _BAR = 24
+
+Numbers = Callable[[], tuple[int, int, int]]
+"""Tasks done, tasks there are, and rows read, of what Spark is at."""
 
 
 class Progress:
@@ -20,7 +23,7 @@ class Progress:
         self._out = out if out is not None else sys.stderr
         self._is_terminal = self._out.isatty()
         self._clock = clock
-        self._watched: _Stages | None = None
+        self._numbers: Numbers = lambda: (0, 0, 0)
         self._stage = "start"
         self._began = clock()
         self._rows = 0
@@ -42,7 +45,7 @@ class Progress:
     def watch(self, spark: SparkSession) -> None:
         """Show what this session is at."""
         if self._is_terminal:
-            self._watched = _Operations(spark) if is_remote() else _StatusStore(spark)
+            self._numbers = _operations(spark) if is_remote() else _status_store(spark)
 
     def stage(self, name: str) -> None:
         """Say what is being done from now on."""
@@ -57,53 +60,40 @@ class Progress:
 
     def _watch(self) -> None:
         while not self._ended.wait(_PAUSE):
-            done, tasks, rows = self._watched.numbers() if self._watched is not None else (0, 0, 0)
+            done, tasks, rows = self._numbers()
             self._rows = max(self._rows, rows)
             seconds = self._clock() - self._began
             self._out.write(f"\r\x1b[K{shown(self._stage, done, tasks, self._rows, seconds)}")
             self._out.flush()
 
 
-class _Stages(Protocol):
-    def numbers(self) -> tuple[int, int, int]:
-        """Tasks done, tasks there are, and rows read, of what Spark is at."""
-
-
-class _StatusStore:
+def _status_store(spark: SparkSession) -> Numbers:
     """What Spark's own status page shows, in a session of our own."""
+    store: Any = spark.sparkContext._jsc.sc().statusStore()
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._store: Any = spark.sparkContext._jsc.sc().statusStore()
+    def numbers() -> tuple[int, int, int]:
+        active = store.activeStages()
+        stages = [active.apply(place) for place in range(active.size())]
+        done, tasks = sum(stage.numCompleteTasks() for stage in stages), sum(stage.numTasks() for stage in stages)
+        return done, tasks, sum(stage.inputRecords() for stage in stages)
 
-    def numbers(self) -> tuple[int, int, int]:
-        stages = self._store.activeStages()
-        done = tasks = rows = 0
-        for place in range(stages.size()):
-            stage = stages.apply(place)
-            done, tasks = done + stage.numCompleteTasks(), tasks + stage.numTasks()
-            rows += stage.inputRecords()
-        return done, tasks, rows
+    return numbers
 
 
-class _Operations:
+def _operations(spark: SparkSession) -> Numbers:
     """What a Connect server tells of its client's operations while they last: tasks, but no rows."""
+    running: dict[str | None, list[Any]] = {}
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._tasks: dict[str | None, tuple[int, int]] = {}
-        session: Any = spark  # whose types want a class where a function will do
-        session.registerProgressHandler(self._told)
+    def told(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        running[operation_id] = [] if done else list(stages or ())
 
-    def _told(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
-        if done:
-            self._tasks.pop(operation_id, None)
-            return
-        known = list(stages or ())
-        counts = sum(stage.num_completed_tasks for stage in known), sum(stage.num_tasks for stage in known)
-        self._tasks[operation_id] = counts
+    def numbers() -> tuple[int, int, int]:
+        stages = [stage for known in list(running.values()) for stage in known]
+        return sum(stage.num_completed_tasks for stage in stages), sum(stage.num_tasks for stage in stages), 0
 
-    def numbers(self) -> tuple[int, int, int]:
-        counts = list(self._tasks.values())
-        return sum(done for done, _ in counts), sum(tasks for _, tasks in counts), 0
+    session: Any = spark  # whose types want a class where a function will do
+    session.registerProgressHandler(told)
+    return numbers
 
 
 def shown(stage: str, done: int, tasks: int, rows: int, seconds: float) -> str:

@@ -5,13 +5,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
-from pulsar_ingress_pipeline.ingest.batches import Ingest, Taken, batches, lines_in
+from pulsar_ingress_pipeline.ingest.batches import Ingest, batches, lines_in
 from pulsar_ingress_pipeline.lake import maintenance
 from pulsar_ingress_pipeline.lake.layout import refuse_earlier_layout
 from pulsar_ingress_pipeline.lake.storage import File, Storage
@@ -32,25 +31,6 @@ _LONGEST = 300.0
 """Seconds to wait after a failure, at most: all together it is a quarter of an hour."""
 
 
-@dataclass(slots=True)
-class Total:
-    """What a command has done so far."""
-
-    commits: int = 0
-    files: int = 0
-    events: int = 0
-    bad: int = 0
-
-    def add(self, taken: Taken) -> None:
-        self.commits += 1
-        self.files += taken.files
-        self.events += taken.events
-        self.bad += taken.bad
-
-    def __str__(self) -> str:
-        return f"{self.files:,} files, {self.events:,} events, {self.bad:,} lines in quarantine"
-
-
 class Runner:
     """Takes event files into the tables."""
 
@@ -69,7 +49,6 @@ class Runner:
         self._spark = lambda: spark(self._is_brief and not is_service)
         self._source, self._tables = Storage.of(events), Storage.of(tables)
         self.metrics = metrics or PipelineMetrics("run")
-        self.total = Total()
         if not self._source.exists():
             raise PipelineFault(f"--events {self._source.url}: there is no such folder")
         refuse_earlier_layout(self._tables)
@@ -103,7 +82,7 @@ class Runner:
     def run(self) -> None:
         """Take what is there, and maintain the tables after every so many versions."""
         self.take_new()
-        if self.total.commits and self._ingest.events.version % VERSIONS == VERSIONS - 1:
+        if self.metrics.commits.cell()[0] and self._ingest.events.version % VERSIONS == VERSIONS - 1:
             self._progress.stage("maintenance")
             self.maintain()
 
@@ -112,6 +91,13 @@ class Runner:
         maintenance.maintain(self._tables)
         self.open()
 
+    def __str__(self) -> str:
+        """What has been done so far."""
+        counters = (self.metrics.files, self.metrics.events, self.metrics.quarantined)
+        files, events, bad = (counter.cell()[0] for counter in counters)
+        has_new = self.metrics.commits.cell()[0] > 0
+        return f"{files:,.0f} files, {events:,.0f} events, {bad:,.0f} lines in quarantine" if has_new else "nothing new"
+
     def _take(self, batch: list[File], present: list[File]) -> None:
         began = time.monotonic()
         with self.metrics.at_work():
@@ -119,7 +105,6 @@ class Runner:
             taken = self._ingest.take(batch, present)
             hours = self._derivation.derive(self._ingest.events)
         seconds = time.monotonic() - began
-        self.total.add(taken)
         self.metrics.committed(taken)
         self.metrics.commit_duration.observe(seconds)
         newest = [*self.metrics.newest_event.values.values()]

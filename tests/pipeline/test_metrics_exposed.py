@@ -162,7 +162,7 @@ def test_only_the_first_poll_commits_when_there_are_no_events(
     tables = Tables(spark, tmp_path / "events", tmp_path / "tables")
     runner = Runner(str(tables.events), str(tables.folder), lambda _: spark, Progress())
     assert [runner.take_new() for _ in range(3)] == [False, False, False]
-    assert runner.total.commits == 1
+    assert runner.metrics.commits.values[()] == 1
     assert capsys.readouterr().err.count("version 0: 0 files") == 1
     for name in ("quarantine", "listener_windows", "misses", "owner_changes"):
         assert tables.rows(name) == []
