@@ -5,9 +5,6 @@ it varies their median absolute deviation, which a single bad day does not move;
 being judged by nothing. The newest hour is left out: it may not be whole yet.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -26,19 +23,8 @@ _DEVIATION = 1.4826
 """A standard deviation is so many times the median absolute deviation of what is normally distributed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Floor:
-    """The least that something is taken to vary by: a share of what is usual, and an amount."""
-
-    share: float
-    amount: float
-
-
-FLOORS: Mapping[str, Floor] = {
-    "lookups": Floor(0.1, 10.0),
-    "miss_ratio": Floor(0.0, 0.01),
-    "p95_ms": Floor(0.1, 1.0),
-}
+FLOORS = {"lookups": (0.1, 10.0), "miss_ratio": (0.0, 0.01), "p95_ms": (0.1, 1.0)}
+"""The least that each is taken to vary by: a share of what is usual, and an amount."""
 
 
 def anomalies(times: DataFrame) -> DataFrame:
@@ -78,17 +64,15 @@ def finish_anomalies(merged: DataFrame) -> DataFrame:
         "miss_ratio": F.try_divide("misses", "lookups"),
         "p95_ms": F.col("p95_ms"),
     }
-    told = [
-        F.struct(F.lit(what).alias("what"), value.alias("value"), *_floor(FLOORS[what]))
-        for what, value in facts.items()
-    ]
+    told = []
+    for what, value in facts.items():
+        share, amount = (
+            F.lit(least).alias(name) for least, name in zip(FLOORS[what], ("share", "amount"), strict=True)
+        )
+        told.append(F.struct(F.lit(what).alias("what"), value.alias("value"), share, amount))
     each = hours.select(SPAN, "window_start", "ingress", "lookups", F.explode(F.array(*told)).alias("told"))
     judged = each.select(SPAN, "window_start", "ingress", "lookups", "told.*").where(F.col("value").isNotNull())
     return _off(judged)
-
-
-def _floor(floor: Floor) -> list[Column]:
-    return [F.lit(floor.share).alias("share"), F.lit(floor.amount).alias("amount")]
 
 
 def _with_silence(merged: DataFrame) -> DataFrame:
@@ -136,9 +120,8 @@ def _median(values: Column) -> Column:
 
 
 def _told(what: str) -> str:
-    floor = FLOORS[what]
-    share = f" (or {floor.share:.0%} of the median)" if floor.share else ""
-    return f"{floor.amount:g} of `{what}`{share}"
+    share, amount = FLOORS[what]
+    return f"{amount:g} of `{what}`" + (f" (or {share:.0%} of the median)" if share else "")
 
 
 TABLES = (
@@ -163,7 +146,6 @@ TABLES = (
         anomalies,
         merge_anomalies,
         finish_anomalies,
-        span="all",
         source=timed,
     ),
 )

@@ -6,10 +6,12 @@ number of queries is what a small batch costs: one of events, the other of share
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -23,7 +25,7 @@ from pulsar_ingress_pipeline.lake.table import DataFile, LakeTable
 from pulsar_ingress_pipeline.schema import EVENTS
 from pulsar_ingress_pipeline.tables import DERIVED
 from pulsar_ingress_pipeline.tables.table import SPAN, Table
-from pulsar_ingress_pipeline.tables.writing import Kept, Part, Writer, arrow_schema, together
+from pulsar_ingress_pipeline.tables.writing import Part, Writer, arrow_schema, together
 
 _DAY = len("2026-11-16")
 _ALL = "all"
@@ -128,22 +130,21 @@ class Derivation:
         size = sum(file.size for file in files)
         days = sorted({hour[:_DAY] for hour in hours})
         parts: dict[str, Part] = {}
-        kept: dict[str, Kept] = {}
+        replaced: dict[tuple[str, str], list[str]] = defaultdict(list)
         with _settings(self._spark(), size, size < SMALL_EVENTS) as sized:
             rows = sized(self._read(events.storage, files, EVENTS))
             sources = {source: source(rows).persist() for source in {one.source for one in self._derived} if source}
             try:
                 for table in self._derived:
                     made = table.of(sources[table.source] if table.source else rows)
-                    name, column = (table.name, "window_start") if table.merge is None else (_hours(table), SPAN)
-                    day = f"date_format({column}, 'yyyy-MM-dd')" if table.merge is None else f"left({SPAN}, {_DAY})"
-                    schema = table.schema if table.merge is None else _nullable(made.schema)
+                    if table.merge is None:
+                        name, day, schema = table.name, "date_format(window_start, 'yyyy-MM-dd')", table.schema
+                    else:
+                        name, day, schema = _hours(table), f"left({SPAN}, {_DAY})", _nullable(made.schema)
                     parts[name] = Part(made, day, schema)
-                    paths: dict[tuple[str, str], list[str]] = {}
                     for file in targets[name].of_days(days):
-                        paths.setdefault((name, file.path[:_DAY]), []).append(file.path)
-                    kept[name] = Kept(column, tuple(hours), paths)
-                self._write(parts, kept, targets, days, size < SMALL_EVENTS)
+                        replaced[name, file.path[:_DAY]].append(file.path)
+                self._write(parts, targets, days, size < SMALL_EVENTS, replaced, hours)
             finally:
                 for source in sources.values():
                     source.unpersist()
@@ -183,15 +184,16 @@ class Derivation:
                 rest = sized(self._read(targets[name].table.storage, others[table.name], parts[name].schema))
                 total = table.merge(by_day.unionByName(rest).withColumn(SPAN, F.lit(_ALL)))
                 parts[table.name] = Part(table.finish(total), SPAN, table.schema)
-            self._write(parts, {}, targets, days, size < SMALL_SHARES)
+            self._write(parts, targets, days, size < SMALL_SHARES)
 
     def _write(
         self,
         parts: Mapping[str, Part],
-        kept: Mapping[str, Kept],
         targets: Mapping[str, _Target],
         days: Sequence[str],
         is_small: bool,
+        replaced: Mapping[tuple[str, str], Sequence[str]] = MappingProxyType({}),
+        changed: Sequence[str] = (),
     ) -> None:
         """Write the parts, in the place of what their tables have of these days, or of all."""
         if not parts:
@@ -199,28 +201,23 @@ class Derivation:
         schemas = {name: arrow_schema(part.schema) for name, part in parts.items()}
         for name, schema in schemas.items():
             targets[name].table.expect(schema)
-        writer = Writer(self._tables, schemas, kept)
-        written = {(row[0], row[1]): DataFile(*row[2:]) for row in together(parts, writer, is_small).collect()}
+        writer = Writer(self._tables, schemas, dict(replaced), changed)
+        written = {(row[0], row[1]): tuple(row[2:]) for row in together(parts, writer, is_small).collect()}
+        of_all = {table.name for table in self._derived if table.merge is not None and table.span == "all"}
         for name in parts:
-            target = targets[name]
-            is_by_day = name in kept or name.startswith(SHARES) or self._table(name).span == "day"
-            spans = days if is_by_day else [_ALL]
-            target.remove += target.of_days(days) if is_by_day else target.before
-            for span in spans:
-                # A day whose new hours have no rows was not written, and may have others.
+            target, is_of_all = targets[name], name in of_all
+            target.remove += target.before if is_of_all else target.of_days(days)
+            for span in [_ALL] if is_of_all else days:
                 file = written.get((name, span))
-                if file is None and name in kept and (name, span) in kept[name].paths:
-                    left = writer.write(name, span, [])
-                    file = None if left is None else DataFile(*left)
-                target.add += [file] if file is not None else []
+                if file is None and (name, span) in replaced:
+                    # A day whose new hours have no rows was not written, and may have others.
+                    file = writer.write(name, span, [])
+                target.add += [DataFile(*file)] if file is not None else []
 
     def _read(self, storage: Storage, files: Sequence[DataFile], schema: T.StructType) -> DataFrame:
         if not files:
             return self._spark().createDataFrame([], schema)
         return self._spark().read.schema(schema).parquet(*(storage.spark_url(file.path) for file in files))
-
-    def _table(self, name: str) -> Table:
-        return next(table for table in self._derived if table.name == name)
 
 
 def _shares(table: Table) -> tuple[str, ...]:

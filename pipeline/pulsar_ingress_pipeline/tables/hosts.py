@@ -68,12 +68,10 @@ TABLES = (
             Field("requests", COUNT, "requests of all kinds"),
             Field("lookups", COUNT, "lookups among them"),
             Field("misses", COUNT, "lookups that had no listener or were refused"),
-            col.FIRST,
-            col.LAST,
+            *col.SEEN,
         ),
         hosts,
         summed("host", "ingress", "protocol"),
-        span="all",
         source=counted,
     ),
     Table(
@@ -94,7 +92,6 @@ TABLES = (
         drift,
         summed("host"),
         finish_drift,
-        span="all",
         source=counted,
     ),
 )

@@ -135,10 +135,9 @@ TABLES = (
         "misses",
         "What is asked for and not served: the hosts that no rule knows, and the names that are refused.",
         "ingress, host, reason and protocol of missed lookups",
-        (col.INGRESS, col.ASKED, col.REASON, col.PROTOCOL, col.MISSES, col.FIRST, col.LAST),
+        (col.INGRESS, col.ASKED, col.REASON, col.PROTOCOL, col.MISSES, *col.SEEN),
         misses,
         summed("ingress", "host", "reason", "protocol"),
-        span="all",
         source=counted,
     ),
     Table(
@@ -151,12 +150,10 @@ TABLES = (
             col.REASON,
             col.NAMED,
             Field("misses", COUNT, "lookups that named it and missed"),
-            col.FIRST,
-            col.LAST,
+            *col.SEEN,
         ),
         named_misses,
         summed("ingress", "host", "reason", "listener"),
-        span="all",
     ),
     Table(
         "namespaces",
@@ -209,7 +206,6 @@ TABLES = (
         slo_days,
         summed("date", "ingress"),
         finish_slo_days,
-        span="all",
         source=counted,
     ),
     Table(
@@ -220,8 +216,7 @@ TABLES = (
         (
             col.SIDECAR,
             Field("generation", COUNT, "number of the snapshot it decided by"),
-            col.FIRST,
-            col.LAST,
+            *col.SEEN,
             col.LOOKUPS,
             col.HITS,
             col.MISSES,
@@ -233,7 +228,6 @@ TABLES = (
         generations,
         summed("sidecar", "generation"),
         finish_generations,
-        span="all",
         source=counted,
     ),
 )

@@ -86,6 +86,5 @@ TABLES = (
         owner_changes,
         merge_owner_changes,
         lambda merged: merged.withColumn("brokers", F.size("owners")),
-        span="all",
     ),
 )

@@ -188,11 +188,9 @@ TABLES = (
             Field("followed_by", STRING, "client: it was sent back; sidecar: it gave up, for a circle or over maxHops"),
             Field("brokers", STRINGS, "host:port in the order of redirects, the least first; sidecar: the last one"),
             Field("loops", COUNT, "redirects that closed the circle"),
-            col.FIRST,
-            col.LAST,
+            *col.SEEN,
         ),
         redirect_loops,
         summed(*_GROUP[1:], "brokers"),
-        span="all",
     ),
 )

@@ -3,8 +3,6 @@
 import sys
 from collections.abc import Iterable
 
-from pyspark.sql import types as T  # noqa: N812
-
 from pulsar_ingress_pipeline.schema import EVENTS, snake
 from pulsar_ingress_pipeline.tables import DERIVED
 from pulsar_ingress_proxy.observability.event_schema import FIELDS
@@ -37,7 +35,7 @@ _FILES = (
 
 
 def reference() -> str:
-    fields = [(snake(field.name), _type(EVENTS[snake(field.name)].dataType), field.meaning) for field in FIELDS]
+    fields = [(snake(field.name), EVENTS[snake(field.name)].dataType.simpleString(), field.meaning) for field in FIELDS]
     partitions = [("date", "date", "partition: the day of `time`"), ("hour", "int", "partition: the hour of `time`")]
     parts = [
         _HEAD,
@@ -56,7 +54,7 @@ def reference() -> str:
         ),
     ]
     for table in DERIVED:
-        rows = [(field.name, _type(field.type), field.meaning) for field in table.fields]
+        rows = [(field.name, field.type.simpleString(), field.meaning) for field in table.fields]
         parts.append(_section(table.name, table.meaning, table.grain, rows))
     return "\n".join(parts)
 
@@ -65,10 +63,6 @@ def _section(name: str, meaning: str, grain: str, rows: Iterable[tuple[str, str,
     lines = [f"## {name}", meaning, f"One row: {grain}.", "", "| column | type | meaning |", "|---|---|---|"]
     lines += [f"| `{column}` | {type_} | {text} |" for column, type_, text in rows]
     return "\n".join(lines) + "\n"
-
-
-def _type(type_: T.DataType) -> str:
-    return type_.simpleString()
 
 
 if __name__ == "__main__":

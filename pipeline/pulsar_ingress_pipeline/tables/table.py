@@ -18,7 +18,6 @@ from pyspark.sql import types as T  # noqa: N812
 from pulsar_ingress_pipeline.tables.fields import Field
 
 Make = Callable[[DataFrame], DataFrame]
-Span = Literal["hour", "day", "all"]
 
 SPAN = "span"
 
@@ -36,8 +35,8 @@ class Table:
     """Makes the rows, or the shares, of whole hours: of their source, or of events where there is none."""
     merge: Make | None = None
     finish: Make = lambda merged: merged
-    span: Span = "hour"
-    """What one of its files holds."""
+    span: Literal["day", "all"] = "all"
+    """What shares are merged to, and one of its files holds. Files of a table without shares hold a day."""
     source: Make | None = None
 
     @property

@@ -6,7 +6,7 @@ all tables are put into the columns of one, and Python writes a file for each ta
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pulsar_ingress_pipeline.ingest.reading import write_parquet
 from pulsar_ingress_pipeline.lake.storage import Storage
+from pulsar_ingress_pipeline.tables.table import SPAN
 
 TABLE, DAY = "of_table", "of_day"
 _WRITTEN = pa.schema(
@@ -36,42 +37,30 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """What a day's new file takes over from those that it replaces: the rows of hours that have not changed."""
-
-    column: str = ""
-    """Says a row's hour: a time, or its text."""
-    changed: tuple[str, ...] = ()
-    paths: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
-    """The files that are replaced, by table and day."""
-
-
-@dataclass(frozen=True, slots=True)
 class Writer:
     """Writes the files of days. It travels to Spark's executors."""
 
     tables: Storage
     schemas: Mapping[str, pa.Schema]
-    kept: Mapping[str, Kept]
-    """By table, of those whose files are of a day and whose changes are of hours."""
+    replaced: Mapping[tuple[str, str], Sequence[str]]
+    """Files that a table's new file of a day replaces, and takes over what they have of hours that have not changed."""
+    changed: Sequence[str]
+    """The hours that have."""
 
     def write(self, table: str, day: str, rows: Sequence[pa.Table]) -> tuple[str, int, int] | None:
         """The file's path, its size, and its rows; None where there are none."""
         schema = self.schemas[table]
         parts = [part.cast(schema) for part in rows]
-        if kept := self.kept.get(table):
-            parts += [self._unchanged(table, path, kept) for path in kept.paths.get((table, day), ())]
+        parts += [self._unchanged(table, path) for path in self.replaced.get((table, day), ())]
         whole = pa.concat_tables(parts) if parts else schema.empty_table()
         if not len(whole):
             return None
         return *write_parquet(self.tables.below(table), f"{day}-", whole), len(whole)
 
-    def _unchanged(self, table: str, path: str, kept: Kept) -> pa.Table:
+    def _unchanged(self, table: str, path: str) -> pa.Table:
         rows = self.tables.below(table).parquet([path]).cast(self.schemas[table])
-        hours = rows[kept.column]
-        if not pa.types.is_string(hours.type):
-            hours = pc.strftime(hours, "%Y-%m-%dT%H")
-        return rows.filter(pc.invert(pc.is_in(hours, value_set=pa.array(kept.changed))))
+        hours = rows[SPAN] if SPAN in rows.column_names else pc.strftime(rows["window_start"], "%Y-%m-%dT%H")
+        return rows.filter(pc.invert(pc.is_in(hours, value_set=pa.array(self.changed))))
 
 
 def together(parts: Mapping[str, Part], writer: Writer, is_small: bool) -> DataFrame:
