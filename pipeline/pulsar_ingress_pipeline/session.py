@@ -53,6 +53,7 @@ _EXCEPTION = re.compile(r"^(?:: |Caused by: |Exception in thread \S+ )?([\w.$]+(
 
 _HADOOP = "spark.hadoop."
 _LOG = Path(__file__).parent / "log4j2.properties"
+"""Spark's own words are for its developers; ours are said once, where they belong."""
 
 
 @contextmanager
@@ -82,22 +83,27 @@ def session(
     Without a master it is the one of spark-submit, else this machine with all cores.
     """
     extra = extra or {}
-    spark = _connected(remote, SETTINGS | extra) if remote is not None else _own(master, _quiet(is_brief) | extra)
+    spark = _connected(remote, SETTINGS | extra) if remote is not None else _own(master, extra, is_brief)
     try:
         yield spark
     finally:
         spark.stop()
 
 
-def _own(master: str | None, extra: dict[str, str]) -> SparkSession:
+def _own(master: str | None, extra: dict[str, str], is_brief: bool) -> SparkSession:
     home = java.find()
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
     os.environ.setdefault("SPARK_DRIVER_MEMORY", java.memory(java.memory_of_machine()))  # what counts least of all
+    compiler = " -XX:TieredStopAtLevel=1" if is_brief else ""
+    options = {
+        "spark.driver.extraJavaOptions": f"{_JAVA}{compiler} -Dlog4j2.configurationFile={_LOG.as_uri()}",
+        "spark.executor.extraJavaOptions": _JAVA,
+    }
     builder = SparkSession.builder.appName("pulsar-ingress-pipeline")
-    for key, value in (SETTINGS | spark_settings() | extra).items():
+    for key, value in (SETTINGS | spark_settings() | options | extra).items():
         builder = builder.config(key, value)
     if master is not None:
         builder = builder.master(master)
@@ -144,15 +150,6 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
         finally:
             os.dup2(ours, 2)
             os.close(ours)
-
-
-def _quiet(is_brief: bool) -> dict[str, str]:
-    """Spark's own words are for its developers; ours are said once, where they belong."""
-    compiler = " -XX:TieredStopAtLevel=1" if is_brief else ""
-    return {
-        "spark.driver.extraJavaOptions": f"{_JAVA}{compiler} -Dlog4j2.configurationFile={_LOG.as_uri()}",
-        "spark.executor.extraJavaOptions": _JAVA,
-    }
 
 
 def cause(error: Exception | str) -> str:

@@ -73,10 +73,6 @@ class _Target:
         """The files of these days that there were."""
         return [file for file in self.before if file.path[:_DAY] in days]
 
-    def after(self) -> list[DataFile]:
-        gone = {file.path for file in self.remove}
-        return [*self.add, *(file for file in self.before if file.path not in gone)]
-
 
 class Derivation:
     """Brings all derived tables to the version that `events` has."""
@@ -108,7 +104,7 @@ class Derivation:
             files = [file for file in events.files() if hour_of(file) in changed]
             schemas = self._of_events(events, files, hours, targets)
             self._stage("tables: days")
-            self._of_shares(hours, targets, schemas)
+            self._of_shares(sorted({hour[:_DAY] for hour in hours}), targets, schemas)
         self._stage("commit")
         for target in targets.values():
             if target.table.has_schema and target.table.derived_from != events.version:
@@ -151,30 +147,26 @@ class Derivation:
         return {name: part.schema for name, part in parts.items()}
 
     def _of_shares(
-        self, hours: Sequence[str], targets: Mapping[str, _Target], schemas: Mapping[str, T.StructType]
+        self, days: Sequence[str], targets: Mapping[str, _Target], schemas: Mapping[str, T.StructType]
     ) -> None:
         """Tables that have no time: of the shares of hours, those of the days, and all of them together."""
-        days = sorted({hour[:_DAY] for hour in hours})
         merged = [
             table for table in self._derived
             if table.merge is not None and (targets[_hours(table)].add or targets[_hours(table)].remove)
         ]  # fmt: skip
-        of_days = {
-            table.name: [file for file in targets[_hours(table)].after() if file.path[:_DAY] in days]
-            for table in merged
-        }
         others = {
             table.name: [file for file in targets[_days(table)].before if file.path[:_DAY] not in days]
             for table in merged
             if table.span == "all"
         }
-        size = sum(file.size for files in (*of_days.values(), *others.values()) for file in files)
+        read = (*(targets[_hours(table)].add for table in merged), *others.values())
+        size = sum(file.size for files in read for file in files)
         parts: dict[str, Part] = {}
         with _settings(self._spark(), size, size < SMALL_SHARES) as sized:
             for table in merged:
                 assert table.merge is not None
-                storage, schema = targets[_hours(table)].table.storage, schemas[_hours(table)]
-                shares = sized(self._read(storage, of_days[table.name], schema))
+                of_hours = targets[_hours(table)]
+                shares = sized(self._read(of_hours.table.storage, of_hours.add, schemas[_hours(table)]))
                 by_day = table.merge(shares.withColumn(SPAN, F.substring(SPAN, 1, _DAY)))
                 if table.span == "day":
                     parts[table.name] = Part(table.finish(by_day), SPAN, table.schema)

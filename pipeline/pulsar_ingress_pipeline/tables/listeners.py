@@ -223,7 +223,7 @@ TABLES = (
             Field("redirects", COUNT, "requests of all kinds that a broker answered with a redirect"),
             Field("leaks", COUNT, "answers with an address off the listener"),
             Field("hit_ratio", NUMBER, "hits as a share of lookups; null: there were none"),
-            Field("hit_ratio_change", NUMBER, "against the sidecar's generation with lookups before it; null: none"),
+            Field("hit_ratio_change", NUMBER, "against the one with lookups before it, by `first_seen`; null: none"),
         ),
         generations,
         summed("sidecar", "generation"),
