@@ -81,7 +81,9 @@ def incomparable(then: Numbers | None, now: Numbers | None) -> str | None:
     if then.tables != now.tables:
         return f"The report before this one was of other tables: {then.tables}."
     if any(getattr(then, name) > getattr(now, name) for name in _COUNTS):
-        return "The tables hold less than when the report before this one was made: they were made anew, or in part."
+        return (
+            "The tables hold less than when the report before this one was made: they were made anew, or hours of them."
+        )
     return None
 
 
