@@ -134,7 +134,7 @@ class Stage(RunningSidecar):
         self.brokers = {"broker": broker, "other": other}
         self.wires: dict[Who, FrameWire] = {}
         self.records: list[tuple[bool, dict[str, Any]]] = []
-        """Whether each went the long way, and its event."""
+        """Whether each took the slow path, and its event."""
 
     @property
     def port(self) -> int:

@@ -76,7 +76,7 @@ async def test_producer_connection_is_closed_with_a_reason_after_drain_seconds(
     await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
     await stage.sidecar.stop()
     await stage.play(CLIENT.hears(GOODBYE), CLIENT.is_left, BROKER.is_left)
-    assert "external:pulsar://127.0.0.1:0: 1 connections end, as drainSeconds are over" in caplog.text
+    assert "external:pulsar://127.0.0.1:0: closing 1 connections that did not drain within drainSeconds" in caplog.text
 
 
 async def test_shutdown_error_is_not_sent_in_the_middle_of_a_frame(start: Start) -> None:

@@ -77,7 +77,7 @@ async def test_connection_closes_when_a_lookup_exceeds_command_bytes(
     await stage.play(
         CLIENT.says(large), CLIENT.hears(error(NOT_ALLOWED, f"bad-frame: {text}")), CLIENT.is_left, BROKER.is_left
     )
-    assert f"the client sent what is no frame: {text}" in caplog.text
+    assert f"invalid frame from the client; closing the connection: {text}" in caplog.text
 
 
 async def test_lookup_fails_when_a_broker_does_not_answer_within_lookup_timeout(
@@ -114,7 +114,7 @@ async def test_connection_closes_when_client_sends_a_malformed_frame(
     assert b"bad-frame: a frame" in await stage.client.end()
     if is_late:
         assert await stage.broker.end() == b""
-    assert "its connection ends, as the client sent what is no frame: a frame" in caplog.text
+    assert "invalid frame from the client; closing the connection: a frame" in caplog.text
     assert stage.number("requests_total", protocol="binary", code="400") == 1
 
 
@@ -124,7 +124,7 @@ async def test_connection_closes_when_broker_sends_a_malformed_frame(
     stage = await start()
     await stage.play(*HELLO, BROKER.says(MALFORMED["HTTP"]))
     assert b"bad-frame" in await stage.client.end()
-    assert "as the broker sent what is no frame" in caplog.text
+    assert "invalid frame from the broker; closing the connection" in caplog.text
     assert stage.number("upstream_errors_total", reason="bad-answer") == 1
 
 

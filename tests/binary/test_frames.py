@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from words import LOOKUP, MALFORMED, PING, SEND, SUBSCRIBE, command, framed, lookup, message, number, ping, read, send
 
-from pulsar_ingress_proxy.binary.frames import MESSAGE_LIMIT, PADDING, BadFrame, Frame, FrameDecoder, Table, wanted
+from pulsar_ingress_proxy.binary.frames import MESSAGE_LIMIT, PADDING, BadFrame, Frame, FrameDecoder, Table, handling
 
-TABLE = wanted(take=(LOOKUP,), note=(SUBSCRIBE,))
+TABLE = handling(take=(LOOKUP,), note=(SUBSCRIBE,))
 MOST = 1 << 16
 
 UNKNOWN = 4711

@@ -184,7 +184,7 @@ async def test_connect_that_names_a_broker_is_refused_without_through_sidecar(
     start: Start, other: ScriptedBroker
 ) -> None:
     stage = await start()
-    text = "not-through-here: brokers are not reached through this door: throughSidecar is not set"
+    text = "not-through-here: brokers are not reached through this socket: throughSidecar is not set"
     await stage.play(
         CLIENT.says(connect(to=host_and_port(other.outer()))), CLIENT.hears(error(NOT_ALLOWED, text)), CLIENT.is_left
     )

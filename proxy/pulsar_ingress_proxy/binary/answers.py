@@ -1,7 +1,7 @@
-"""What becomes of the addresses that brokers tell clients: put on the listener, or found to be a leak. Pure.
+"""Rewrites the addresses in brokers' commands to the selected listener and detects leaks. Pure.
 
-Which commands carry any stands in `commands.CARRIERS`. The addresses are chosen by the functions that choose them for
-HTTP (`answers.rewrite_urls`, `redirects.redirect_to`).
+`commands.CARRIERS` lists the commands that carry addresses. The rules are those of HTTP (`answers.rewrite_urls`,
+`redirects.redirect_to`).
 """
 
 from dataclasses import dataclass, replace
@@ -23,32 +23,32 @@ _KEYS = ("brokerUrl", "brokerUrlTls")
 
 @dataclass(frozen=True, slots=True)
 class RewrittenAddresses:
-    """Two addresses of a broker, as a client of a listener may have them."""
+    """A broker's plain and TLS address, rewritten for clients of a listener."""
 
     url: str | None
     url_tls: str | None
     is_through: bool
-    """Whether they are names for CONNECT only: the client stays with the address that it has."""
+    """Whether the addresses are only names for CONNECT: the client keeps using the address it is connected to."""
     broker: str | None
     had_leak: bool
-    """What the broker said had an address that is not on the listener."""
+    """Whether the broker's command had an address that is not on the listener."""
     has_leak: bool
-    """This still has."""
+    """Whether one remains after rewriting."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddressDecision:
-    """What was found of a command that carries addresses; the command itself is changed in place."""
+    """The outcome for a command that carries addresses; the command itself is changed in place."""
 
     changed: bool = False
     broker: str | None = None
     leak: LeakAction | None = None
     refusal: Refusal | None = None
-    """Why the client may not have it."""
+    """Why the command is withheld from the client."""
 
 
 def rewrite_addresses(message: Addressed, selection: Selection, decisions: DecisionCache) -> RewrittenAddresses:
-    """Two addresses put on the selected listener."""
+    """Rewrite a message's two addresses to the selected listener; cached."""
     assert selection.listener is not None
     through = is_through(selection)
     key = ("addresses", message.url, message.url_tls, selection.listener, through)
@@ -75,12 +75,12 @@ def _rewrite_addresses(url: str, url_tls: str, listener: str, through: bool, sna
     name = name_through(found.broker, found.named, listener, snapshot)
     if name is None:
         return replace(rewritten, had_leak=True, has_leak=True)
-    # A client reads the one that goes with its own transport and fails where it is absent, so both are there.
+    # A client reads the URL for its own transport and fails if it is absent, so both are set.
     return replace(rewritten, url=f"pulsar://{name}", url_tls=f"pulsar+ssl://{name}", is_through=True, has_leak=False)
 
 
 def decide_found(response: LookupResponse, selection: Selection, decisions: DecisionCache) -> AddressDecision:
-    """A lookup's answer that names the broker to connect to."""
+    """Rewrite a lookup response that names the broker to connect to, and apply the leak policy."""
     rewritten, policy = rewrite_addresses(response, selection, decisions), _leak_policy(selection, decisions.snapshot)
     leak = decide_leak(policy, rewritten.had_leak, rewritten.has_leak)
     if leak == "blocked":
@@ -90,33 +90,33 @@ def decide_found(response: LookupResponse, selection: Selection, decisions: Deci
 
 
 def decide_pushed(command: Command, selection: Selection, decisions: DecisionCache) -> AddressDecision:
-    """Addresses that the client has not asked for, all those of one command.
+    """Rewrite the addresses in a command that the client did not ask for, and apply the leak policy.
 
-    Blocked is what is not on the listener: without it the client looks the topic up again. Of a migration or a
-    redirect nothing would be left, so that is refused whole.
+    A blocked address is removed, and the client looks the topic up again. A migration or a redirect is useless without
+    its address, so it is refused as a whole.
     """
     snapshot = decisions.snapshot
-    policy, through, is_straight = _leak_policy(selection, snapshot), is_through(selection), _leads_straight(command)
+    policy, through, bypasses = _leak_policy(selection, snapshot), is_through(selection), _bypasses_proxy(command)
     changed, broker = False, None
     leak: LeakAction | None = None
     for message in CARRIERS[command.type](command):
         if not message.url and not message.url_tls:
             continue
-        if command.type == TOPIC_MIGRATED and not through and _is_peers(message, snapshot):
+        if command.type == TOPIC_MIGRATED and not through and _is_peer(message, snapshot):
             continue
         rewritten = rewrite_addresses(message, selection, decisions)
-        if through and is_straight:
+        if through and bypasses:
             rewritten = replace(rewritten, had_leak=True, has_leak=True)
         broker = broker or rewritten.broker
         action = decide_leak(policy, rewritten.had_leak, rewritten.has_leak)
         leak = action or leak
-        if action == "blocked" and is_straight:
+        if action == "blocked" and bypasses:
             return AddressDecision(False, broker, action, _refusal(rewritten, selection))
         if action == "blocked":
             changed = True
             message.ClearField("url_tls")
             if isinstance(message, SegmentBroker):
-                message.url = b""  # which has to be there
+                message.url = b""  # a required field
             else:
                 message.ClearField("url")
         elif policy != "observe":
@@ -125,7 +125,7 @@ def decide_pushed(command: Command, selection: Selection, decisions: DecisionCac
 
 
 def _leak_policy(selection: Selection, snapshot: Snapshot) -> LeakPolicy:
-    """What becomes of addresses off the listener. Where clients come through the sidecar, none may lead past it."""
+    """The leak policy: with throughSidecar no address may bypass the sidecar, otherwise `leaks` applies."""
     if snapshot.config.shadow:
         return "observe"
     return "block" if is_through(selection) else snapshot.config.leaks
@@ -139,18 +139,18 @@ def _refusal(rewritten: RewrittenAddresses, selection: Selection) -> Refusal:
     return leak_refusal(selection.listener, rewritten.broker or "")
 
 
-def _leads_straight(command: Command) -> bool:
-    """Whether clients go to these addresses themselves, even where they reach brokers through a proxy.
+def _bypasses_proxy(command: Command) -> bool:
+    """Whether clients connect to these addresses directly, even if they reach brokers through a proxy.
 
-    A migration's (PIP-188) is the service URL of a new lookup (ConnectionHandler.grabCnx), a redirect's that of the
-    next (BinaryProtoLookupService.findBroker).
+    They use the address of a migration (PIP-188, ConnectionHandler.grabCnx) and of a redirect
+    (BinaryProtoLookupService.findBroker) as the service URL of the next lookup.
     """
     is_redirect = command.type == LOOKUP_RESPONSE and command.lookup_response.response == REDIRECT
     return is_redirect or command.type == TOPIC_MIGRATED
 
 
-def _is_peers(message: Addressed, snapshot: Snapshot) -> bool:
-    """Whether these are addresses of a cluster that clients may be sent to (`redirects.peers`)."""
+def _is_peer(message: Addressed, snapshot: Snapshot) -> bool:
+    """Whether all addresses belong to peer clusters (`redirects.peers`)."""
     found = [_url(_text(url)) for url in (message.url, message.url_tls) if url]
     return all(url is not None and host_matches(url.host, snapshot.config.redirects.peers) for url in found)
 
@@ -158,7 +158,7 @@ def _is_peers(message: Addressed, snapshot: Snapshot) -> bool:
 def decide_redirect(
     response: LookupResponse, selection: Selection, scheme: str, decisions: DecisionCache, can_follow: bool
 ) -> tuple[RedirectDecision, str]:
-    """What becomes of an answer that names the broker to ask next, and the address by which it does."""
+    """Decide about a response that names the broker to ask next. Also returns the address that it names."""
     assert selection.listener is not None
     snapshot, config = decisions.snapshot, decisions.config
     # Under `observe` no binary answer is changed.
@@ -180,9 +180,9 @@ def decide_redirect(
 
 
 def _redirect_through(broker: Broker | None, shown: str, can_follow: bool) -> RedirectDecision:
-    """A redirect of a client that reaches brokers through the sidecar: followed or refused, whatever `redirects` says.
+    """Follow or refuse a redirect under throughSidecar, regardless of `redirects`.
 
-    The client would go straight to where it leads.
+    The client would connect to the target directly.
     """
     if broker is None:
         text = "a broker redirects to an address that advertisedListeners lacks, and the ingress has throughSidecar"
@@ -198,7 +198,7 @@ def _cannot_repeat(detail: str) -> Refusal:
 
 
 def put_redirect(response: LookupResponse, selection: Selection, snapshot: Snapshot) -> bool:
-    """Give a redirect its addresses on the listener; whether that changes any."""
+    """Rewrite a redirect's addresses to the listener. Returns whether anything changed."""
     assert selection.listener is not None
     return _put(
         response, _rewrite_addresses(_text(response.url), _text(response.url_tls), selection.listener, False, snapshot)

@@ -1,6 +1,6 @@
-"""A connection to a broker on which the sidecar waits for answers: until a client is joined to it, or to ask something.
+"""A connection to a broker on which the sidecar awaits answers: before a client is joined to it, or for its own lookup.
 
-What a broker says is kept in order and in whole, so that whoever takes the connection over misses nothing.
+Everything received is kept in order, so that a session that takes over the connection misses nothing.
 """
 
 import asyncio
@@ -14,38 +14,38 @@ from pulsar_ingress_proxy.net.tls import in_words
 
 
 class BrokerConnection(asyncio.Protocol):
-    """Say something, then wait for what the broker says to it."""
+    """Sends frames and awaits the broker's answers."""
 
     def __init__(self) -> None:
         self.decoder = FrameDecoder(FROM_BROKER, None, is_strict=False)
-        self.heard: deque[bytes | memoryview | Frame] = deque()
+        self.received: deque[bytes | memoryview | Frame] = deque()
         self.transport: asyncio.Transport | None = None
         self._error: UpstreamError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
-    def say(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> None:
         if self.transport is not None:
             self.transport.write(frame)
 
     async def answer(self, within: float) -> bytes | memoryview | Frame:
-        """The first of what was heard and not taken out; raises UpstreamError."""
+        """Wait for the first received piece and leave it in the queue; raises UpstreamError."""
         try:
             async with asyncio.timeout(within):
-                while not self.heard and self._error is None:
+                while not self.received and self._error is None:
                     self._waiter = asyncio.get_running_loop().create_future()
                     await self._waiter
         except TimeoutError:
             raise TimedOut(f"the broker gave no answer within {within:g} s") from None
-        if self.heard:
-            return self.heard[0]
+        if self.received:
+            return self.received[0]
         assert self._error is not None
         raise self._error
 
     async def frame(self, within: float) -> Frame:
-        """The next frame of those that matter, taken out; what came before it is nobody's business."""
+        """Remove and return the next decoded frame; anything before it is dropped."""
         while True:
             said = await self.answer(within)
-            self.heard.popleft()
+            self.received.popleft()
             if isinstance(said, Frame):
                 return said
 
@@ -53,10 +53,10 @@ class BrokerConnection(asyncio.Protocol):
         if self.transport is not None:
             self.transport.abort()
 
-    # What the transport calls.
+    # Transport callbacks.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -65,7 +65,7 @@ class BrokerConnection(asyncio.Protocol):
             self._fail(BadAnswer(f"the broker does not speak Pulsar's protocol: {fault}"))
             self.close()
             return
-        self.heard.extend([data] if pieces is None else pieces)
+        self.received.extend([data] if pieces is None else pieces)
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -1,10 +1,10 @@
-"""A client of the binary protocol: its endpoint, what it said in CONNECT, and the records that speak of it."""
+"""A client of the binary protocol: its endpoint, its CONNECT, and the access records for it."""
 
 from time import time
 from typing import Protocol
 
 from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, default_selection
-from pulsar_ingress_proxy.binary.lane import Lane, Track
+from pulsar_ingress_proxy.binary.fast_path import FastPath, FastPathCache
 from pulsar_ingress_proxy.binary.redirects import ConnectInfo
 from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.observability.access_record import UNKNOWN, AccessRecord
@@ -15,14 +15,14 @@ from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 
 class Server(Protocol):
-    """The socket that it came in by, as the config has it now."""
+    """The server that accepted the client, with its current config."""
 
     bind: BindAddress
-    lane: Lane
+    fast_paths: FastPathCache
 
 
 class ClientContext:
-    """What is known of a client."""
+    """What is known about a client."""
 
     __slots__ = ("_context", "_endpoint", "connect_info", "peer", "server", "server_name")
 
@@ -36,7 +36,7 @@ class ClientContext:
 
     @property
     def endpoint(self) -> ClientEndpoint:
-        if self._endpoint.bind is not self.server.bind:  # the config has another line for the socket by now
+        if self._endpoint.bind is not self.server.bind:  # changed by a reload
             self._endpoint = ClientEndpoint(self.server.bind, self.server_name)
         return self._endpoint
 
@@ -44,9 +44,9 @@ class ClientContext:
     def user_agent(self) -> bytes | None:
         return self.connect_info.client_version if self.connect_info is not None else None
 
-    def track(self) -> Track:
-        """Its short way, as the rules have it now."""
-        return self.server.lane.track(self.server_name)
+    def fast_path(self) -> FastPath:
+        """The fast path for this client under the current snapshot."""
+        return self.server.fast_paths.get(self.server_name)
 
     def __str__(self) -> str:
         version = self.connect_info.client_version.decode("utf-8", "replace") if self.connect_info else ""
@@ -64,7 +64,7 @@ class ClientContext:
         )
 
     def other_record(self, decisions: DecisionCache, status: int) -> AccessRecord:
-        """Of what is no lookup."""
+        """A record for anything but a lookup."""
         snapshot = decisions.snapshot
         record = self.record(snapshot)
         found = default_selection(self.endpoint, decisions)

@@ -1,4 +1,4 @@
-"""By which endpoint a client came in, and which brokers its connection may lead to. Pure."""
+"""The endpoint that a client connected to, and the brokers that its connection may lead to. Pure."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,32 +19,32 @@ _SESSION = Target("other", "other")
 
 
 class ClientEndpoint(NamedTuple):
-    """The socket, and the server name that the client sent over TLS, if it did."""
+    """The bind address, and the TLS server name (SNI) if the client sent one."""
 
     bind: BindAddress
     server_name: str | None
 
     def request(self, target: Target, names: tuple[str, ...] = ()) -> Request:
-        """What selection looks at; a server name is to a connection what Host is to a request."""
+        """The request that selection sees; the server name takes the place of the Host header."""
         host = parse_authority(self.server_name) if self.server_name is not None else None
         return Request(target, host, None, self.bind.scheme, self.bind.listener, header_names=names)
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedRequest:
-    """What is decided of everything that is asked in the same way."""
+    """A request and its selection, shared by all identical requests."""
 
     request: Request
     selection: Selection
 
 
 def lookup_selection(endpoint: ClientEndpoint, name: str | None, decisions: DecisionCache) -> SelectedRequest:
-    """The listener of a lookup that names one, or none."""
+    """The selection for a lookup; `name` is the listener that the client named, if any."""
     return _selection(endpoint, _LOOKUP, name, decisions)
 
 
 def default_selection(endpoint: ClientEndpoint, decisions: DecisionCache) -> SelectedRequest:
-    """The listener of the connection itself, for what nobody has asked for."""
+    """The selection for the connection itself, for commands that answer no lookup."""
     return _selection(endpoint, _SESSION, None, decisions)
 
 
@@ -59,20 +59,20 @@ def _selection(endpoint: ClientEndpoint, target: Target, name: str | None, decis
 
 @dataclass(frozen=True, slots=True)
 class ConnectionTarget:
-    """Where a connection leads: to the pool, in any order, or to one broker and no other; or nowhere."""
+    """Where a connection leads: any broker of the pool, exactly one broker, or a refusal."""
 
     urls: tuple[ServiceUrl, ...]
     broker: Broker | None = None
     refusal: Refusal | None = None
     keeps_name: bool = False
-    """Whether the broker that the client names is for whoever is asked, and not for us."""
+    """Whether `proxy_to_broker_url` is forwarded, as it is meant for a proxy behind the sidecar."""
 
 
 def connection_target(connect: Connect, endpoint: ClientEndpoint, decisions: DecisionCache) -> ConnectionTarget:
-    """The broker that the client names, where that leads through here; the one that its server name means; or any.
+    """Choose the broker that CONNECT names, if the ingress has throughSidecar; the one of the server name; or any.
 
-    An empty name, as clients of 5.x send it, means any broker. Where answers are left as they are, a client names the
-    one that a proxy behind us has told it.
+    Clients of 5.x send an empty name for any broker. If answers are not rewritten, the name comes from a proxy behind
+    the sidecar.
     """
     snapshot = decisions.snapshot
     selection = default_selection(endpoint, decisions).selection
@@ -91,7 +91,7 @@ def connection_target(connect: Connect, endpoint: ClientEndpoint, decisions: Dec
 
 
 def _pinned(host: Authority, listener: str, snapshot: Snapshot) -> Broker | None:
-    """The one broker whose address on the listener this is; else on the default one, if it has none here (PIP-338)."""
+    """The one broker with this address on the listener, or on the default listener if it has none here (PIP-338)."""
     broker = snapshot.book.pinned(listener, host, BINARY_SCHEMES)
     default = snapshot.config.lookup_listener_name
     if broker is None and default is not None:
@@ -102,9 +102,9 @@ def _pinned(host: Authority, listener: str, snapshot: Snapshot) -> Broker | None
 
 
 def _through(wanted: str, selection: Selection, snapshot: Snapshot) -> ConnectionTarget:
-    """Whom a client means that was told to come through here: a broker that is known, or this were an open proxy."""
+    """The broker that a client names under throughSidecar. Only known brokers: this is not an open proxy."""
     if not is_through(selection):
-        where = f"ingress '{selection.ingress.name}'" if selection.ingress is not None else "this door"
+        where = f"ingress '{selection.ingress.name}'" if selection.ingress is not None else "this socket"
         text = f"brokers are not reached through {where}: throughSidecar is not set"
         return ConnectionTarget((), refusal=Refusal(403, "not-through-here", text, wanted))
     authority = parse_authority(wanted.rpartition("://")[2])
@@ -124,9 +124,9 @@ def is_through(selection: Selection) -> bool:
 
 
 def name_through(broker: Broker | None, address: str | None, listener: str, snapshot: Snapshot) -> str | None:
-    """What clients call a broker that they reach through here: they say it again in CONNECT, and need not resolve it.
+    """The name by which clients ask for a broker in CONNECT under throughSidecar; they need not resolve it.
 
-    Its address on their listener, where that means it alone; else the one that it is dialled by.
+    It is the broker's address on the client's listener, or the address the sidecar dials if several brokers share that.
     """
     if broker is None:
         authority = parse_authority(address) if address is not None else None

@@ -1,8 +1,8 @@
-"""Frames of Pulsar's wire protocol: where each begins and ends in a stream that comes in any pieces. Pure.
+"""Decoder for the frames of Pulsar's wire protocol. Pure.
 
-A frame is its size (four bytes), its command's size (four bytes), the command, and perhaps a message. Of most frames
-nothing is read but that and the command's type; they are given back in the pieces they came in, uncopied. Only frames
-of the types that were asked for are put together whole.
+A frame is its size (four bytes), its command's size (four bytes), the command, and an optional message. Of most frames
+only the sizes and the command's type are read, and they are returned in the pieces they arrived in, without copying.
+Only frames of requested types are assembled.
 """
 
 from collections.abc import Iterable
@@ -15,46 +15,46 @@ from google.protobuf.message import DecodeError
 from pulsar_ingress_proxy.binary.commands_pb2 import Command
 
 MESSAGE_LIMIT = 5 * 1024 * 1024
-"""Bytes of a message until a broker names another limit (Commands.DEFAULT_MAX_MESSAGE_SIZE)."""
+"""Maximum message size until a broker announces its own (Commands.DEFAULT_MAX_MESSAGE_SIZE)."""
 PADDING = 10 * 1024
 """Bytes that a frame may have beyond its message (Commands.MESSAGE_SIZE_FRAME_PADDING)."""
 
 PASS, NOTE, COUNT, TAKE, _WAIT = range(5)
-"""What becomes of frames of a type: they pass, they pass and are noticed or counted, they are taken out whole; or more
-of a frame has to come before that can be said."""
+"""How frames of a type are handled: passed, passed and noted or counted, or returned whole. _WAIT: more bytes are
+needed to tell."""
 
-# Both sizes, then of the command: the tag of its type, the type, and what follows. Every encoder that there is writes
+# Both sizes, then the start of the command: the tag of its type, the type, and what follows. All known encoders write
 # the type first, then the command's own field, whose number is the type, and nothing else.
 _HEAD = Struct("!IQ")
 _SIZES = Struct("!II")
 _TYPE_TAG = 0x08
 _ENOUGH = 24
-"""Bytes from which all of that can be read, however many bytes each number takes."""
+"""Enough bytes to read all of that, whatever the length of each varint."""
 _BRIEF = 128
-"""Where sizes and the tags of fields begin to take two bytes."""
+"""From here on, sizes and field tags take two bytes."""
 _NEVER = 1 << 32
-"""More bytes than a frame can have."""
+"""Larger than any frame."""
 
 
 class BadFrame(ValueError):
-    """The stream is not frames, or has one that is larger than it may be: nothing after it can be made out."""
+    """Invalid or oversized frame; the rest of the stream cannot be decoded."""
 
 
 @dataclass(slots=True)
 class Frame:
-    """A whole frame, as it came."""
+    """A whole frame, as received."""
 
     type: int
     raw: bytes
     is_plain: bool = True
-    """Whether its command is written as encoders write it, so that it means the same to everybody."""
+    """Whether its command is encoded in the usual form, which every decoder reads the same way."""
 
     def command(self) -> Command:
-        """Raises BadFrame where it is none."""
+        """Parse the command; raises BadFrame."""
         return _parse(self.raw[8 : 8 + self._command_size])
 
     def with_command(self, command: Command) -> bytes:
-        """The frame with another command, and the same message, if it has one: no checksum covers commands."""
+        """The frame with another command and the same message; checksums do not cover commands."""
         return write(command, self.raw[8 + self._command_size :])
 
     @property
@@ -64,23 +64,23 @@ class Frame:
 
 
 def write(command: Command, message: bytes = b"") -> bytes:
-    """A frame of a command."""
+    """Encode a frame."""
     data = command.SerializeToString()
     return _SIZES.pack(len(data) + len(message) + 4, len(data)) + data + message
 
 
 class Table(NamedTuple):
-    """What becomes of frames, for a FrameDecoder."""
+    """How a FrameDecoder handles each type of frame."""
 
     actions: bytes
     """By type."""
     passing: dict[int, int]
-    """The least size of frames that pass, by what follows that size: the command's, and the command's first four bytes.
-    Only of commands that take one byte for each number there; they are nearly all that there are."""
+    """Minimum size of frames that pass, by the eight bytes after the size: the command's size and its first four bytes.
+    Covers only commands with one-byte varints there, which is nearly all of them."""
 
 
-def wanted(take: Iterable[int], note: Iterable[int] = (), count: Iterable[int] = ()) -> Table:
-    """A table of what these types are to become; others pass."""
+def handling(take: Iterable[int], note: Iterable[int] = (), count: Iterable[int] = ()) -> Table:
+    """Build a table; types that are not listed pass."""
     actions = bytearray(256)
     for action, kinds in ((NOTE, note), (COUNT, count), (TAKE, take)):
         for kind in kinds:
@@ -102,32 +102,28 @@ class FrameDecoder:
     def __init__(self, table: Table, most_command: int | None, is_strict: bool) -> None:
         self._table = table
         self._most_command = most_command
-        """Bytes of a command that has to be read; None: as many as a frame may have."""
+        """Maximum size of a command that has to be read; None: that of a frame."""
         self._most_frame = MESSAGE_LIMIT + PADDING
         self._is_strict = is_strict
-        """Whether the sender may mean to hide one command in another, so that a type is only believed where it is
-        certain that no second one follows."""
+        """Whether the sender may try to hide one command in another: a type counts only if no second one can follow."""
         self.left = 0
-        """Bytes to come of a frame of which some were given back: at 0, another frame may be put in between."""
+        """Remaining bytes of a frame that was partly returned; at 0, another frame may be inserted."""
         self.held = b""
-        """The beginning of a frame of which none was given back: with neither, the next byte is a frame's first."""
+        """The beginning of a frame of which nothing was returned yet."""
         self.noted = False
         self.counted = 0
 
     @property
     def is_between(self) -> bool:
-        """Whether all frames that were begun have come to their end."""
+        """Whether the stream is at a frame boundary."""
         return not self.left and not self.held
 
     def allow_messages(self, size: int) -> None:
-        """Let frames have messages of so many bytes."""
+        """Set the maximum message size."""
         self._most_frame = size + PADDING
 
     def feed(self, data: bytes) -> list[bytes | memoryview | Frame] | None:
-        """What to do with these bytes: None where all of them pass as they are; else pieces and frames, in order.
-
-        Raises BadFrame.
-        """
+        """Decode bytes into pieces to pass on and frames, in order; None: all bytes pass unchanged. Raises BadFrame."""
         at, size = self.left, len(data)
         if at >= size:
             self.left = at - size
@@ -143,14 +139,14 @@ class FrameDecoder:
         while True:
             if at <= last:
                 total, head = unpack(data, at)
-                if head != seen:  # mostly it is that of the frame before
+                if head != seen:  # usually the same as in the previous frame
                     seen, least = head, passing.get(head, _NEVER)
                 if least <= total <= most:
                     at += total + 4
                     continue
                 length = head >> 32
                 if total > most or length + 4 > total:
-                    raise self._raise_bad_frame(total, length)
+                    raise self._bad_frame(total, length)
                 end = at + 4 + total
                 if not self._is_strict and head >> 24 & 0xFF == _TYPE_TAG:
                     kind, is_plain = head >> 16 & 0xFF, True
@@ -184,19 +180,19 @@ class FrameDecoder:
         return [data] if is_joined else None
 
     def _read_short(self, data: bytes, at: int) -> tuple[int, int, bool, int]:
-        """A frame of which few bytes are here: all of it, or not enough."""
+        """Read a frame near the end of the data, if all of it is here."""
         if len(data) - at < 8:
             return _WAIT, 0, False, at
         total, length = _SIZES.unpack_from(data, at)
         if total > self._most_frame or length + 4 > total:
-            raise self._raise_bad_frame(total, length)
+            raise self._bad_frame(total, length)
         end = at + 4 + total
         if end > len(data):
             return _WAIT, 0, False, at
         return *self._read(data, at + 8, length), end
 
     def _read(self, data: bytes, at: int, length: int) -> tuple[int, int, bool]:
-        """What becomes of a command, its type, and whether that is sure by its first bytes."""
+        """A command's action, its type, and whether it is encoded in the usual form."""
         kind = _plain_type(data, at, at + length)
         if kind is not None:
             return self._action(kind), kind, True
@@ -215,16 +211,16 @@ class FrameDecoder:
             what = f"of type {kind}" if kind is not None else "that does not begin with its type"
             raise BadFrame(f"a command {what} has {size} bytes; limits.commandBytes allows {self._most_command}")
 
-    def _raise_bad_frame(self, total: int, length: int) -> BadFrame:
+    def _bad_frame(self, total: int, length: int) -> BadFrame:
         if total > self._most_frame:
             return BadFrame(f"a frame says that it has {total} bytes; {self._most_frame} are allowed")
         return BadFrame(f"a frame of {total} bytes says that its command has {length}")
 
 
 def _plain_type(data: bytes, at: int, end: int) -> int | None:
-    """A command's type, if it is written first and followed by one field of that number and nothing else.
+    """A command's type, if it comes first and is followed only by the one field with that number.
 
-    Of two types the last counts, so one that could be followed by another says nothing.
+    If the type appears twice, decoders take the last one.
     """
     if at >= end or data[at] != _TYPE_TAG:
         return None
@@ -237,7 +233,7 @@ def _plain_type(data: bytes, at: int, end: int) -> int | None:
 
 
 def _number(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A varint of at most five bytes, and where it ends; one that is not whole is -1."""
+    """A varint of at most five bytes and its end; -1 if it is incomplete."""
     value = 0
     for place in range(at, min(at + 5, end, len(data))):
         byte = data[place]

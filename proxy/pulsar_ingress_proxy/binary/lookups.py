@@ -1,4 +1,4 @@
-"""What becomes of a lookup on its way to a broker: decided, tagged with its listener, given properties. Pure."""
+"""Lookups on their way to a broker: the decision, the listener's name and lookup properties. Pure."""
 
 from pulsar_ingress_proxy.binary.commands import clear_originals
 from pulsar_ingress_proxy.binary.commands_pb2 import KeyValue, Lookup
@@ -12,9 +12,9 @@ from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 
 def decide(lookup: Lookup, endpoint: ClientEndpoint, decisions: DecisionCache) -> DecidedRequest:
-    """Select by the name that the client sent, if any, and by its endpoint; refuse where that is called for."""
+    """Select the listener by the name that the client sent, if any, and by its endpoint, or refuse."""
     sent = lookup.advertised_listener_name
-    name = sent.decode("utf-8", "replace") if sent.strip() else None  # Go and C++ send it empty when it is not set
+    name = sent.decode("utf-8", "replace") if sent.strip() else None  # Go and C++ send an empty name if unset
     key = ("lookup", endpoint, name)
     found = decisions.get(key)
     if isinstance(found, DecidedRequest):
@@ -27,8 +27,8 @@ def decide(lookup: Lookup, endpoint: ClientEndpoint, decisions: DecisionCache) -
 
 
 def prepare(lookup: Lookup, selection: Selection, snapshot: Snapshot) -> bool:
-    """Make of a client's lookup the one that the broker gets; whether anything is different."""
-    changed = withhold_originals(lookup, snapshot)
+    """Change a client's lookup into the one that the broker gets. Returns whether anything changed."""
+    changed = _drop_originals(lookup, snapshot)
     if snapshot.config.shadow:
         return changed
     listener = None if selection.listener is None else selection.listener.encode()
@@ -44,15 +44,15 @@ def prepare(lookup: Lookup, selection: Selection, snapshot: Snapshot) -> bool:
     return changed
 
 
-def withhold_originals(lookup: Lookup, snapshot: Snapshot) -> bool:
+def _drop_originals(lookup: Lookup, snapshot: Snapshot) -> bool:
     return not snapshot.config.brokers.trust_original_principal and clear_originals(lookup)
 
 
 def _add_properties(lookup: Lookup, ingress: Ingress) -> bool:
     """Add the ingress's properties (PIP-368), each key once.
 
-    Brokers take the last of two values (ServerCnx fills a HashMap), and a proxy before them might take the first, so
-    none is left to chance: ours come first and give way to the client's, or come last and replace them.
+    Brokers take the last of two values (ServerCnx fills a HashMap), and a proxy in between might take the first. So a
+    key never appears twice: the client's value wins, or ours with overrideLookupProperties.
     """
     ours = {key.encode(): value.encode() for key, value in ingress.lookup_properties.items()}
     theirs = list(lookup.properties)
@@ -70,9 +70,9 @@ def _add_properties(lookup: Lookup, ingress: Ingress) -> bool:
 
 
 def about(topic: bytes) -> Target:
-    """What a lookup is for, as events speak of it.
+    """A lookup's tenant, namespace and topic, parsed as brokers do (TopicName).
 
-    Brokers read names so (TopicName): four parts have the cluster between tenant and namespace.
+    Names of four parts have the cluster between tenant and namespace.
     """
     domain, mark, rest = topic.decode("utf-8", "replace").partition("://")
     if not mark:

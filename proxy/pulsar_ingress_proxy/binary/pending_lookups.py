@@ -1,7 +1,7 @@
-"""The lookups of one connection: each is decided, asked of the broker, waited for, and answered.
+"""The lookups of one connection: each is decided, forwarded to the broker, and answered.
 
-What goes to the broker and what to the client is given back; whoever carries it knows where in a stream it may stand.
-Only what comes later, as the answer of another broker, is handed to `say`.
+Methods return the bytes for the broker or the client, and the session writes them at a frame boundary. Only answers
+that come later, such as another broker's, are sent with `send`.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from pulsar_ingress_proxy.binary import answers, commands, lookups
 from pulsar_ingress_proxy.binary.client import ClientContext
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse
 from pulsar_ingress_proxy.binary.endpoints import default_selection, lookup_selection
+from pulsar_ingress_proxy.binary.fast_path import BODY, BRIEF, URL_TLS, FastLookup, LookupTemplate, encode_id
 from pulsar_ingress_proxy.binary.frames import Frame, write
-from pulsar_ingress_proxy.binary.lane import BODY, BRIEF, URL_TLS, Alike, Run, number_of
-from pulsar_ingress_proxy.binary.redirects import CannotRepeat, ask
+from pulsar_ingress_proxy.binary.redirects import NeedsChallenge, ask
 from pulsar_ingress_proxy.memory import HEAD, REQUEST
 from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.errors import ClosedEarly, TimedOut, UpstreamError
@@ -37,25 +37,25 @@ _TICK = 0.001
 log = logging.getLogger("proxy.binary")
 
 Hops = set[tuple[str, object]]
-"""The redirects of a lookup that were followed: whom they named, and whether with authority."""
+"""The followed redirects of a lookup: the broker, and whether `authoritative` was set."""
 
 
 @dataclass(slots=True)
 class Pending:
-    """A lookup that waits for its answer."""
+    """A lookup that awaits its answer."""
 
     record: AccessRecord
     decisions: DecisionCache
     decided: DecidedRequest
     command: Command
-    """As the broker got it."""
+    """The command as sent to the broker."""
     started: float
-    alike: Alike | None = None
-    """Those that may be answered as this one is."""
+    template: LookupTemplate | None = None
+    """The template that its answer is cached for."""
     following: asyncio.Task[None] | None = None
-    """Asks the brokers that redirects name."""
+    """Follows redirects."""
     charged: int = 0
-    """Bytes that it holds of the budget of all connections."""
+    """Bytes charged to the shared budget."""
 
     @property
     def request_id(self) -> int:
@@ -71,22 +71,22 @@ class Pending:
 
 
 class PendingLookups:
-    """All that were asked and are not answered, and what is told without being asked."""
+    """The unanswered lookups of a connection; also rewrites addresses that brokers push."""
 
     __slots__ = (
         "_client",
+        "_client_line",
         "_context",
+        "_fast_path",
+        "_fast_paths",
         "_in_flight",
         "_known",
-        "_lane",
         "_loop",
         "_named",
         "_open",
-        "_say",
+        "_send",
         "_start",
-        "_track",
         "_watch",
-        "_whose",
         "is_closing",
     )  # fmt: skip
 
@@ -94,52 +94,52 @@ class PendingLookups:
         self,
         context: ServerContext,
         client: ClientContext,
-        say: Callable[[bytes], None],
+        send: Callable[[bytes], None],
         start: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
     ) -> None:
         self._context = context
         self._client = client
-        self._say = say
+        self._send = send
         self._start = start
-        """Runs something that ends with the client."""
+        """Starts a task that ends with the connection."""
         self._loop = asyncio.get_running_loop()
-        self._open: dict[bytes, Run | Pending] = {}
-        """Lookups in flight, on the short way or the long one, by the bytes of their ids."""
-        self._lane, self._track = client.server.lane, client.track()
-        self._in_flight = self._lane.in_flight
+        self._open: dict[bytes, FastLookup | Pending] = {}
+        """Lookups in flight, on the fast or the slow path, by the bytes of their ids."""
+        self._fast_paths, self._fast_path = client.server.fast_paths, client.fast_path()
+        self._in_flight = self._fast_paths.in_flight
         self._watch: asyncio.TimerHandle | None = None
         self._named: str | None = None
         """The listener that the client named in its last lookup."""
         self._known: tuple[DecisionCache, BindAddress, bytes, DecidedRequest] | None = None
-        """The last decision, and what it was made by."""
-        self._whose = ""
-        """What events say of the client."""
+        """The last decision and its inputs."""
+        self._client_line = ""
+        """The client's part of an event line."""
         self.is_closing = False
-        """When all go the long way, which looks at what is left."""
+        """While draining, all lookups take the slow path, which checks whether the session is idle."""
 
     @property
     def are_open(self) -> bool:
-        """Whether some are not answered yet."""
+        """Whether any lookup is unanswered."""
         return bool(self._open)
 
     def end(self) -> None:
-        """The client is gone."""
+        """The client disconnected."""
         if self._watch is not None:
             self._watch.cancel()
         for pending in self._all():
             self._finish(pending, _CLIENT_LEFT)
 
     def fail(self) -> None:
-        """The broker is gone, and with it the answers; those that another was asked for end with the client."""
+        """The broker disconnected. Lookups that follow a redirect await another broker, and end with the client."""
         for pending in self._all():
             if pending.following is None:
                 pending.record.upstream_errors.append(ClosedEarly.code)
                 self._finish(pending, 502)
 
-    # The long way.
+    # The slow path.
 
     def ask(self, frame: Frame) -> bytes | None:
-        """Judge a lookup; what the broker gets of it, or None, where it is answered already."""
+        """Decide about a lookup. Returns the frame for the broker, or None if it is answered already."""
         decisions, started = self._context.decisions, perf_counter()
         snapshot = decisions.snapshot
         command = frame.command()
@@ -148,7 +148,7 @@ class PendingLookups:
         decision = decided.decision
         record = self._record(command, len(frame.raw), decided, snapshot)
         pending = Pending(record, decisions, decided, command, started)
-        self._begin(number_of(lookup.request_id), pending)
+        self._begin(encode_id(lookup.request_id), pending)
         size = REQUEST + HEAD * len(frame.raw)
         is_excess = self._in_flight[0] > snapshot.config.limits.in_flight or not self._context.buffers.take(size)
         if is_excess:
@@ -157,18 +157,18 @@ class PendingLookups:
             pending.charged = size
         refusal = OVERLOADED if is_excess else decision.refusal if not snapshot.config.shadow else None
         if refusal is not None:
-            self._say(self._refused(pending, refusal))
+            self._send(self._refused(pending, refusal))
             return None
         changed = lookups.prepare(lookup, decision.selection, snapshot)
         self._named = decision.selection.client_named
-        self._watch_over(snapshot)
+        self._start_timeout(snapshot)
         made = frame.with_command(command) if changed or not frame.is_plain else frame.raw
         if frame.is_plain and not snapshot.config.shadow:
-            pending.alike = self._client.track().learn_lookup(frame.raw, made, decided)
+            pending.template = self._client.fast_path().learn_lookup(frame.raw, made, decided)
         return made
 
     def _decide(self, command: Command, decisions: DecisionCache) -> DecidedRequest:
-        """A client asks in the same way each time, so the last decision mostly holds."""
+        """A client's lookups usually share one decision, so the last one is tried first."""
         bind, name, known = self._client.server.bind, command.lookup.advertised_listener_name, self._known
         if known is not None and known[0] is decisions and known[1] is bind and known[2] == name:
             return known[3]
@@ -184,20 +184,20 @@ class PendingLookups:
         return record
 
     def answer(self, frame: Frame) -> bytes | None:
-        """What the client gets of a broker's answer; None where it has to wait for it."""
+        """Process a broker's answer. Returns the frame for the client, or None if the answer comes later."""
         command = frame.command()
         response = command.lookup_response
-        number = number_of(response.request_id)
+        number = encode_id(response.request_id)
         pending = self._pending(number) if number in self._open else None
-        if pending is None or pending.following is not None:  # a broker that was asked once answers once
-            return self.tell(frame)
+        if pending is None or pending.following is not None:  # not the answer to a lookup in flight
+            return self.push(frame)
         pending.record.upstream_duration = perf_counter() - pending.started
         if _is_redirect(response):
             return self._redirected(pending, command, frame)
         return self._final(pending, command, frame)
 
     def _final(self, pending: Pending, command: Command, frame: Frame | None) -> bytes:
-        """An answer that is no redirect; `frame` is how it came, if it came on this connection."""
+        """The frame for the client for an answer that is not a redirect; `frame` is None if another broker answered."""
         response, selection, record = command.lookup_response, pending.selection, pending.record
         status, changed = 200, frame is None
         if response.response == commands.FAILED:
@@ -218,12 +218,12 @@ class PendingLookups:
         data = write(command) if frame is None else frame.with_command(command) if changed else frame.raw
         self._finish(pending, status, len(data))
         is_usual = response.response == commands.FOUND and record.leak is None and not record.redirects
-        if pending.alike is not None and is_usual and frame is not None and frame.is_plain:
-            self._lane.learn_answer(pending.alike, frame.raw, data, record)
+        if pending.template is not None and is_usual and frame is not None and frame.is_plain:
+            self._fast_paths.learn_answer(pending.template, frame.raw, data, record)
         return data
 
-    def tell(self, frame: Frame) -> bytes | None:
-        """What the client gets of addresses that it has not asked for, or not any more; None: nothing."""
+    def push(self, frame: Frame) -> bytes | None:
+        """Rewrite addresses that answer no lookup in flight. Returns the frame for the client, or None to drop it."""
         decisions, endpoint = self._context.decisions, self._client.endpoint
         selection = lookup_selection(endpoint, self._named, decisions).selection
         if selection.listener is None:
@@ -241,17 +241,17 @@ class PendingLookups:
             self._context.recorder.record(record)
         if decided.refusal is not None:
             refusal = decided.refusal
-            log.warning("a command of type %d is kept back: %s: %s", frame.type, refusal.text, refusal.detail)
+            log.warning("dropped a command of type %d: %s: %s", frame.type, refusal.text, refusal.detail)
             return None
         return frame.with_command(command) if decided.changed else frame.raw
 
-    # The short way.
+    # The fast path.
 
-    def ask_alike(self, data: bytes) -> bytes | None:
-        """What the broker gets of a lookup that is like one before; None where it has to go the long way."""
-        track = self._track
-        if track.decisions is not self._context.decisions:
-            track = self._track = self._client.track()
+    def ask_fast(self, data: bytes) -> bytes | None:
+        """The frame for the broker, made from a cached lookup; None: take the slow path."""
+        path = self._fast_path
+        if path.decisions is not self._context.decisions:
+            path = self._fast_path = self._client.fast_path()
         try:
             at = BODY if len(data) < BRIEF else BODY + 1
             length = data[at + 1]
@@ -263,23 +263,23 @@ class PendingLookups:
         except IndexError:
             return None
         last += 1
-        asked = track.asked.get(data[:first])
-        if asked is None or asked.end != last or asked.alike.said != data[last:]:
-            asked = track.learn_topic(data)
+        topic = path.topics.get(data[:first])
+        if topic is None or topic.end != last or topic.template.received_tail != data[last:]:
+            topic = path.learn_topic(data)
         number = data[first:last]
-        if asked is None or self._in_flight[0] >= track.most or self.is_closing:
+        if topic is None or self._in_flight[0] >= path.most or self.is_closing:
             return None
-        if not data[last - 1] and last - first > 1:  # not as encoders write it
+        if not data[last - 1] and last - first > 1:  # not a canonical varint
             return None
-        self._begin(number, (asked, data, perf_counter()))
-        alike = asked.alike
-        self._named = alike.named
+        self._begin(number, (topic, data, perf_counter()))
+        template = topic.template
+        self._named = template.named
         if self._watch is None:
-            self._watch_over(alike.decisions.snapshot)
-        return asked.start + number + alike.tail
+            self._start_timeout(template.decisions.snapshot)
+        return topic.start + number + template.tail
 
-    def answer_alike(self, data: bytes) -> bytes | None:
-        """What the client gets of an answer that is like one before; None where it has to go the long way."""
+    def answer_fast(self, data: bytes) -> bytes | None:
+        """The frame for the client, made from a cached answer; None: take the slow path."""
         try:
             at = BODY if len(data) < BRIEF else BODY + 1
             first = at + 5 + data[at + 1]
@@ -292,46 +292,46 @@ class PendingLookups:
             return None
         last += 1
         number = data[first:last]
-        run = self._open.get(number)
-        if run.__class__ is not tuple or self.is_closing:
+        lookup = self._open.get(number)
+        if lookup.__class__ is not tuple or self.is_closing:
             return None
-        asked, sent, started = run
-        answer = asked.alike.answers.get(data[:first])
+        topic, sent, started = lookup
+        answer = topic.template.answers.get(data[:first])
         if answer is None or answer.end != last or answer.said != data[last:]:
             return None
         self._end(number)
-        duration, whose = perf_counter() - started, self._whose or self._say_whose()
+        duration, whose = perf_counter() - started, self._client_line or self._describe_client()
         made, recorder = answer.start + number + answer.rest, self._context.recorder
         recorder.add(
-            answer, recorder.new_id(), time() - duration, asked.names, event_lines.NO_REDIRECT, duration, duration,
+            answer, recorder.new_id(), time() - duration, topic.names, event_lines.NO_REDIRECT, duration, duration,
             len(sent), len(made), whose,
         )  # fmt: skip
         return made
 
-    def _say_whose(self) -> str:
-        self._whose = event_lines.client(self._client.peer, self._client.user_agent)
-        return self._whose
+    def _describe_client(self) -> str:
+        self._client_line = event_lines.client(self._client.peer, self._client.user_agent)
+        return self._client_line
 
-    def _take_back(self, number: bytes, run: Run) -> Pending:
-        """Go on the long way with a lookup that began on the short one."""
-        asked, data, started = run
-        alike = asked.alike
+    def _to_slow_path(self, number: bytes, lookup: FastLookup) -> Pending:
+        """Move a lookup from the fast path to the slow path."""
+        topic, data, started = lookup
+        template = topic.template
         command = Frame(commands.LOOKUP, data).command()
-        decisions = alike.decisions
-        record = self._record(command, len(data), alike.decided, decisions.snapshot)
+        decisions = template.decisions
+        record = self._record(command, len(data), template.decided, decisions.snapshot)
         record.time -= perf_counter() - started
-        lookups.prepare(command.lookup, alike.decided.decision.selection, decisions.snapshot)
-        pending = self._open[number] = Pending(record, decisions, alike.decided, command, started, alike)
+        lookups.prepare(command.lookup, template.decided.decision.selection, decisions.snapshot)
+        pending = self._open[number] = Pending(record, decisions, template.decided, command, started, template)
         return pending
 
-    # In flight. Lookups begin and end here alone, on the short way and on the long one.
+    # Lookups of both paths begin and end here.
 
-    def _begin(self, number: bytes, lookup: Run | Pending) -> None:
+    def _begin(self, number: bytes, lookup: FastLookup | Pending) -> None:
         """Put a lookup in flight. An earlier one with the same id is abandoned.
 
-        Clients must not use an id again before it is answered. A broker answers both (ServerCnx.handleLookup compares
-        no ids), and a client has only the later one in its table (ClientCnx.pendingRequests): the earlier one has no
-        taker. Refusing the later one instead would change what passes under `shadow`.
+        Clients must not reuse an id before it is answered. Brokers answer both lookups (ServerCnx.handleLookup does not
+        compare ids), and clients keep only the later one (ClientCnx.pendingRequests). Refusing the later one would
+        change the traffic under `shadow`.
         """
         if number in self._open:
             self._finish(self._pending(number), _CLIENT_LEFT)
@@ -339,31 +339,31 @@ class PendingLookups:
         self._in_flight[0] += 1
 
     def _end(self, number: bytes) -> None:
-        """The caller records it."""
+        """Remove a lookup; the caller records it."""
         del self._open[number]
         self._in_flight[0] -= 1
 
     def _pending(self, number: bytes) -> Pending:
-        """The lookup in flight with this id, which goes the long way from now on."""
+        """The lookup in flight with this id, moved to the slow path."""
         lookup = self._open[number]
-        return lookup if isinstance(lookup, Pending) else self._take_back(number, lookup)
+        return lookup if isinstance(lookup, Pending) else self._to_slow_path(number, lookup)
 
     def _all(self) -> list[Pending]:
         return [self._pending(number) for number in list(self._open)]
 
-    def _watch_over(self, snapshot: Snapshot) -> None:
-        """See to it that no lookup waits for ever."""
+    def _start_timeout(self, snapshot: Snapshot) -> None:
+        """Start the timeout of lookups, unless it runs."""
         if self._watch is None:
             self._watch = self._loop.call_later(snapshot.config.timeouts.lookup, self._expire)
 
     def _expire(self) -> None:
-        """Give up on lookups that no broker has answered."""
+        """Fail the lookups that no broker answered in time."""
         within, now = self._context.decisions.config.timeouts.lookup, perf_counter()
         self._watch = None
         for number, lookup in list(self._open.items()):
             if _started(lookup) + within <= now + _TICK:
                 error = TimedOut(f"the broker gave no answer within {within:g} s")
-                self._say(self._given_up(self._pending(number), error))
+                self._send(self._failed(self._pending(number), error))
         if self._open:
             oldest = min(map(_started, self._open.values()))
             self._watch = self._loop.call_later(max(oldest + within - now, _TICK), self._expire)
@@ -371,7 +371,7 @@ class PendingLookups:
     # Redirects.
 
     def _redirected(self, pending: Pending, command: Command, frame: Frame) -> bytes | None:
-        """Rewrite a redirect, or follow it; None where the answer comes later."""
+        """Rewrite or follow a redirect. Returns the frame for the client, or None if the answer comes later."""
         response, record = command.lookup_response, pending.record
         if pending.selection.listener is None:
             record.redirects.append("passed")
@@ -387,7 +387,7 @@ class PendingLookups:
         return self._redirect(pending, redirect, command, frame.raw)
 
     def _redirect(self, pending: Pending, redirect: RedirectDecision, command: Command, raw: bytes) -> bytes:
-        """A redirect that the client gets, or its refusal."""
+        """The frame for the client: the redirect, or a refusal."""
         response, record, snapshot = command.lookup_response, pending.record, pending.snapshot
         data = raw
         if not snapshot.config.shadow:
@@ -404,7 +404,7 @@ class PendingLookups:
     def _decide_redirect(
         self, pending: Pending, response: LookupResponse, can_follow: bool, hops: Hops
     ) -> RedirectDecision:
-        """Decide about one redirect, and record it; `hops` are those that were followed to it."""
+        """Decide about one redirect and record it; `hops` are the redirects followed before."""
         record, snapshot = pending.record, pending.snapshot
         scheme = self._client.server.bind.scheme
         redirect, named = answers.decide_redirect(response, pending.selection, scheme, pending.decisions, can_follow)
@@ -427,7 +427,7 @@ class PendingLookups:
         return redirect
 
     async def _follow(self, pending: Pending, response: LookupResponse, redirect: RedirectDecision, hops: Hops) -> None:
-        """Ask the broker that a redirect names, and the next, until one answers with something else."""
+        """Follow redirects until a broker answers with something else."""
         who, record, config = self._client.connect_info, pending.record, pending.snapshot.config
         assert who is not None
         lookup = Command()
@@ -443,24 +443,24 @@ class PendingLookups:
                 response = answer.lookup_response
                 response.request_id = pending.request_id
                 if not _is_redirect(response):
-                    self._say(self._final(pending, answer, None))
+                    self._send(self._final(pending, answer, None))
                     return
                 redirect = self._decide_redirect(pending, response, True, hops)
-            self._say(self._redirect(pending, redirect, answer, write(answer)))
-        except CannotRepeat:
+            self._send(self._redirect(pending, redirect, answer, write(answer)))
+        except NeedsChallenge:
             who.can_repeat = False
             record.redirects.pop()
             command = Command(type=commands.LOOKUP_RESPONSE, lookup_response=response)
             redirect = self._decide_redirect(pending, response, False, hops)
-            self._say(self._redirect(pending, redirect, command, write(command)))
+            self._send(self._redirect(pending, redirect, command, write(command)))
         except UpstreamError as error:
-            self._say(self._given_up(pending, error))
+            self._send(self._failed(pending, error))
 
-    # Ends.
+    # Ending a lookup.
 
     def _finish(self, pending: Pending, status: int, size: int = 0) -> None:
-        """A lookup is over, and so is following its redirects."""
-        self._end(number_of(pending.request_id))
+        """Remove and record a lookup, and stop following its redirects."""
+        self._end(encode_id(pending.request_id))
         if pending.following is not None and pending.following is not asyncio.current_task():
             pending.following.cancel()
         self._context.buffers.give_back(pending.charged)
@@ -470,7 +470,7 @@ class PendingLookups:
         self._context.recorder.record(record, self._outcome(pending))
 
     def _outcome(self, pending: Pending) -> Outcome:
-        """What it has in common with all that went the same way."""
+        """The parts of its record shared with all lookups that ended in the same way."""
         record = pending.record
         question = (
             pending.decided, record.status, record.miss_reason, record.broker, tuple(record.redirects), record.unmapped,
@@ -483,21 +483,21 @@ class PendingLookups:
         return pending.decisions.keep(question, outcome, sum(map(len, outcome.words)))
 
     def _refused(self, pending: Pending, refusal: Refusal) -> bytes:
-        """A lookup's refusal, by its own id."""
+        """End a lookup with a refusal; returns the frame for the client."""
         data = commands.lookup_failed(pending.request_id, refusal)
         if refusal.detail:
             log.warning("%s lookup: %s: %s", pending.record.id, refusal.text, refusal.detail)
         self._finish(pending, refusal.status, len(data))
         return data
 
-    def _given_up(self, pending: Pending, error: UpstreamError) -> bytes:
-        """A lookup that no broker could be brought to answer."""
+    def _failed(self, pending: Pending, error: UpstreamError) -> bytes:
+        """End a lookup that no broker answered; returns the frame for the client."""
         log.warning("%s lookup: %s", pending.record.id, error)
         pending.record.upstream_errors.append(error.code)
         return self._refused(pending, Refusal(504 if isinstance(error, TimedOut) else 502, error.code, error.text))
 
 
-def _started(lookup: Run | Pending) -> float:
+def _started(lookup: FastLookup | Pending) -> float:
     return lookup.started if isinstance(lookup, Pending) else lookup[2]
 
 

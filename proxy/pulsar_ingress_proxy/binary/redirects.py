@@ -1,4 +1,4 @@
-"""A lookup that the sidecar asks of another broker itself, on a connection of its own, as the client would."""
+"""Follows a redirect: the sidecar repeats the client's CONNECT and lookup to another broker on its own connection."""
 
 from dataclasses import dataclass
 
@@ -10,31 +10,31 @@ from pulsar_ingress_proxy.net.errors import BadAnswer, UpstreamError
 from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
-# Methods whose data is the whole proof, and proves it to any broker. SASL answers the challenges of one.
+# Methods whose data authenticates to any broker. SASL answers the challenges of one broker.
 _REPEATABLE = frozenset((b"", b"none", b"token", b"basic", b"tls", b"athenz"))
 
 
 class Rejected(UpstreamError):
-    """A broker does not let the client in, though another has."""
+    """The broker rejected the client's CONNECT, which another accepted."""
 
     code = "broker-rejected"
     text = "the broker that was redirected to does not accept the client"
 
 
-class CannotRepeat(Exception):
-    """A broker wants more than the client has said to the first one."""
+class NeedsChallenge(Exception):
+    """The broker sent an authentication challenge, which only the client could answer."""
 
 
 @dataclass(slots=True)
 class ConnectInfo:
-    """What a client said of itself when it came, to be said again to another broker."""
+    """A client's CONNECT, kept to repeat it to other brokers."""
 
     connect: Command
     can_repeat: bool
 
     @classmethod
     def of(cls, frame: Frame, trusts_originals: bool, keeps_name: bool) -> "tuple[ConnectInfo, bytes]":
-        """From a CONNECT, and the CONNECT as a broker gets it: without what was meant for us; raises BadFrame."""
+        """From a CONNECT; also returns the frame for the broker, without fields for the sidecar. Raises BadFrame."""
         command = frame.command()
         connect = command.connect
         changed = not frame.is_plain
@@ -51,22 +51,22 @@ class ConnectInfo:
         return self.connect.connect.client_version
 
     def renew(self, data: AuthData) -> None:
-        """The client has said it anew, as its token ran out."""
+        """Replace the authentication data, as the client refreshed it."""
         if data.auth_method_name == self.connect.connect.auth_method_name:
             self.connect.connect.auth_data = data.auth_data
 
 
 async def ask(url: ServiceUrl, who: ConnectInfo, lookup: Command, brokers: BrokerPool, within: float) -> Command:
-    """The answer of that broker; raises UpstreamError, or CannotRepeat."""
+    """Ask a broker and return its answer; raises UpstreamError or NeedsChallenge."""
     connection = await brokers.dial(url, BrokerConnection)
     try:
-        connection.say(write(who.connect))
+        connection.send(write(who.connect))
         greeting = await connection.frame(within)
         if greeting.type == AUTH_CHALLENGE:
-            raise CannotRepeat
+            raise NeedsChallenge
         if greeting.type != CONNECTED:
-            raise Rejected(f"{url} answers CONNECT with {_words(greeting)}")
-        connection.say(write(lookup))
+            raise Rejected(f"{url} answers CONNECT with {_error_text(greeting)}")
+        connection.send(write(lookup))
         while True:
             frame = await connection.frame(within)
             if frame.type == LOOKUP_RESPONSE:
@@ -77,6 +77,6 @@ async def ask(url: ServiceUrl, who: ConnectInfo, lookup: Command, brokers: Broke
         connection.close()
 
 
-def _words(frame: Frame) -> str:
+def _error_text(frame: Frame) -> str:
     error = frame.command().error
     return f"error {error.error}: {error.message.decode('utf-8', 'replace')}"

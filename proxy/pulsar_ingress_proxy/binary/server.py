@@ -1,24 +1,24 @@
-"""The sockets that clients come in by with the binary protocol. Each knows its listener, if it has one."""
+"""The servers for the binary protocol, one for each bind address."""
 
 import asyncio
 import logging
 from typing import cast
 
 from pulsar_ingress_proxy.binary import commands
-from pulsar_ingress_proxy.binary.lane import Lane
+from pulsar_ingress_proxy.binary.fast_path import FastPathCache
 from pulsar_ingress_proxy.binary.session import Session
 from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.socket_server import SocketServer
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
-_LAST_WORDS = 1.0
-"""Seconds for clients to hear why their connection ends."""
+_CLOSING_SECONDS = 1.0
+"""Seconds for clients to receive the reason before their connection is reset."""
 
 log = logging.getLogger("proxy.binary")
 
 
 class RefusingProtocol(asyncio.Protocol):
-    """What clients meet while there is no config to serve them by: a reason, and that they may come again."""
+    """Answers clients with a retriable error while there is no valid config."""
 
     def __init__(self, reason: str) -> None:
         self._reason = reason
@@ -28,7 +28,7 @@ class RefusingProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._transport.is_closing():
-            self._transport.write(commands.goodbye(commands.SERVICE_NOT_READY, self._reason))
+            self._transport.write(commands.closing_error(commands.SERVICE_NOT_READY, self._reason))
             self._transport.close()
 
 
@@ -39,7 +39,7 @@ class BinaryServer(SocketServer[Session]):
 
     def __init__(self, context: ServerContext, bind: BindAddress) -> None:
         super().__init__(context, bind)
-        self.lane = Lane(context)
+        self.fast_paths = FastPathCache(context)
         for gauge in (context.metrics.connections, context.metrics.in_flight):
             gauge.add("binary", by=0)
 
@@ -50,7 +50,7 @@ class BinaryServer(SocketServer[Session]):
         client.drain()
 
     async def _tell_to_leave(self) -> None:
-        log.warning("%s: %d connections end, as drainSeconds are over", self.bind, len(self._clients))
+        log.warning("%s: closing %d connections that did not drain within drainSeconds", self.bind, len(self._clients))
         for session in list(self._clients):
             session.leave(commands.SERVICE_NOT_READY, "shutting-down: this sidecar is shutting down")
-        await self._is_empty(_LAST_WORDS)
+        await self._is_empty(_CLOSING_SECONDS)

@@ -1,8 +1,7 @@
-"""One client's connection and the broker's that it is joined to: frames pass both ways.
+"""A client's connection joined to a broker's: frames pass both ways.
 
-Lookups, and what brokers tell of addresses, are for `questions`. Of all other frames only the first bytes are looked
-at, to find the next; what is read from one side is what is written to the other. Each side is read no faster than the
-other takes it.
+Lookups and commands with addresses go through `PendingLookups`. Of all other frames only the first bytes are read, to
+find the next one, and they pass unchanged. Each side is read no faster than the other side accepts.
 """
 
 import asyncio
@@ -14,8 +13,8 @@ from pulsar_ingress_proxy.binary import client, commands
 from pulsar_ingress_proxy.binary.broker_connection import BrokerConnection
 from pulsar_ingress_proxy.binary.client import ClientContext
 from pulsar_ingress_proxy.binary.endpoints import ConnectionTarget, connection_target
+from pulsar_ingress_proxy.binary.fast_path import SHORTEST, TYPE
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder
-from pulsar_ingress_proxy.binary.lane import SHORTEST, TYPE
 from pulsar_ingress_proxy.binary.pending_lookups import PendingLookups
 from pulsar_ingress_proxy.binary.redirects import ConnectInfo
 from pulsar_ingress_proxy.memory import HEAD, UNSENT
@@ -28,12 +27,12 @@ from pulsar_ingress_proxy.syntax.authorities import peer_address
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
 _HIGH = 1 << 19
-"""Bytes of our own answers that may wait to be taken by the client before it is read no more."""
+"""Unsent bytes of our own answers at which the session stops reading from the client."""
 _EARLY = 1 << 16
-"""Bytes that a client may send before a broker has answered its CONNECT; clients send none."""
+"""Bytes accepted from a client before a broker has answered its CONNECT; real clients send none."""
 
 _FROM_CLIENT, _TO_CLIENT, _TO_BROKER, _CONNECT = range(4)
-"""Where a session holds bytes: frames that are not whole, frames that were not taken yet, and the client's CONNECT."""
+"""What a session buffers: incomplete frames, unsent frames in each direction, and the client's CONNECT."""
 
 Pieces = list[bytes | memoryview | Frame]
 
@@ -41,14 +40,14 @@ log = logging.getLogger("proxy.binary")
 
 
 class Server(client.Server, Protocol):
-    """The socket that a client came in by."""
+    """The server that accepted the client."""
 
     def admit(self, session: "Session") -> bool: ...
     def let_go(self, session: "Session") -> None: ...
 
 
 class Session(asyncio.Protocol):
-    """The client's side, and what joins both."""
+    """The client's side, and the link to the broker's."""
 
     __slots__ = (
         "_broker",
@@ -56,14 +55,14 @@ class Session(asyncio.Protocol):
         "_client",
         "_connected",
         "_context",
+        "_deferred",
         "_draining",
         "_early",
         "_from_broker",
         "_from_client",
         "_is_broker_full",
         "_is_full",
-        "_is_unheard",
-        "_later",
+        "_is_throttled",
         "_lookups",
         "_loop",
         "_server",
@@ -86,38 +85,39 @@ class Session(asyncio.Protocol):
         self._connected = False
         self._draining = False
         self._early: Pieces = []
-        """What the client sent after its CONNECT, before a broker had answered that."""
-        self._later = bytearray()
-        """Frames of our own that wait for the end of one that the client has begun to get."""
+        """What the client sent after its CONNECT, before a broker answered that."""
+        self._deferred = bytearray()
+        """Our own frames, deferred to the end of the frame that is being sent to the client."""
         self._is_full = self._is_broker_full = False
-        """Whether more waits to be taken by the client, or by the broker, than may."""
-        self._is_unheard = False
-        """Whether the client asks without taking the answers that we have ourselves: then it is read no more."""
+        """Whether the write buffer to the client, or to the broker, is over its limit."""
+        self._is_throttled = False
+        """Whether reading is paused because the client does not read our own answers."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._charged = [0, 0, 0, 0]
-        """Bytes charged to the budget of all connections, by where they are."""
+        """Bytes charged to the shared budget, by kind of buffer."""
 
-    # What the client's transport calls.
+    # Callbacks of the client's transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = client = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._transport = client = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         client.set_write_buffer_limits(high=UNSENT)
         peer = client.get_extra_info("peername")
         name = server_name(client.get_extra_info("ssl_object"))
         self._client = ClientContext(self._context, self._server, peer_address(peer), name)
-        self._lookups = PendingLookups(self._context, self._client, self._say, self._start)
+        self._lookups = PendingLookups(self._context, self._client, self._send, self._start)
         if not self._server.admit(self):
             text = "more connections are open than limits.connections allows"
             self._refuse(Refusal(503, "too-many-connections", text), commands.NOT_ALLOWED)
             return
         within = self._context.decisions.config.timeouts.head
-        self._timer = self._loop.call_later(within, self._late, f"no CONNECT came within {within:g} s (timeouts.head)")
+        text = f"no CONNECT came within {within:g} s (timeouts.head)"
+        self._timer = self._loop.call_later(within, self._timed_out, text)
 
     def data_received(self, data: bytes) -> None:
         decoder, broker = self._from_client, self._broker
-        may_be_alike = len(data) > SHORTEST and data[TYPE] == commands.LOOKUP and not (decoder.left or decoder.held)
-        if may_be_alike and broker is not None:
-            made = self._lookups.ask_alike(data)
+        may_be_fast = len(data) > SHORTEST and data[TYPE] == commands.LOOKUP and not (decoder.left or decoder.held)
+        if may_be_fast and broker is not None:
+            made = self._lookups.ask_fast(data)
             if made is not None:
                 broker.write(made)
                 return
@@ -128,20 +128,20 @@ class Session(asyncio.Protocol):
             elif pieces is None:
                 broker.write(data)
             else:
-                self._client_says(pieces, broker)
+                self._forward_from_client(pieces, broker)
         except BadFrame as fault:
             self._protocol_error("client", fault)
         if decoder.held or self._charged[_FROM_CLIENT]:
             self._hold(_FROM_CLIENT, len(decoder.held) + sum(map(_size, self._early)))
 
     def _hold(self, where: int, size: int) -> None:
-        """Charge for what is held there now; where all sessions together hold too much, this one ends."""
+        """Charge for the bytes buffered there now; end this session if the shared budget is exhausted."""
         more = size - self._charged[where]
         if more > 0 and not self._context.buffers.take(more):
             if where in (_FROM_CLIENT, _CONNECT):
                 text = "connections hold more bytes than limits.bufferBytes allows"
                 self._refuse(Refusal(503, "overloaded", text), commands.TOO_MANY_REQUESTS)
-            else:  # one side does not read, and others need the memory
+            else:  # one side does not read, and other connections need the memory
                 self.reset()
             return
         if more < 0:
@@ -151,24 +151,24 @@ class Session(asyncio.Protocol):
     def pause_writing(self) -> None:
         self._is_full = True
         if self._transport is not None:
-            self._hold(_TO_CLIENT, self._transport.get_write_buffer_size() + len(self._later))
+            self._hold(_TO_CLIENT, self._transport.get_write_buffer_size() + len(self._deferred))
         if self._broker is not None and not self._broker.is_closing():
             self._broker.pause_reading()
 
     def resume_writing(self) -> None:
         self._is_full = False
-        self._hold(_TO_CLIENT, len(self._later))
+        self._hold(_TO_CLIENT, len(self._deferred))
         if self._broker is not None and not self._broker.is_closing():
             self._broker.resume_reading()
-        self._listen()
+        self._update_reading()
 
-    def _listen(self) -> None:
-        """Read the client or do not, as there is room for what follows from it."""
+    def _update_reading(self) -> None:
+        """Pause or resume reading from the client."""
         client = self._transport
         if client is None or client.is_closing():
             return
-        self._is_unheard = self._is_unheard and (self._is_full or len(self._later) > _HIGH)
-        if self._is_broker_full or self._is_unheard:
+        self._is_throttled = self._is_throttled and (self._is_full or len(self._deferred) > _HIGH)
+        if self._is_broker_full or self._is_throttled:
             client.pause_reading()
         else:
             client.resume_reading()
@@ -185,10 +185,10 @@ class Session(asyncio.Protocol):
         self._charged = [0, 0, 0, 0]
         self._server.let_go(self)
 
-    # Coming in: a client is joined to the first broker that answers its CONNECT.
+    # Connecting: a client is joined to the first broker that answers its CONNECT.
 
     def _take_connect(self, pieces: Pieces) -> None:
-        """Take a client's CONNECT. Until a broker has answered it, another may have to be asked, so all else waits."""
+        """Read the client's CONNECT. Anything after it waits until a broker has answered, as others may be tried."""
         if self._client.connect_info is not None:
             self._early += pieces
             if sum(map(_size, self._early)) > _EARLY and self._transport is not None:
@@ -213,7 +213,7 @@ class Session(asyncio.Protocol):
                 self._start(self._join(where, frame, decisions))
 
     async def _join(self, where: ConnectionTarget, frame: bytes, decisions: DecisionCache) -> None:
-        """Ask brokers to let the client in, one after the other, until one answers or the time for that is over."""
+        """Send CONNECT to one broker after the other until one answers or the timeout is reached."""
         timeouts = decisions.config.timeouts
         last_from = self._loop.time() + timeouts.lookup - timeouts.connect
         urls = list(self._context.brokers.in_turn(where.urls))
@@ -221,7 +221,7 @@ class Session(asyncio.Protocol):
         for url in urls:
             is_last = url is urls[-1] or self._loop.time() >= last_from
             try:
-                connection = await self._greet(url, frame, timeouts.lookup if is_last else timeouts.connect, is_last)
+                connection = await self._connect(url, frame, timeouts.lookup if is_last else timeouts.connect, is_last)
             except UpstreamError as error:
                 self._context.brokers.failed(url)
                 errors.append(error)
@@ -239,11 +239,11 @@ class Session(asyncio.Protocol):
         last = errors[-1] if errors else Unreachable("brokers.brokerServiceUrl has none")
         self._refuse(Refusal(502, last.code, last.text), commands.SERVICE_NOT_READY, [error.code for error in errors])
 
-    async def _greet(self, url: ServiceUrl, frame: bytes, within: float, is_last: bool) -> BrokerConnection:
-        """A connection to that broker, which has answered the client's CONNECT; raises UpstreamError."""
+    async def _connect(self, url: ServiceUrl, frame: bytes, within: float, is_last: bool) -> BrokerConnection:
+        """Connect to a broker and wait for its answer to the client's CONNECT; raises UpstreamError."""
         connection = await self._context.brokers.dial(url, BrokerConnection)
         try:
-            connection.say(frame)
+            connection.send(frame)
             answer = await connection.answer(within)
             if not is_last and isinstance(answer, Frame) and answer.type == commands.ERROR:
                 error = answer.command().error
@@ -255,13 +255,13 @@ class Session(asyncio.Protocol):
         return connection
 
     def _take_over(self, connection: BrokerConnection) -> None:
-        """Join the client to a broker that has answered, and pass on what either has said meanwhile."""
+        """Join the client to a broker that has answered, and pass on what either has sent meanwhile."""
         broker, client = connection.transport, self._transport
         if client is None or client.is_closing():
             connection.close()
             return
-        if broker is None:  # it has answered and gone, as after an error
-            for piece in connection.heard:
+        if broker is None:  # it answered and closed, as after an error
+            for piece in connection.received:
                 client.write(piece.raw if isinstance(piece, Frame) else piece)
             client.close()
             return
@@ -269,13 +269,13 @@ class Session(asyncio.Protocol):
         broker.set_protocol(_BrokerSide(self))
         self._broker, self._from_broker = broker, connection.decoder
         try:
-            self._broker_says(list(connection.heard), client)
+            self._forward_from_broker(list(connection.received), client)
             if not self._connected:
                 within = self._context.decisions.config.timeouts.lookup
                 text = f"CONNECT led to no CONNECTED within {within:g} s (timeouts.lookup)"
-                self._timer = self._loop.call_later(within, self._late, text)
+                self._timer = self._loop.call_later(within, self._timed_out, text)
             early, self._early = self._early, []
-            self._client_says(early, broker)
+            self._forward_from_client(early, broker)
             self._hold(_FROM_CLIENT, len(self._from_client.held))
         except BadFrame as fault:
             self._protocol_error("client or broker", fault)
@@ -284,7 +284,7 @@ class Session(asyncio.Protocol):
 
     # From the client.
 
-    def _client_says(self, pieces: Pieces, broker: asyncio.Transport) -> None:
+    def _forward_from_client(self, pieces: Pieces, broker: asyncio.Transport) -> None:
         for piece in pieces:
             if not isinstance(piece, Frame):
                 broker.write(piece)
@@ -316,67 +316,67 @@ class Session(asyncio.Protocol):
         if client is None or decoder is None:
             return
         if len(data) > SHORTEST and data[TYPE] == commands.LOOKUP_RESPONSE and not (decoder.left or decoder.held):
-            made = self._lookups.answer_alike(data)
+            made = self._lookups.answer_fast(data)
             if made is not None:
                 client.write(made)
                 return
-        if self._later and decoder.left <= len(data):
-            data = self._say_what_waits(data, decoder, client)
+        if self._deferred and decoder.left <= len(data):
+            data = self._flush_deferred(data, decoder, client)
         try:
             pieces = decoder.feed(data)
             if pieces is None:
                 client.write(data)
             else:
-                self._broker_says(pieces, client)
+                self._forward_from_broker(pieces, client)
         except BadFrame as fault:
             self._protocol_error("broker", fault)
         if self._draining:
             self._loop.call_soon(self._leave_if_idle)
 
-    def _say_what_waits(self, data: bytes, decoder: FrameDecoder, client: asyncio.Transport) -> bytes:
-        """Put our own frames where the one that was begun ends."""
+    def _flush_deferred(self, data: bytes, decoder: FrameDecoder, client: asyncio.Transport) -> bytes:
+        """Insert the deferred frames after the current frame."""
         left = decoder.left
         decoder.feed(data[:left])
         client.write(data[:left])
-        later, self._later = self._later, bytearray()
+        later, self._deferred = self._deferred, bytearray()
         client.write(later)
         self._hold(_TO_CLIENT, client.get_write_buffer_size() if self._is_full else 0)
-        self._listen()
+        self._update_reading()
         return data[left:]
 
-    def _say(self, frame: bytes) -> None:
-        """Say something of our own, not in the midst of what a broker says."""
+    def _send(self, frame: bytes) -> None:
+        """Send a frame of our own, at the next frame boundary."""
         if self._transport is None:
             return
         if self._from_broker is not None and self._from_broker.left:
-            self._later += frame
-            self._hold(_TO_CLIENT, self._transport.get_write_buffer_size() + len(self._later))
+            self._deferred += frame
+            self._hold(_TO_CLIENT, self._transport.get_write_buffer_size() + len(self._deferred))
         else:
             self._transport.write(frame)
-        if self._is_full or len(self._later) > _HIGH:
-            self._is_unheard = True
-            self._listen()
+        if self._is_full or len(self._deferred) > _HIGH:
+            self._is_throttled = True
+            self._update_reading()
         if self._draining:
             self._loop.call_soon(self._leave_if_idle)
 
-    def _broker_says(self, pieces: Pieces, client: asyncio.Transport) -> None:
+    def _forward_from_broker(self, pieces: Pieces, client: asyncio.Transport) -> None:
         for piece in pieces:
             if not isinstance(piece, Frame):
                 client.write(piece)
             elif piece.type in commands.CARRIERS:
                 is_answer = piece.type == commands.LOOKUP_RESPONSE
-                if frame := self._lookups.answer(piece) if is_answer else self._lookups.tell(piece):
+                if frame := self._lookups.answer(piece) if is_answer else self._lookups.push(piece):
                     client.write(frame)
             else:
                 if piece.type == commands.CONNECTED:
-                    self._is_connected(piece)
+                    self._on_connected(piece)
                 elif piece.type == commands.ERROR and self._from_broker is not None:
                     self._from_broker.counted += 1
                 elif piece.type == commands.AUTH_CHALLENGE and not self._connected and self._client.connect_info:
-                    self._client.connect_info.can_repeat = False  # what it is answered with is for this broker alone
+                    self._client.connect_info.can_repeat = False  # the response is for this broker only
                 client.write(piece.raw)
 
-    def _is_connected(self, frame: Frame) -> None:
+    def _on_connected(self, frame: Frame) -> None:
         self._connected = True
         self._stop_timer()
         size = frame.command().connected.max_message_size
@@ -392,25 +392,25 @@ class Session(asyncio.Protocol):
     def broker_pauses(self, is_full: bool) -> None:
         self._is_broker_full = is_full
         self._hold(_TO_BROKER, self._broker.get_write_buffer_size() if is_full and self._broker is not None else 0)
-        self._listen()
+        self._update_reading()
 
-    # Ends.
+    # Ending the session.
 
     def _refuse(self, refusal: Refusal, code: int, errors: list[str] | None = None) -> None:
-        """Do not let the client in."""
+        """Reject the client."""
         record = self._client.other_record(self._context.decisions, refusal.status)
         record.upstream_errors = errors or []
         self._context.recorder.record(record)
         detail = f": {refusal.detail}" if refusal.detail else ""
-        log.warning("%s %s is not let in: %s%s", record.id, self._client, refusal.text, detail)
+        log.warning("%s rejected %s: %s%s", record.id, self._client, refusal.text, detail)
         self.leave(code, f"{refusal.code}: {refusal.text}")
 
-    def _late(self, text: str) -> None:
+    def _timed_out(self, text: str) -> None:
         self._refuse(Refusal(408, "too-slow", text), commands.NOT_ALLOWED)
 
     def _protocol_error(self, who: str, fault: BadFrame) -> None:
-        """Nothing can be made of the bytes that follow, so that both connections end."""
-        log.warning("%s: its connection ends, as the %s sent what is no frame: %s", self._client, who, fault)
+        """Close both connections, as the rest of the stream cannot be decoded."""
+        log.warning("%s: invalid frame from the %s; closing the connection: %s", self._client, who, fault)
         record = self._client.other_record(self._context.decisions, 400 if who == "client" else 502)
         if who != "client":
             record.upstream_errors.append("bad-answer")
@@ -418,33 +418,33 @@ class Session(asyncio.Protocol):
         self.leave(commands.NOT_ALLOWED, f"bad-frame: {fault}")
 
     def drain(self) -> None:
-        """Leave when there is nothing left to do here."""
+        """Close the session as soon as it is idle."""
         self._draining = self._lookups.is_closing = True
         self._leave_if_idle()
 
     def _leave_if_idle(self) -> None:
-        """A client that has neither producers nor consumers here loses nothing, once it has what it asked for."""
-        if not (self._lookups.are_open or self._from_client.noted or self._is_waited_for()):
+        """Without producers and consumers, a client loses nothing once all its requests are answered."""
+        if not (self._lookups.are_open or self._from_client.noted or self._awaits_broker()):
             self.leave(commands.SERVICE_NOT_READY, "shutting-down: this sidecar is shutting down")
 
-    def _is_waited_for(self) -> bool:
-        """Whether the broker has something to say yet, or is in the midst of it."""
+    def _awaits_broker(self) -> bool:
+        """Whether the broker still owes a response, or is sending one."""
         broker = self._from_broker
         return broker is not None and (self._from_client.counted > broker.counted or not broker.is_between)
 
     def leave(self, code: int, text: str) -> None:
-        """End both connections; the client is told why, unless that would be in the midst of a frame."""
+        """Close both connections; the client is told why, unless a frame is being sent to it."""
         client = self._transport
         if client is None or client.is_closing():
             return
         if self._from_broker is None or not self._from_broker.left:
-            client.write(commands.goodbye(code, text))
+            client.write(commands.closing_error(code, text))
         client.close()
         if self._broker is not None:
             self._broker.close()
 
     def reset(self) -> None:
-        """End at once."""
+        """Close immediately."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -454,12 +454,12 @@ class Session(asyncio.Protocol):
             self._timer = None
 
     def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Do something in a task, which ends with the client."""
+        """Start a task that ends with the client."""
 
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("a fault of the proxy", exc_info=error)
+                log.error("internal error", exc_info=error)
                 self.reset()
 
         task = self._loop.create_task(work)

@@ -1,4 +1,4 @@
-"""The short way of lookups: nobody can tell it from the long one."""
+"""The fast path of lookups cannot be told from the slow path."""
 
 import asyncio
 import random
@@ -38,10 +38,10 @@ from words import (
     ping,
 )
 
-from pulsar_ingress_proxy.binary import lane
+from pulsar_ingress_proxy.binary import fast_path
 from pulsar_ingress_proxy.binary.commands_pb2 import Command
+from pulsar_ingress_proxy.binary.fast_path import encode_id, join_lookup, split_answer, split_lookup
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame
-from pulsar_ingress_proxy.binary.lane import cut_answer, join_lookup, number_of, split_lookup
 
 
 @pytest.fixture
@@ -291,7 +291,7 @@ async def test_answered_fast_path_lookups_free_their_in_flight_slot(start: Start
 async def test_fast_path_memory_stays_bounded_while_every_lookup_is_answered(
     stage: Stage, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
-    monkeypatch.setattr(lane, limit, value)
+    monkeypatch.setattr(fast_path, limit, value)
     await stage.play(*HELLO)
     for number in range(1, 40):
         topic = f"persistent://public/default/{'t' * (number % 7)}"
@@ -300,12 +300,12 @@ async def test_fast_path_memory_stays_bounded_while_every_lookup_is_answered(
         assert (asked.topic.decode(), asked.request_id, asked.advertised_listener_name) == (topic, number, b"external")
         stage.broker.send(found(number, broker.inner()))
         assert await stage.client.hear() == found(number, broker.outer(), broker.outer("pulsar+ssl"))
-    kept = stage.sidecar.binary_servers[0].lane
-    assert len(kept._tracks) <= 3
+    kept = stage.sidecar.binary_servers[0].fast_paths
+    assert len(kept._paths) <= 3
     if limit == "FAST_PATH":
-        alike = [alike for track in kept._tracks.values() for alike in track.alike.values()]
-        topics = sum(len(track.asked) for track in kept._tracks.values())
-        assert len(alike) + topics + sum(len(each.answers) for each in alike) <= 8
+        templates = [template for path in kept._paths.values() for template in path.templates.values()]
+        topics = sum(len(path.topics) for path in kept._paths.values())
+        assert len(templates) + topics + sum(len(each.answers) for each in templates) <= 8
     assert stage.number("listener_hits_total") == 39
     assert stage.number("in_flight_requests", protocol="binary") == 0
 
@@ -341,23 +341,23 @@ def test_split_lookup_finds_topic_id_and_tail_and_joins_back_to_the_same_bytes(
         assert parts is None
         return
     assert parts is not None
-    assert parts[1:] == (topic, number_of(number), tail)
+    assert parts[1:] == (topic, encode_id(number), tail)
     assert join_lookup(parts[0], tail) == data
 
 
 @given(st.text(max_size=200), st.text(max_size=200), st.integers(0, 2**63 - 1), st.booleans())
-def test_cut_answer_isolates_the_request_id_unless_a_url_exceeds_127_bytes(
+def test_split_answer_isolates_the_request_id_unless_a_url_exceeds_127_bytes(
     url: str, url_tls: str, number: int, through: bool
 ) -> None:
     data = found(number, url, url_tls, through=through)
-    parts = cut_answer(data)
+    parts = split_answer(data)
     if len(url.encode()) >= 128 or len(url_tls.encode()) >= 128:
         assert parts is None
         return
     assert parts is not None
-    other = cut_answer(found(number ^ 1, url, url_tls, through=through))
-    assert other == (parts[0], number_of(number ^ 1), parts[2])
-    assert (parts[1], b"".join(parts)) == (number_of(number), data)
+    other = split_answer(found(number ^ 1, url, url_tls, through=through))
+    assert other == (parts[0], encode_id(number ^ 1), parts[2])
+    assert (parts[1], b"".join(parts)) == (encode_id(number), data)
 
 
 @pytest.mark.parametrize(
@@ -371,9 +371,9 @@ def test_cut_answer_isolates_the_request_id_unless_a_url_exceeds_127_bytes(
         pytest.param(message(f1="pulsar://a:1", f3=4128, f4=7), id="what it is in two bytes"),
     ],
 )
-def test_cut_answer_declines_answers_of_another_form(answer: bytes) -> None:
-    assert cut_answer(command(LOOKUP_RESPONSE, answer)) is None
-    assert cut_answer(command(LOOKUP_RESPONSE, message(f1="pulsar://a:1", f3=1, f4=7), b"payload")) is None
+def test_split_answer_declines_answers_of_another_form(answer: bytes) -> None:
+    assert split_answer(command(LOOKUP_RESPONSE, answer)) is None
+    assert split_answer(command(LOOKUP_RESPONSE, message(f1="pulsar://a:1", f3=1, f4=7), b"payload")) is None
 
 
 @pytest.mark.parametrize("size", [0, 12, 141, 1024, 4096])
@@ -390,7 +390,7 @@ def test_split_lookup_never_disagrees_with_the_protobuf_parser(body: bytes) -> N
     try:
         parsed = Frame(LOOKUP, data).command().lookup
     except BadFrame:
-        return  # nor would the long way have taught it
+        return  # the slow path would not cache it either
     rest = Command.FromString(message(f1=LOOKUP, f23=parts[3])).lookup
     if not rest.HasField("topic") and not rest.HasField("request_id"):
-        assert (parsed.topic, number_of(parsed.request_id)) == parts[1:3]
+        assert (parsed.topic, encode_id(parsed.request_id)) == parts[1:3]
