@@ -1,1 +1,1 @@
-"""HTTP: connections of clients, the life of a request, connections to brokers."""
+"""HTTP: client connections, request handling, connections to brokers."""

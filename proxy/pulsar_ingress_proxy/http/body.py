@@ -1,4 +1,4 @@
-"""Bodies: of requests, streamed and kept as far as they may have to be sent again; of lookup answers, decoded."""
+"""Request bodies, streamed and kept for replay up to a limit; bodies of lookup answers, decoded."""
 
 import zlib
 
@@ -9,13 +9,13 @@ from pulsar_ingress_proxy.memory import TRANSFER, Budget
 from pulsar_ingress_proxy.net.errors import BadAnswer
 
 LOOKUP_BODY_LIMIT = 1 << 20
-"""Bytes of a lookup's answer; real ones have a few hundred."""
+"""Maximum size of a lookup's answer; real ones have a few hundred bytes."""
 _LAST_CHUNK = b"0\r\n\r\n"
 _WINDOWS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
 
 
 class RequestBody:
-    """One body. What was sent is kept up to a limit; beyond it the body can be sent only once."""
+    """One request body. It is kept for replay up to a limit; a larger one can be sent only once."""
 
     def __init__(self, reader: StreamReader, length: int | None, keep: int, budget: Budget) -> None:
         self.length = length
@@ -30,11 +30,11 @@ class RequestBody:
 
     @property
     def field(self) -> bytes:
-        """The field that says where the body ends."""
+        """The header field that frames the body."""
         return b"Transfer-Encoding: chunked" if self.length is None else b"Content-Length: %d" % self.length
 
     def is_whole(self) -> bool:
-        """Whether all of it has come, and can be sent as often as need be."""
+        """Whether all of it has arrived and can be replayed."""
         if self._is_reserved:
             return True
         total = self._reader.total_bytes
@@ -50,7 +50,7 @@ class RequestBody:
         return self._is_reserved
 
     def whole(self) -> bytes:
-        """All of it as it is sent; for one that `is_whole`."""
+        """All of it, framed; only if `is_whole`."""
         if not self.size and (data := self._reader.read_nowait()):
             self._kept = [data]
             self.size = len(data)
@@ -58,7 +58,7 @@ class RequestBody:
         return data if self.length is not None else data + _LAST_CHUNK
 
     async def send(self, connection: UpstreamConnection) -> None:
-        """Send all of it: what was kept of an earlier try, then what the client still has."""
+        """Send all of it: what was kept from an earlier attempt, then the rest as the client sends it."""
         for data in self._kept:
             connection.write(self._framed(data))
             await connection.drain()
@@ -71,7 +71,7 @@ class RequestBody:
             connection.write(_LAST_CHUNK)
 
     def drop(self) -> None:
-        """Nobody will need it again."""
+        """Release the kept bytes."""
         self._budget.give_back(self._kept_size)
         self._kept, self._kept_size = [], 0
 
@@ -89,9 +89,9 @@ class RequestBody:
 
 
 def decode(body: bytes, codings: list[bytes], limit: int) -> bytes:
-    """A lookup's answer without its content coding: what cannot be read cannot be verified.
+    """Undo the content coding of a lookup's answer, so that its addresses can be checked.
 
-    Raises BadAnswer where the coding is unknown or broken, or the body has more bytes than the limit.
+    Raises BadAnswer if the coding is unknown or broken, or if the body is over the limit.
     """
     if len(body) > limit:
         raise BadAnswer(f"a lookup's answer has more than {limit} bytes")
@@ -113,5 +113,5 @@ def decode(body: bytes, codings: list[bytes], limit: int) -> bytes:
 
 
 def room_for(length: int | None) -> int:
-    """Bytes to hold for a body on its way."""
+    """Bytes to charge for a body in transit."""
     return TRANSFER if length is None else min(2 * length, TRANSFER)

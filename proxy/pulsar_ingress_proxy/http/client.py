@@ -1,8 +1,7 @@
-"""One client's connection: bytes in, requests out, one after the other; with its limits, timeouts and back-pressure.
+"""A client's connection: parses one request at a time and enforces limits, timeouts and back-pressure.
 
-aiohttp's parser reads the bytes. It stops after each request, and sees nothing of the next one before the answer to
-this one is out, so the order of bytes needs no care anywhere else. Parse errors are answered in JSON, an HTTP/2 preface
-is told apart, and after a switch of protocols the bytes go to a tunnel.
+aiohttp's parser sees the next request only after the current one is answered, so answers cannot get out of order. Parse
+errors are answered in JSON, an HTTP/2 preface is detected, and after a protocol switch the bytes go to a tunnel.
 """
 
 import asyncio
@@ -28,22 +27,22 @@ if TYPE_CHECKING:
     from pulsar_ingress_proxy.http.server import HttpServer
 
 _HTTP2_PREFACE = "Pause on PRI/Upgrade"
-"""What llhttp says when it has read one."""
+"""llhttp's error for an HTTP/2 preface."""
 
-_AT_ONCE = struct.pack("ii", 1, 0)
-"""SO_LINGER for an end with RST; without it the system sends FIN, however a transport is closed."""
+_LINGER_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER to close with RST; without it the kernel sends FIN, even if the transport is aborted."""
 
 _END_OF_HEAD = b"\r\n\r\n"
 _TO_CLIENT, _TO_BROKER = range(2)
 
-_LINGERING = 2.0
-"""Seconds in which a client that was refused may hear of it."""
+_LINGER_SECONDS = 2.0
+"""Seconds that a refused client has to read the answer."""
 
 log = logging.getLogger("proxy.web")
 
 
 class Switched(Protocol):
-    """Who gets a client's bytes after a switch of protocols."""
+    """Receives a client's bytes after a protocol switch."""
 
     def client_data(self, data: bytes) -> None: ...
     def client_lost(self) -> None: ...
@@ -51,7 +50,7 @@ class Switched(Protocol):
 
 
 class ClientConnection(BaseProtocol):
-    """A connection that a client, or the gateway for it, has opened."""
+    """A connection from a client or its gateway."""
 
     __slots__ = (
         "_body",
@@ -97,50 +96,50 @@ class ClientConnection(BaseProtocol):
             max_msg_queue_size=1,
         )
         self._request: RequestCycle | None = None
-        """The request that is being answered."""
+        """The current request."""
         self._body: StreamReader = EMPTY_PAYLOAD
-        """Its body, which the parser feeds."""
+        """The body of the current request, fed by the parser."""
         self._held = b""
-        """What came after it."""
+        """Bytes received after the current request."""
         self._body_left: int | None = None
-        """Bytes of its body that have not come; None where only the parser knows."""
+        """Bytes of the body still to come; None if only the parser knows."""
         self._has_tail = self._is_tail_cut = False
-        """Whether the parser may have bytes that came after a body in chunks, and whether they end inside a head."""
+        """Whether the parser may hold bytes after a chunked body, and whether they end inside a head."""
         self._head_bytes = 0
-        """Of a head that has begun and is not whole."""
+        """Size of the incomplete head."""
         self._head_end = b""
-        """The last of them, which may be the beginning of its end."""
+        """Its last bytes, which may begin the blank line that ends it."""
         self._switched: Switched | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._trust: tuple[Networks | None, bool] = (None, False)
         self._charged = 0
-        """Bytes that this connection holds of the budget of all."""
+        """Bytes charged to the shared budget."""
         self._unsent = (0, 0)
-        """Those among them that wait to be taken, by the client and by the broker at the other end of a tunnel."""
+        """The unsent bytes among them: to the client, and to the broker at the other end of a tunnel."""
         self._write_waiter: asyncio.Future[None] | None = None
         self._is_excess = False
-        """One more connection than there may be: whatever it asks gets a 503."""
+        """Whether the connection is over the limit: any request gets a 503."""
         self._is_refused = False
-        """It has been refused, and is hearing of it."""
+        """Whether a refusal is being sent."""
         self.is_paused = False
-        """Whether the client does not take what is written."""
+        """Whether the write buffer is over its limit."""
         self.is_draining = False
         self.idle_since = 0.0
         """When the last request ended, by the loop's clock."""
         self.address: Address | None = None
         self.peer_field = b""
-        """The same, as X-Forwarded-For has it."""
+        """The address as written to X-Forwarded-For."""
 
-    # What requests call.
+    # Called by requests.
 
     def is_trusted(self, proxies: Networks) -> bool:
-        """Whether the peer is one of the proxies whose forwarding headers count."""
+        """Whether the peer is a trusted proxy, whose forwarding headers count."""
         if self._trust[0] is not proxies:
             self._trust = (proxies, proxies.has(self.address))
         return self._trust[1]
 
     def charge(self, size: int) -> bool:
-        """Hold so many bytes more; false where all connections together would hold too many."""
+        """Charge bytes to the shared budget; false if it is exhausted."""
         if self.transport is None or not self._server.buffers.take(size):
             return False
         self._charged += size
@@ -151,7 +150,7 @@ class ClientConnection(BaseProtocol):
             self.transport.write(data)
 
     async def drain(self, within: float) -> None:
-        """Wait until the client has taken what was written; raises TooSlow if it does not."""
+        """Wait until the client has read what was written; raises TooSlow."""
         if not self.is_paused:
             return
         self._write_waiter = self._write_waiter or self.loop.create_future()
@@ -162,7 +161,7 @@ class ClientConnection(BaseProtocol):
             raise TooSlow(f"the client has read nothing for {within:g} s") from None
 
     def break_off(self, gently: bool) -> None:
-        """End the connection inside an answer. A reset is needed where the end of the connection is the answer's."""
+        """Close the connection inside an answer; an answer that ends with the connection needs a reset."""
         if self.transport is not None:
             if gently:
                 self.transport.close()
@@ -170,16 +169,16 @@ class ClientConnection(BaseProtocol):
                 self.reset()
 
     def reset(self) -> None:
-        """End the connection at once, also one that is closed and has bytes left to send."""
+        """Close the connection with RST, even if it is closing and has bytes left to send."""
         if self.transport is not None:
             sock = self.transport.get_extra_info("socket")
-            if sock is not None:  # over TLS, the socket can be gone before we are told
+            if sock is not None:  # over TLS, the socket can be gone before connection_lost
                 with suppress(OSError):
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
             self.transport.abort()
 
     def hand_over(self, switched: Switched) -> None:
-        """From now on, the client's bytes are not HTTP."""
+        """Pass the client's bytes to a tunnel from now on."""
         self._switched = switched
         held, self._held = self._held, b""
         if held:
@@ -193,12 +192,12 @@ class ClientConnection(BaseProtocol):
             else:
                 self.transport.pause_reading()
 
-    def tunnel_waits(self, size: int) -> None:
-        """So many bytes of a tunnel have not been taken by the broker."""
+    def charge_tunnel(self, size: int) -> None:
+        """Charge the bytes of a tunnel that are unsent to the broker."""
         self._hold_unsent(_TO_BROKER, size)
 
     def request_ended(self, keep_alive: bool) -> None:
-        """The request is done with; the next one may begin."""
+        """The request has ended; the next one may begin."""
         self._request = None
         self.idle_since = self.loop.time()
         if self.transport is None:
@@ -212,11 +211,11 @@ class ClientConnection(BaseProtocol):
         self._server.buffers.give_back(self._charged - held)
         self._charged = held
         if self._held or self._has_tail:
-            # In a turn of its own, or a pipeline of requests would become a stack of calls.
-            self.loop.call_soon(self._go_on)
+            # Through the event loop, or pipelined requests would recurse.
+            self.loop.call_soon(self._parse_held)
 
-    def _go_on(self) -> None:
-        """Look at what came after the last request, if the client takes its answers."""
+    def _parse_held(self) -> None:
+        """Parse what was received after the last request, unless the client does not read its answers."""
         if self._request is None and self.transport is not None and not self.is_paused:
             held, self._held = self._held, b""
             self._server.buffers.give_back(len(held))
@@ -226,7 +225,7 @@ class ClientConnection(BaseProtocol):
             if len(self._held) <= memory.READ_BUFFER:
                 self.let_read(True)
 
-    # What the transport calls.
+    # Transport callbacks.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         peer = transport.get_extra_info("peername")
@@ -252,19 +251,19 @@ class ClientConnection(BaseProtocol):
             self._switched.client_lost()
         if self._request is not None:
             self._request.abandon()
-        # Which refer to us: such cycles wait for a full garbage collection.
+        # Break reference cycles, which would stay until a full garbage collection.
         self._body = EMPTY_PAYLOAD
         del self._parser
         self._server.let_go(self)
 
     def close(self) -> None:
-        """End the connection after the request under way."""
+        """Close the connection after the current request."""
         self.is_draining = True
         if self._request is None and self.transport is not None:
             self.transport.close()
 
     def close_if_idle(self, since: float) -> None:
-        """End a connection on which there has been no request since then."""
+        """Close the connection if it had no request since then."""
         if self._request is None and self.idle_since < since and self.transport is not None:
             self.transport.close()
 
@@ -283,16 +282,16 @@ class ClientConnection(BaseProtocol):
             waiter.set_result(None)
         if self._switched is not None:
             self._switched.client_writable(True)
-        self._go_on()
+        self._parse_held()
 
     def resume_reading(self, resume_parser: bool = True) -> None:
-        """A body's reader has caught up."""
+        """Called by the body's reader when it has caught up."""
         super().resume_reading(resume_parser)
         if len(self._held) > memory.READ_BUFFER:
             self.let_read(False)
 
     def eof_received(self) -> bool:
-        """A client that ends inside a body can still be told so; over TLS there are no half-open connections."""
+        """Keep a half-open connection, so that a truncated body can be answered; TLS has no half-open connections."""
         is_open = not self._body.is_eof()
         if is_open:
             self._break_body("it ends early")
@@ -300,7 +299,7 @@ class ClientConnection(BaseProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.transport is None:
-            return  # the connection is gone, and the reader of a body asks for more
+            return  # a body's reader resumes after the connection was lost
         if self._switched is not None:
             self._switched.client_data(data)
         elif self._request is not None and not self._body.is_eof():
@@ -311,7 +310,7 @@ class ClientConnection(BaseProtocol):
             self._feed(data)
 
     def _hold(self, data: bytes) -> None:
-        """Keep what came before its turn; reading goes on for a while, or nobody would notice that the client left."""
+        """Buffer early bytes. Reading continues up to a limit, so that a disconnect is noticed."""
         if not data or self._is_refused:
             return
         if self.charge(len(data)):
@@ -320,12 +319,12 @@ class ClientConnection(BaseProtocol):
                 self.let_read(False)
         elif self._request is not None:
             self.let_read(False)
-            self.is_draining = True  # what comes after the request under way is lost
+            self.is_draining = True  # bytes after the current request are lost
         else:
             self.reset()
 
     def _feed(self, data: bytes) -> None:
-        """Have the parser read on: in the head of a request, or in the body of the one under way."""
+        """Parse bytes of a request's head, or of the current request's body."""
         if self._is_refused:
             return
         if self._is_excess:
@@ -340,7 +339,7 @@ class ClientConnection(BaseProtocol):
             self._not_http(error)
 
     def _read_head(self, data: bytes) -> None:
-        """Raises HttpProcessingError. What follows a head is held, so that the parser does not see it yet."""
+        """Parse a head and hold what follows it, so that the parser does not see it yet; raises HttpProcessingError."""
         rest = b""
         if self._has_tail:
             self._is_tail_cut = not data.endswith(_END_OF_HEAD) if data else self._is_tail_cut
@@ -351,10 +350,10 @@ class ClientConnection(BaseProtocol):
             if end >= 0 and (end := end + 4 - len(self._head_end)) < len(data):
                 data, rest = data[:end], data[end:]
         if not self.charge(memory.HEAD * len(data)):
-            self._refuse_excess()
+            self._refuse_overload()
             return
         messages, _, _ = self._parser.feed_data(data)
-        if rest and not messages:  # it was not the end of a head, but of an HTTP/2 preface's beginning
+        if rest and not messages:  # the blank line was inside an HTTP/2 preface
             messages, _, _ = self._parser.feed_data(rest)
         if messages:
             self._begin(*messages[0], len(data), rest)
@@ -362,7 +361,7 @@ class ClientConnection(BaseProtocol):
             self._wait_for_head(data)
 
     def _begin(self, message: RawRequestMessage, body: StreamReader, last_bytes: int, rest: bytes) -> None:
-        """A head is whole; `rest` came after it."""
+        """Start a request with a complete head; `rest` came after it."""
         size = self._head_bytes + last_bytes
         self._stop_timer()
         self._head_bytes, self._head_end = 0, b""
@@ -371,7 +370,7 @@ class ClientConnection(BaseProtocol):
             return
         room = memory.REQUEST + memory.FIELD * len(message.raw_headers)
         if not self.charge(room if body is EMPTY_PAYLOAD else room + room_for(_length(message))):
-            self._refuse_excess()
+            self._refuse_overload()
             return
         self._body, self._body_left = body, None
         if body is not EMPTY_PAYLOAD:
@@ -381,7 +380,7 @@ class ClientConnection(BaseProtocol):
                 self._read_body(rest)
         elif rest:
             self._hold(rest)
-        if message.upgrade:  # the parser waits to be told that it was: that remains to be seen
+        if message.upgrade:  # the parser assumes that the upgrade succeeds, which is not known yet
             self._parser.feed_data(b"")
             self._parser.set_upgraded(False)
         if message.should_close and self._held:
@@ -403,7 +402,7 @@ class ClientConnection(BaseProtocol):
             self._has_tail, self._is_tail_cut = True, not data.endswith(_END_OF_HEAD)
 
     def _wait_for_head(self, data: bytes) -> None:
-        """A head is not whole: it may take only so long, and be only so large."""
+        """Apply the size limit and the timeout to an incomplete head."""
         self._head_bytes += len(data)
         if self._has_tail:
             self._head_bytes += self._is_tail_cut
@@ -425,7 +424,7 @@ class ClientConnection(BaseProtocol):
     def _hold_unsent(self, where: int, size: int) -> None:
         more = size - self._unsent[where]
         if more > 0 and not self.charge(more):
-            self.reset()  # one side does not read, and others need the memory
+            self.reset()  # one side does not read, and other connections need the memory
             return
         if more < 0 and self.transport is not None:
             self._server.buffers.give_back(-more)
@@ -433,20 +432,20 @@ class ClientConnection(BaseProtocol):
         self._unsent = (size, self._unsent[1]) if where == _TO_CLIENT else (self._unsent[0], size)
 
     def _break_body(self, why: str) -> None:
-        """Tell whoever reads the body that there is no more of it."""
+        """Fail the body for its reader."""
         self._body.set_exception(BodyBroken(f"the request's body is broken: {why}"))
         self._body.feed_eof()
 
-    # Refusals of what never became a request.
+    # Refusals before there is a request.
 
     def _not_http(self, error: HttpProcessingError) -> None:
-        # What aiohttp's parser says, without the quotation that it adds.
+        # aiohttp's message without the excerpt that it appends.
         text = (error.message or "this is not HTTP/1.1").splitlines()[0].rstrip(":")
         if self._request is not None:  # its body is broken
             self._break_body(text)
         elif text == _HTTP2_PREFACE:
             log.warning(
-                "a gateway speaks HTTP/2 to this socket, which takes HTTP/1.1: in Istio name the port http (not http2 "
+                "received HTTP/2, but this socket accepts only HTTP/1.1: in Istio name the port http (not http2 "
                 "or grpc) and set h2UpgradePolicy to DO_NOT_UPGRADE; in Envoy drop http2_protocol_options"
             )
             self.break_off(gently=True)
@@ -459,12 +458,12 @@ class ClientConnection(BaseProtocol):
     def _refuse_head(self) -> None:
         self._refuse(431, "head-too-large", "the head of the request is over the limit (limits.headBytes)")
 
-    def _refuse_excess(self) -> None:
+    def _refuse_overload(self) -> None:
         text = "connections hold more bytes than limits.bufferBytes allows"
         self._refuse(503, "overloaded", text, retry_after=1)
 
     def _refuse(self, status: int, code: str, text: str, retry_after: int = 0) -> None:
-        """Answer what never became a request, and end the connection."""
+        """Answer without a request, and close the connection."""
         self._stop_timer()
         self._server.count_refusal(status)
         reason, fields, body = headers.own_answer(status, code, text)
@@ -474,13 +473,13 @@ class ClientConnection(BaseProtocol):
         self.write(headers.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body)
         self._is_refused = True
         if self.transport is not None and self.transport.can_write_eof():
-            # RFC 9112 9.6: to close it while the client still sends would reset it, and the answer be lost.
+            # RFC 9112 9.6: closing while the client still sends would reset the connection and lose the answer.
             self.transport.write_eof()
-            self._timer = self.loop.call_later(_LINGERING, self.break_off, True)
+            self._timer = self.loop.call_later(_LINGER_SECONDS, self.break_off, True)
         else:
             self.break_off(gently=True)
 
 
 def _length(message: RawRequestMessage) -> int | None:
-    """Bytes of a request's body; None where it comes in chunks."""
+    """The size of a request's body; None if it is chunked."""
     return None if message.chunked else int(message.headers.get("Content-Length", 0))

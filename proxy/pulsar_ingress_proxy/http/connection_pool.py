@@ -1,4 +1,4 @@
-"""Connections to brokers over HTTP, kept for the next request."""
+"""Pool of idle HTTP connections to brokers."""
 
 import asyncio
 
@@ -7,9 +7,9 @@ from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
 _LIFETIME = 60.0
-"""Seconds after which a connection is not used again, so that names are resolved again as pods move."""
+"""Maximum age of a connection in seconds, so that names are resolved again when pods move."""
 _TICK = 0.1
-"""Seconds between looks at which answers are overdue."""
+"""Seconds between checks for overdue answers."""
 
 
 class ConnectionPool:
@@ -19,15 +19,15 @@ class ConnectionPool:
         self._loop = asyncio.get_running_loop()
         self.brokers = brokers
         self.idle_timeout = idle_timeout
-        """Seconds for which a connection may be idle."""
+        """Seconds."""
         self._idle: dict[str, list[UpstreamConnection]] = {}
         self._asked: set[UpstreamConnection] = set()
-        """Connections whose answer is waited for without a timer of its own."""
+        """Connections that await an answer and have no timer of their own."""
         self._ticker = self._loop.call_later(_TICK, self._tick)
         self._sweeper = self._loop.call_later(idle_timeout, self._sweep)
 
     def kept(self, url: ServiceUrl) -> UpstreamConnection | None:
-        """A connection that was kept and can still be used, if there is one."""
+        """An idle connection that can be reused, if there is one."""
         idle = self._idle.get(url.text)
         while idle:
             connection = idle.pop()
@@ -37,9 +37,9 @@ class ConnectionPool:
         return None
 
     async def connection(self, url: ServiceUrl, reuse: bool) -> UpstreamConnection:
-        """A connection that waits for a request: one that was kept, where that may be, else a new one.
+        """An idle connection if `reuse` allows it, else a new one.
 
-        A new one takes the place of one that was kept, or each request that wants one would leave one more behind.
+        A new connection replaces an idle one, so that the pool does not grow with each of them.
         """
         kept = self.kept(url)
         if kept is not None and reuse:
@@ -49,7 +49,7 @@ class ConnectionPool:
         return await self.brokers.dial(url, lambda: UpstreamConnection(self._loop, url))
 
     def give_back(self, connection: UpstreamConnection) -> None:
-        """Keep a connection whose answer is whole; close any other."""
+        """Keep the connection if it can be reused; otherwise close it."""
         self.brokers.succeeded(connection.url)
         now = self._loop.time()
         if connection.reusable and now - connection.born < _LIFETIME:
@@ -62,7 +62,7 @@ class ConnectionPool:
             connection.close()
 
     def watch(self, connection: UpstreamConnection) -> None:
-        """See to it that an answer does not take for ever."""
+        """Apply the timeout to a connection's answer."""
         self._asked.add(connection)
 
     def unwatch(self, connection: UpstreamConnection) -> None:
@@ -83,7 +83,7 @@ class ConnectionPool:
         self._ticker = self._loop.call_later(_TICK, self._tick)
 
     def _sweep(self) -> None:
-        """Close what nobody has used for long; broker connections must not outlive their welcome there."""
+        """Close connections that were idle for too long, before the broker does."""
         now = self._loop.time()
         for url, connections in list(self._idle.items()):
             kept: list[UpstreamConnection] = []

@@ -1,6 +1,6 @@
-"""What of a request has to be waited for: new connections, bodies, answers that come in pieces, retries, WebSockets.
+"""The asynchronous part of a request: new connections, bodies, streamed answers, retries, WebSockets.
 
-It goes on where the request's own code stopped, in a task, and calls the same methods to decide, to answer and to end.
+It continues a `RequestCycle` in a task, and calls its methods to decide, answer and finish.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ log = logging.getLogger("proxy.web")
 
 
 class Conversation:
-    """One request, from where it had to wait to its end."""
+    """One request, from its first await to its end."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Conversation:
         urls: Iterator[ServiceUrl],
         asked: UpstreamConnection | None,
     ) -> None:
-        """`asked` is a connection on which the first of these brokers has been asked already."""
+        """`asked` is a connection on which the request was already sent to the first of these brokers."""
         self._cycle = cycle
         self._pump: asyncio.Task[None] | None = None
         self._connection = asked
@@ -45,11 +45,11 @@ class Conversation:
         self._task.add_done_callback(self._ended)
 
     def cancel(self) -> None:
-        """The client is gone."""
+        """The client disconnected."""
         self._task.cancel()
 
     def stop_sending(self) -> bool:
-        """Send no more of the request's body; true where all of it has gone."""
+        """Stop sending the request's body. Returns whether all of it was sent."""
         pump, self._pump = self._pump, None
         if pump is None or pump.done():
             return True
@@ -77,12 +77,11 @@ class Conversation:
         self._cycle.finish()
 
     async def _ask(self, method: str, target: str, urls: Iterator[ServiceUrl]) -> UpstreamConnection:
-        """Get the head of an answer from one of these brokers.
+        """Send the request and wait for the head of an answer, from one of these brokers.
 
-        What failed before an answer is tried again: on a new connection where a kept one had been closed, on the
-        next broker where a connection failed; but never what may have had an effect, nor a body that is gone. So
-        only what can be sent again whatever happens goes by a kept connection: what is idempotent and has no body,
-        or one that is whole.
+        A request that failed before an answer is retried: on a new connection if a reused one was closed, else on the
+        next broker. A request that may have had an effect, or whose body cannot be replayed, is not retried. So only
+        idempotent requests with no body or a complete one use idle connections.
         """
         cycle, problem = self._cycle, None
         may_repeat = method in headers.IDEMPOTENT
@@ -96,7 +95,7 @@ class Conversation:
                         self._connection = connection
                         self._send(connection, method, target)
                     self._connection = connection
-                    await connection.head(cycle.patience)
+                    await connection.head(cycle.answer_timeout)
                 except (Unreachable, ClosedEarly) as error:
                     self.stop_sending()
                     self._connection = None
@@ -142,7 +141,7 @@ class Conversation:
         except BodyBroken as error:
             connection.fail(error)
         except UpstreamError:
-            return  # whoever waits for the answer learns of it there
+            return  # raised again where the answer is awaited
 
     def _continue(self) -> None:
         if not self._cycle.is_continued:
@@ -152,7 +151,7 @@ class Conversation:
     async def _answer(
         self, connection: UpstreamConnection, method: str
     ) -> tuple[str, str, Iterator[ServiceUrl]] | None:
-        """Answer with what this broker said; or give what is to be asked instead, where a redirect is followed."""
+        """Answer the client. Returns the next request instead if a redirect is followed."""
         cycle = self._cycle
         if connection.status == 101:
             await self._switch(connection)
@@ -177,14 +176,14 @@ class Conversation:
         return None
 
     async def _gather(self, connection: UpstreamConnection) -> bytes:
-        """A lookup's answer, or as much of it as there may be."""
+        """Read a lookup's answer, up to the limit."""
         body = connection.take()
         while not connection.complete and len(body) <= LOOKUP_BODY_LIMIT:
             body += await connection.read(self._cycle.config.timeouts.lookup)
         return body + connection.take()
 
     async def _stream(self, connection: UpstreamConnection, data: bytes) -> bool:
-        """An answer as it comes, `data` being what has come of it; false where it broke on the way."""
+        """Stream an answer to the client; `data` is its beginning. Returns false if it was cut off."""
         cycle, fields, is_chunked = self._cycle, connection.fields, False
         client, within = cycle.client, cycle.config.timeouts.request
         if connection.length is not None:
@@ -202,7 +201,7 @@ class Conversation:
                 data = b""
                 await client.drain(within)
         except UpstreamError as error:
-            # The head is out: a broken connection is the only way left to say that this is not all.
+            # The head is sent: only closing the connection can signal that the answer is incomplete.
             log.warning("%s %s %s: %s", cycle.id, cycle.method, cycle.kind, error)
             if not isinstance(error, BodyBroken | TooSlow):
                 cycle.upstream_errors += (error.code,)
@@ -213,7 +212,7 @@ class Conversation:
         return True
 
     async def _switch(self, connection: UpstreamConnection) -> None:
-        """Pass bytes both ways after a 101, until either side is done."""
+        """Tunnel bytes both ways after a 101, until either side closes."""
         cycle = self._cycle
         if cycle.method != "GET" or not cycle.head.wants_websocket or not connection.upgrades:
             raise BadAnswer("the broker switched to a protocol that was not asked for")

@@ -1,4 +1,4 @@
-"""Heads of requests and answers, read from what the parser found and written again: a raw head never goes on."""
+"""Heads of requests and answers. Heads are always rebuilt from parsed fields; raw bytes are never forwarded."""
 
 import json
 from collections.abc import Iterable
@@ -15,17 +15,17 @@ from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority, 
 from pulsar_ingress_proxy.syntax.listeners import BindAddress, ServiceUrl
 
 Fields = list[bytes]
-"""Fields as they are sent, `Name: value` each: written once, and joined to a head."""
+"""Encoded fields, `Name: value` each."""
 
 IDEMPOTENT = frozenset(("GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"))  # RFC 9110 9.2.2
 
-# RFC 9110 7.6.1, and the fields of the connection to a proxy (11.7). What Connection names goes too.
+# RFC 9110 7.6.1, and the proxy authentication fields (11.7). Fields that Connection names are dropped too.
 HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
      b"proxy-authenticate", b"proxy-authorization")
 )  # fmt: skip
 
-# Set anew on every request, whatever the client sent.
+# Set by the sidecar on every request, whatever the client sent.
 _OURS = frozenset(
     (b"host", b"content-length", b"expect", b"x-pulsar-listenername", b"x-forwarded-for", b"x-forwarded-host",
      b"x-forwarded-port", b"x-forwarded-proto", b"forwarded", b"x-original-principal", b"accept-encoding")
@@ -37,7 +37,7 @@ UPGRADE = (b"Connection: Upgrade", b"Upgrade: websocket")
 
 
 class BadHead(ValueError):
-    """A head that is HTTP, but that nothing may be made of. `code` is its reason."""
+    """A head that is valid HTTP but must be refused, with `code` as the reason."""
 
     def __init__(self, code: str, text: str, status: int = 400) -> None:
         super().__init__(text)
@@ -46,7 +46,7 @@ class BadHead(ValueError):
 
 
 class RequestHead:
-    """A request's head, sorted: what goes on as it is, and what the proxy answers for."""
+    """A request's head: the fields that pass unchanged, and those that the sidecar controls."""
 
     __slots__ = ("listener_names", "passed", "principals", "special", "user_agent")
 
@@ -54,11 +54,11 @@ class RequestHead:
         passed: Fields = []
         special: dict[bytes, bytes] = {}
         self.special = special
-        """By name in lower case; the values of several fields of a name are joined, as RFC 9110 5.3 allows."""
+        """By name in lower case; repeated fields are joined (RFC 9110 5.3)."""
         self.listener_names: tuple[bytes, ...] = ()
-        """The client's own X-Pulsar-ListenerName, each by itself."""
+        """The values of X-Pulsar-ListenerName, not joined."""
         self.principals: tuple[bytes, ...] = ()
-        """The client's X-Original-Principal, likewise."""
+        """The values of X-Original-Principal, not joined."""
         self.user_agent: bytes | None = None
         for item in raw_headers:
             name = item[0].lower()
@@ -83,7 +83,7 @@ class RequestHead:
 
     @property
     def wants_websocket(self) -> bool:
-        """Whether it asks for the one switch of protocols that brokers know; which a GET may."""
+        """Whether it asks to upgrade to WebSocket, the only protocol that brokers switch to."""
         options = (option.strip() for option in self.text(b"connection").lower().split(","))
         return self.text(b"upgrade").lower() == "websocket" and "upgrade" in options
 
@@ -97,7 +97,7 @@ def forwarded_fields(
     is_lookup: bool,
     listener: str | None,
 ) -> Fields:
-    """What a broker gets: Host is its own, the peer stands at the end of X-Forwarded-For, and lookups are tagged."""
+    """The fields for the broker: its own Host, the peer appended to X-Forwarded-For, and the listener of a lookup."""
     special = head.special
     forwarded_for = special.get(b"x-forwarded-for") if trusted else None
     fields = [url.host_field, *head.passed]
@@ -106,7 +106,7 @@ def forwarded_fields(
         fields += [b"X-Original-Principal: " + value for value in head.principals]
     fields.append(b"X-Forwarded-Proto: " + url.scheme.encode())
     if is_lookup and not config.shadow:
-        # No content coding, as the answer is to be read.
+        # No content coding, as the sidecar reads the answer.
         fields.append(b"Accept-Encoding: identity")
         if listener is not None:
             fields.append(b"X-Pulsar-ListenerName: " + listener.encode())
@@ -127,7 +127,7 @@ def read_and_decide(
     bind: BindAddress,
     trusted: bool,
 ) -> DecidedRequest:
-    """The request with this head, and what is decided about it; raises BadHead where the Host is none."""
+    """Read the request from its head and decide about it; cached. Raises BadHead if the Host is invalid."""
     special = head.special
     names = listener_names(query) if query else ()
     question = (
@@ -139,12 +139,12 @@ def read_and_decide(
         return found
     request = read_request(target, names, authority, head, bind, trusted)
     decided = DecidedRequest(request, decide(request, decisions.snapshot))
-    more = sum(map(len, (*head.listener_names, *names))) + 8 * len(names)  # empty ones take room, too
+    more = sum(map(len, (*head.listener_names, *names))) + 8 * len(names)  # empty names take memory, too
     return decisions.keep(question, decided, more)
 
 
 def check_transfer_encoding(head: RequestHead, is_http_10: bool = False) -> None:
-    """Raise BadHead where the body is coded in an unknown way, or by one who cannot know how (RFC 9112 6.1)."""
+    """Raise BadHead for an unknown transfer coding, or any from an HTTP/1.0 client (RFC 9112 6.1)."""
     if head.special[b"transfer-encoding"].lower() != b"chunked":
         raise BadHead("bad-transfer-encoding", "chunked is the only transfer coding that is known here")
     if is_http_10:
@@ -152,7 +152,7 @@ def check_transfer_encoding(head: RequestHead, is_http_10: bool = False) -> None
 
 
 def about(method: str, path: str) -> Target:
-    """What a request is about; raises BadHead for a path that could be read in two ways."""
+    """Classify a request; raises BadHead for an ambiguous path."""
     try:
         return classify(method, path)
     except BadPath as fault:
@@ -167,7 +167,7 @@ def read_request(
     bind: BindAddress,
     trusted: bool,
 ) -> Request:
-    """What decisions look at; raises BadHead where the Host is none."""
+    """The request as decisions see it; raises BadHead if the Host is invalid."""
     forwarded_host, scheme = None, bind.scheme
     if trusted:
         forwarded_host = parse_authority(_last_element(head.text(b"x-forwarded-host")))
@@ -185,7 +185,7 @@ def read_request(
 
 
 def _host(head: RequestHead) -> Authority | None:
-    """The Host; None where it is empty or HTTP/1.0 has none."""
+    """The Host; None if it is empty, or absent in HTTP/1.0."""
     value = head.text(b"host")
     if not value:
         return None
@@ -196,12 +196,12 @@ def _host(head: RequestHead) -> Authority | None:
 
 
 def _last_element(text: str) -> str:
-    """The last element of a list header: what the hop nearest to us said."""
+    """The last element of a list header, which the nearest hop added."""
     return text.rpartition(",")[2].strip()
 
 
 def split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
-    """A request target's path and query, and its authority where it has one (RFC 9112 3.2)."""
+    """A request target's path, query, and authority if it has one (RFC 9112 3.2)."""
     if method == "CONNECT":
         raise BadHead("method-not-allowed", "this is a gateway to brokers, not a forward proxy", 405)
     if "#" in raw:
@@ -219,23 +219,23 @@ def split_target(method: str, raw: str) -> tuple[str, str, Authority | None]:
 
 
 def size(message: RawRequestMessage) -> int:
-    """The bytes of a head, but for what its lines had to spare."""
+    """The size of a head, not counting optional whitespace."""
     line = len(message.method) + len(message.path) + len("  HTTP/1.1\r\n")
     return line + sum(len(name) + len(value) + len(": \r\n") for name, value in message.raw_headers)
 
 
 def without(fields: Fields, names: frozenset[bytes]) -> Fields:
-    """The fields that have other names than these, which are in lower case."""
+    """The fields without those of these lower-case names."""
     return [field for field in fields if field.partition(b":")[0].lower() not in names]
 
 
 def write_head(start_line: bytes, fields: Fields) -> bytes:
-    """The bytes of a head."""
+    """Encode a head."""
     return b"\r\n".join([start_line, *fields, b"\r\n"])
 
 
 def own_answer(status: int, code: str, text: str) -> tuple[bytes, Fields, bytes]:
-    """The reason phrase, fields and body of an answer that is not a broker's."""
+    """The reason phrase, fields and body of an answer by the sidecar itself."""
     body = json.dumps({"reason": f"{code}: {text}"}).encode()
     fields = [b"Content-Type: application/json", b"Cache-Control: no-store", b"Content-Length: %d" % len(body)]
     return HTTPStatus(status).phrase.encode(), fields, body
@@ -245,5 +245,5 @@ _OPTIONS = frozenset((b"close", b"keep-alive", b"upgrade", b""))
 
 
 def connection_options(value: bytes) -> frozenset[bytes]:
-    """The fields that a Connection field names as meant for one hop alone."""
+    """The names of hop-by-hop fields in a Connection field."""
     return frozenset([option.strip().lower() for option in value.split(b",")]) - _OPTIONS

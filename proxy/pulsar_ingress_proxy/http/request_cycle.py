@@ -1,8 +1,8 @@
-"""One request's life, top to bottom: read, decided, forwarded, answered, recorded.
+"""One request, top to bottom: read, decide, forward, answer, record.
 
-The rules are elsewhere (routing: decisions, redirects, answers); here is the order in which they are asked, and what is
-done about it. All of it is plain code that never waits. Where something has to be waited for, other than a broker's
-whole answer on a connection that is at hand, a `Conversation` goes on from there, and comes back to the same methods.
+The rules are in `routing`; this module applies them in order. Its code never awaits: the common case, a complete answer
+on an idle connection, runs in callbacks. For anything else a `Conversation` continues in a task and calls the same
+methods.
 """
 
 import logging
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from pulsar_ingress_proxy.http.server import HttpServer
 
 _VERSIONS = (HttpVersion11, HttpVersion10)
-"""The parser takes 0.9 and 2.0 too, and whatever is behind us could read their framing in another way."""
+"""The parser also accepts 0.9 and 2.0, which brokers could frame differently."""
 _NO_BODY = frozenset((204, 304))
 _CLIENT_LEFT = 499
-"""The status, as nginx has it, of a request whose client did not wait for an answer."""
+"""nginx's status for a client that disconnected before the answer."""
 _NO_HEAD = headers.RequestHead()
 _LOCATION, _CODING = frozenset((b"location",)), frozenset((b"content-encoding",))
 
@@ -113,7 +113,7 @@ class RequestCycle:
         self._time = time()
         self.id = context.recorder.new_id()
         self.chunks = message.version >= (1, 1)
-        """Whether the client knows chunks: HTTP/1.0 does not."""
+        """Whether the client supports chunked answers; HTTP/1.0 does not."""
         self.keep_alive = self.chunks and not message.should_close
         self.head = _NO_HEAD
         self._path = ""
@@ -121,20 +121,20 @@ class RequestCycle:
         self._span: Span | None = None
         self.body: RequestBody | None = None
         self.is_continued = False
-        """Whether the client was told to send its body."""
+        """Whether the client got a 100 (Continue)."""
         self._decided: DecidedRequest | None = None
-        """None where the head could not be read."""
+        """None if the head could not be read."""
         self._is_refused = False
-        """Whether the head was read and refused, so that it has no listener."""
+        """Whether the head was refused after the decision, so that the record has no selection."""
         self._is_lookup = False
         self._listener: str | None = None
         self._conversation: Conversation | None = None
         self.connection: UpstreamConnection | None = None
-        """The one that an answer is waited for on."""
+        """The connection that an answer is awaited on."""
         self.asked_at = 0.0
         self._hops: set[tuple[str, object]] | None = None
-        """The redirects that were followed: whom they named, and what to ask for."""
-        # Of the record.
+        """The followed redirects: broker and request target."""
+        # For the record.
         self._miss_reason: str | None = None
         self.status = 0
         self.broker: str | None = None
@@ -152,7 +152,7 @@ class RequestCycle:
     # Reading, deciding, forwarding.
 
     def start(self) -> None:
-        """Go as far as can be gone without waiting, and on from there when the broker answers."""
+        """Read, decide and send the request; continues when the broker answers."""
         in_flight = self._server.in_flight
         in_flight[0] += 1
         try:
@@ -168,7 +168,7 @@ class RequestCycle:
         self.finish()
 
     def _read(self, is_excess: bool) -> Refusal | None:
-        """Read the head and decide; raises BadHead where nothing may be made of it."""
+        """Read the head and decide; raises BadHead."""
         message, config, client = self._message, self.config, self.client
         if message.version not in _VERSIONS:
             raise headers.BadHead("http-version", "this socket takes HTTP/1.1 and HTTP/1.0", 505)
@@ -189,7 +189,7 @@ class RequestCycle:
         self._listener = decision.selection.listener
         self._miss_reason = decision.miss_reason
         if message.version is HttpVersion10:
-            # RFC 9110 7.8 and 10.1.1: an HTTP/1.0 client upgrades nothing and expects nothing.
+            # RFC 9110 7.8 and 10.1.1: Upgrade and Expect are ignored in HTTP/1.0.
             special.pop(b"upgrade", None)
             special.pop(b"expect", None)
         if b"expect" in special and special[b"expect"].lower() != b"100-continue":
@@ -204,7 +204,7 @@ class RequestCycle:
         return None if config.shadow else decision.refusal
 
     def _plan(self) -> tuple[str, Iterator[ServiceUrl]]:
-        """What to ask for, and which brokers, in order."""
+        """The request target, and the brokers to try in order."""
         assert self._decided is not None
         query, target, decision = self._query, self._message.path, self._decided.decision
         if query and self._is_lookup and self._decided.request.query_names and not self.config.shadow:
@@ -221,30 +221,30 @@ class RequestCycle:
         return target, self.pool.brokers.in_turn(pool)
 
     def ask(self, method: str, target: str, urls: Iterator[ServiceUrl]) -> None:
-        """Ask the first of these brokers, on a connection that is at hand if the request can be sent again."""
+        """Send the request to the first of these brokers, on an idle connection if it can be retried."""
         url = next(urls)
         self._question = method, target, url, urls
         body, connection = self.body, None
         if (body is None or body.is_whole()) and method in headers.IDEMPOTENT and b"upgrade" not in self.head.special:
             connection = self.pool.kept(url)
         if connection is None:
-            self._converse()
+            self._continue_in_task()
             return
         self.connection = connection
         if not self.asked_at:
             self.asked_at = perf_counter()
         head = self.request_head(method, target, url)
         connection.ask(method, head if body is None else head + body.whole())
-        connection.call_back(self._answered, self.patience)
+        connection.call_back(self._answered, self.answer_timeout)
         self.pool.watch(connection)
 
     @property
-    def patience(self) -> float:
-        """Seconds for which a broker's answer is waited for."""
+    def answer_timeout(self) -> float:
+        """Timeout of a broker's answer in seconds."""
         return self.config.timeouts.lookup if self._is_lookup else self.config.timeouts.request
 
     def request_head(self, method: str, target: str, url: ServiceUrl) -> bytes:
-        """The head as the broker gets it."""
+        """The head for the broker."""
         head, body = self.head, self.body
         fields = headers.forwarded_fields(
             head, url, self.config, self._trusted, self.client.peer_field, self._is_lookup, self._listener
@@ -262,12 +262,12 @@ class RequestCycle:
     # Answering.
 
     def _answered(self) -> None:
-        """The broker has said something, or never will."""
+        """Called when an answer's head has arrived, or the connection failed."""
         connection = self.connection
         assert connection is not None
         self.pool.unwatch(connection)
         if not connection.complete or connection.status == 101:
-            self._converse()
+            self._continue_in_task()
             return
         self.connection = None
         self.upstream_duration = perf_counter() - self.asked_at
@@ -284,17 +284,17 @@ class RequestCycle:
             self.fault()
         self.finish()
 
-    def _converse(self) -> None:
-        """Wait for what is not at hand."""
+    def _continue_in_task(self) -> None:
+        """Continue in a task."""
         self._server.tasks[0] += 1
         connection, self.connection = self.connection, None
         method, target, url, urls = self._question
         self._conversation = Conversation(self, method, target, chain((url,), urls), connection)
 
     def answer(self, connection: UpstreamConnection, method: str) -> Redirect | None:
-        """Answer with what is here already: all of an answer, or a redirect, whose body is nobody's business.
+        """Answer with a complete answer, or with a redirect, whose body is not needed.
 
-        Gives the redirect instead if it is to be followed.
+        Returns the redirect instead if it is to be followed.
         """
         status, fields = connection.status, connection.fields
         if connection.location is not None and 300 <= status < 400:
@@ -314,7 +314,7 @@ class RequestCycle:
                 self.answer_lookup(connection, connection.take())
                 return None
             if not self.config.shadow:
-                connection.length = None  # of another body than a GET would have (RFC 9110 8.6)
+                connection.length = None  # a GET would get a rewritten body (RFC 9110 8.6)
         if method == "HEAD" or status in _NO_BODY:
             if connection.length is not None and status != 204:
                 fields.append(b"Content-Length: %d" % connection.length)
@@ -328,11 +328,11 @@ class RequestCycle:
         return None
 
     def needs_check(self, connection: UpstreamConnection) -> bool:
-        """Whether the body has to be read before the client may have it."""
+        """Whether the body must be checked before it is passed on."""
         return self._is_lookup and connection.status in (200, 500) and self._listener is not None
 
     def answer_lookup(self, connection: UpstreamConnection, body: bytes) -> None:
-        """Put a lookup's answer on the listener, and say clearly that a broker lacks one."""
+        """Answer a lookup with its addresses on the listener, or with a refusal."""
         status, reason, fields, refusal = connection.status, connection.reason, connection.fields, None
         if self.config.shadow:
             with suppress(BadAnswer):
@@ -366,7 +366,7 @@ class RequestCycle:
         return plain if policy == "observe" else answer.body, refusal
 
     def _redirect(self, location: str) -> Redirect:
-        """Decide about a redirect, and note it."""
+        """Decide about a redirect and record it."""
         assert self._decided is not None
         can_follow = self.body is None or self.body.replayable
         request, selection = self._decided.request, self._decided.decision.selection
@@ -387,16 +387,16 @@ class RequestCycle:
         return redirect
 
     def follow(self, redirect: Redirect, status: int, method: str) -> tuple[str, str, Iterator[ServiceUrl]]:
-        """What to ask instead of passing a redirect on, and whom."""
+        """The next request, for a redirect that is followed."""
         assert redirect.broker is not None
         if status == 303:
             method = "GET"
-            self._forget_body()  # of which the client may not have sent all
+            self._forget_body()  # the client may not have sent all of it
         self.broker = redirect.broker.name
         return method, redirect.target, iter((dial_url(redirect.broker, self.decisions.snapshot),))
 
     def dismiss(self, connection: UpstreamConnection) -> None:
-        """Be done with an answer: keep the connection if all of it came, and all of the request went."""
+        """Release a connection: keep it if the answer was complete and all of the request was sent."""
         is_sent = self._conversation is None or self._conversation.stop_sending()
         if connection.complete and is_sent:
             self.pool.give_back(connection)
@@ -404,11 +404,11 @@ class RequestCycle:
             connection.close()
 
     def write_head(self, status: int, reason: bytes, fields: headers.Fields, body: bytes = b"") -> None:
-        """The head of an answer, and what follows it in the same write."""
+        """Write the head of an answer, and `body` in the same write."""
         client = self.client
         fields.append(b"X-Request-Id: " + self.id.encode())
         if client.is_draining or not self._reader.is_eof():
-            self.keep_alive = False  # nobody will read the rest of the body
+            self.keep_alive = False  # the rest of the body will not be read
         if not self.keep_alive:
             fields.append(b"Connection: close")
         self.status = status
@@ -416,7 +416,7 @@ class RequestCycle:
         client.write(headers.write_head(b"HTTP/1.1 %d %b" % (status, reason), fields) + body)
 
     def refuse(self, refusal: Refusal, close: bool = False) -> None:
-        """An answer of our own."""
+        """Answer with a refusal."""
         if close:
             self.keep_alive = False
         if refusal.detail:
@@ -427,7 +427,7 @@ class RequestCycle:
         self.write_head(refusal.status, reason, fields, body if self.method != "HEAD" else b"")
 
     def give_up(self, error: UpstreamError) -> None:
-        """Say that there is no answer, and why."""
+        """Answer that no broker answered, and why."""
         if isinstance(error, BodyBroken):
             self.refuse(Refusal(400, error.code, str(error)), close=True)
             return
@@ -435,9 +435,9 @@ class RequestCycle:
         self.refuse(Refusal(504 if error.code == "broker-timeout" else 502, error.code, error.text, str(error)))
 
     def fault(self) -> None:
-        """An exception that nobody expected: said in the log, and to the client as far as that can be."""
+        """Log an unexpected exception, and answer 500 if nothing was sent yet."""
         log.exception("%s %s failed", self.id, self.method)
-        if self.status:  # part of an answer is out, and no other may follow it
+        if self.status:  # part of an answer was sent
             self.break_off(gently=False)
         else:
             text = "this is a fault of the proxy; its log says more"
@@ -445,12 +445,12 @@ class RequestCycle:
         self.status = 500
 
     def break_off(self, gently: bool) -> None:
-        """End the connection inside the answer."""
+        """Close the connection inside the answer."""
         self.keep_alive = False
         self.client.break_off(gently)
 
     def abandon(self) -> None:
-        """The client is gone."""
+        """The client disconnected."""
         if self._conversation is not None:
             self._conversation.cancel()
         else:
@@ -459,7 +459,7 @@ class RequestCycle:
     # Recording.
 
     def finish(self) -> None:
-        """The request is over: count and record it, and let the next one begin."""
+        """Count and record the request, and let the next one begin."""
         self._server.in_flight[0] -= 1
         duration = perf_counter() - self._started
         self.status = self.status or _CLIENT_LEFT
@@ -472,7 +472,7 @@ class RequestCycle:
         names = redirect = client = ""
         recorder = self._context.recorder
         if recorder.makes_lines:
-            names, redirect, client = self._names(), self._redirect_words(), self._who()
+            names, redirect, client = self._names_part(), self._redirect_part(), self._client_part()
         recorder.add(
             self._outcome(), self.id, self._time, names, redirect, duration, self.upstream_duration,
             self._request_bytes, self.response_bytes, client,
@@ -482,7 +482,7 @@ class RequestCycle:
         self.client.request_ended(self.keep_alive)
 
     def _outcome(self) -> Outcome:
-        """What it has in common with all that went the same way."""
+        """The parts of its record shared with all requests that ended in the same way; cached."""
         question = (
             self._decided or self._server.bind.address, self.method, self.status, self._miss_reason, self.broker,
             self._redirects, self._unmapped, self._leak, self._leak_action, self.upstream_errors,
@@ -498,16 +498,16 @@ class RequestCycle:
     def kind(self) -> str:
         return self._decided.request.target.kind if self._decided is not None else "other"
 
-    def _names(self) -> str:
+    def _names_part(self) -> str:
         return event_lines.names(*names_in(self._path)) if self._decided is not None else event_lines.NO_NAMES
 
-    def _redirect_words(self) -> str:
+    def _redirect_part(self) -> str:
         if not self._redirects:
             return event_lines.NO_REDIRECT
         return event_lines.redirect(self._redirect_from, self._redirect_to)
 
-    def _who(self) -> str:
-        """What the event says of the client, as trusted proxies tell who it is."""
+    def _client_part(self) -> str:
+        """The client's part of the event; its address is the one that trusted proxies report."""
         head, address = self.head, self.client.address
         if self._trusted and (forwarded_for := head.special.get(b"x-forwarded-for")):
             told = forwarded_client(forwarded_for, self.decisions.trusted_proxies)
@@ -537,7 +537,7 @@ class RequestCycle:
         )
 
     def _forget_body(self) -> None:
-        """Nobody will need the body again."""
+        """Release the body."""
         if self.body is not None:
             self._request_bytes = self.body.size
             self.body.drop()

@@ -1,4 +1,4 @@
-"""The sockets that clients come in by over HTTP. Each knows its listener, if it has one."""
+"""The servers for HTTP, one for each bind address."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from pulsar_ingress_proxy.observability.outcome import Outcome
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 _SWEEPS = 8
-"""How often connections are looked at in the time for which they may be idle."""
+"""Checks for idle connections within one idle timeout."""
 
 
 class HttpServer(SocketServer[ClientConnection]):
@@ -41,14 +41,14 @@ class HttpServer(SocketServer[ClientConnection]):
         client.close()
 
     def _sweep(self) -> None:
-        """End connections that have been idle for too long."""
+        """Close connections that were idle for too long."""
         within = self.context.decisions.config.timeouts.client_idle
         since = self.loop.time() - within
         for client in list(self._clients):
             client.close_if_idle(since)
         self._sweeper = self.loop.call_later(within / _SWEEPS, self._sweep)
 
-    # What connections call.
+    # Called by connections.
 
     @property
     def buffers(self) -> Budget:
@@ -63,5 +63,5 @@ class HttpServer(SocketServer[ClientConnection]):
         return self.context.decisions.config.timeouts.head
 
     def count_refusal(self, status: int) -> None:
-        """What was answered before it became a request."""
+        """Count an answer that was sent without a request."""
         Outcome(AccessRecord(status=status), self.context.metrics).count(0, None)

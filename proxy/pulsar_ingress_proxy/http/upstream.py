@@ -1,7 +1,7 @@
-"""One connection to a broker: requests go out as bytes, answers come in framed by httptools (llhttp, strict).
+"""A connection to a broker; answers are parsed by httptools (llhttp, strict).
 
-It knows HTTP's framing and flow control; what an answer means is the exchange's business. aiohttp's own
-client would do, at four times the cost of everything else on the way of a lookup.
+It handles framing and flow control; `RequestCycle` interprets the answers. aiohttp's client would cost four times as
+much as everything else in a lookup.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 _FRAMING = HOP_BY_HOP | {b"content-length"}
 
 HEAD_LIMIT = 65536
-"""Bytes of an answer's head, and of interim answers before it; a broker's are a few hundred."""
+"""Maximum size of an answer's head, including interim answers; brokers send a few hundred bytes."""
 _BUFFER_LIMIT = 65536
 
 
 class RawReceiver(Protocol):
-    """Who gets the bytes after a switch of protocols."""
+    """Receives the bytes after a protocol switch."""
 
     def upstream_data(self, data: bytes) -> None: ...
     def upstream_lost(self) -> None: ...
@@ -32,7 +32,7 @@ class RawReceiver(Protocol):
 
 
 class UpstreamConnection(asyncio.Protocol):
-    """Asks one request at a time: `ask`, `head`, then `read` until it gives nothing."""
+    """One request at a time: `ask`, `head`, then `read` until it returns nothing."""
 
     __slots__ = (
         "__weakref__",
@@ -40,7 +40,7 @@ class UpstreamConnection(asyncio.Protocol):
         "_callback",
         "_chunked",
         "_chunks",
-        "_ended_whole",
+        "_closed_cleanly",
         "_error",
         "_framing",
         "_idle",
@@ -78,7 +78,7 @@ class UpstreamConnection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop, url: ServiceUrl) -> None:
         self.url = url
         self.used = False
-        """Whether it has answered before, so that it may have been closed behind our back."""
+        """Whether it is reused, so that the broker may have closed it in the meantime."""
         self.born = loop.time()
         self.idle_since = self.born
         self._loop = loop
@@ -93,7 +93,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._write_waiter: asyncio.Future[None] | None = None
         self._error: UpstreamError | None = None
         self._idle = True
-        self._ended_whole = url.scheme != "https"
+        self._closed_cleanly = url.scheme != "https"
         self._begin("GET")
 
     def _begin(self, method: str) -> None:
@@ -107,9 +107,9 @@ class UpstreamConnection(asyncio.Protocol):
         self.status = 0
         self.reason = b""
         self.fields: Fields = []
-        """The fields that may go on to the client."""
+        """The fields that are passed to the client."""
         self._framing: list[tuple[bytes, bytes]] = []
-        """The others, by their names in lower case."""
+        """The other fields, with their names in lower case."""
         self.location: bytes | None = None
         self.codings: list[bytes] = []
         self.upgrades = False
@@ -119,11 +119,11 @@ class UpstreamConnection(asyncio.Protocol):
         self.head_done = False
         self.complete = False
 
-    # What the exchange calls.
+    # Called by requests.
 
     @property
     def reusable(self) -> bool:
-        """Whether the next request may go this way: the answer was whole, and both sides mean to go on."""
+        """Whether the connection can serve the next request: the answer was complete, and both sides keep it open."""
         is_done = self.complete and self._keep_alive and not self.tail
         return is_done and self._error is None and self._raw is None and self._transport is not None
 
@@ -134,7 +134,7 @@ class UpstreamConnection(asyncio.Protocol):
     def ask(self, method: str, head: bytes) -> None:
         """Send a request's head; a body follows with `write`."""
         if self._method == "HEAD":
-            self._parser = httptools.HttpResponseParser(self)  # llhttp still waits for the body that it was promised
+            self._parser = httptools.HttpResponseParser(self)  # llhttp still expects the announced body
         self._begin(method)
         self._idle = False
         self.write(head)
@@ -145,7 +145,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.write(data)
 
     async def drain(self) -> None:
-        """Wait until the broker has taken what was written."""
+        """Wait until the broker has read what was written."""
         if self._write_waiter is not None:
             await asyncio.shield(self._write_waiter)
         if self._error is not None:
@@ -159,20 +159,20 @@ class UpstreamConnection(asyncio.Protocol):
             raise self._error
 
     def call_back(self, callback: Callable[[], None] | None, within: float = 0) -> None:
-        """Call this, and nobody else, once there is an answer's head, or an end: `head` for those who do not wait.
+        """Set a callback for an answer's head or a failure, instead of awaiting `head`.
 
-        Whoever keeps the connections has to look at `expire` now and then: a timer of its own would cost more.
+        The pool must call `expire` regularly, as a timer for each connection would cost more.
         """
         self._callback = callback
         self._within = within
 
     def expire(self, now: float) -> None:
-        """Give up on an answer that is overdue."""
+        """Fail if the answer is overdue."""
         if self._callback is not None and self._last_write + self._within < now:
             self._time_out(self._within)
 
     async def read(self, within: float) -> bytes:
-        """The next piece of the body; nothing at its end."""
+        """The next piece of the body; empty at its end."""
         while not self._chunks:
             if self.complete:
                 return b""
@@ -182,7 +182,7 @@ class UpstreamConnection(asyncio.Protocol):
         return self.take()
 
     def take(self) -> bytes:
-        """What has come of the body so far."""
+        """What was received of the body so far."""
         data = b"".join(self._chunks) if len(self._chunks) > 1 else self._chunks.popleft() if self._chunks else b""
         self._chunks.clear()
         self._buffered = 0
@@ -192,7 +192,7 @@ class UpstreamConnection(asyncio.Protocol):
         return data
 
     def rest(self, now: float) -> None:
-        """The answer is done with; the connection waits for the next request."""
+        """Make the connection idle."""
         if self._chunks:
             self.take()
         self.used = self._idle = True
@@ -200,7 +200,7 @@ class UpstreamConnection(asyncio.Protocol):
         self.idle_since = now
 
     def close(self) -> None:
-        """End the connection; after a switch of protocols, when all is sent."""
+        """Close the connection; after a protocol switch, once everything is sent."""
         if self._transport is not None:
             if self._raw is not None:
                 self._transport.close()
@@ -208,14 +208,14 @@ class UpstreamConnection(asyncio.Protocol):
                 self._transport.abort()
 
     def fail(self, error: UpstreamError) -> None:
-        """End the connection, for whoever waits on it."""
+        """Close the connection and raise the error in pending calls."""
         if self._error is None:
             self._error = error
         self.close()
         self._wake()
 
     def switch(self, receiver: RawReceiver) -> asyncio.Transport:
-        """After a 101: hand over the connection's bytes as they are."""
+        """After a 101: pass the connection's bytes to the receiver."""
         if self._error is not None:
             raise self._error
         if self._transport is None:
@@ -223,17 +223,17 @@ class UpstreamConnection(asyncio.Protocol):
         self._raw = receiver
         return self._transport
 
-    # What the transport calls.
+    # Transport callbacks.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
     def data_received(self, data: bytes) -> None:
         if self._raw is not None:
             self._raw.upstream_data(data)
             return
         if self._idle:
-            # An answer that nobody asked for would become the next request's.
+            # An unsolicited answer would be taken for that of the next request.
             self.fail(BadAnswer("the broker sent data on an idle connection"))
             return
         if self.complete:
@@ -244,7 +244,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         rest = b""
         if not self.head_done:
-            # The parser gets no more than a head may have: it does not say where in the data the head ended.
+            # Limits what the parser gets, as it does not report where the head ended.
             room = HEAD_LIMIT - self.head_bytes
             data, rest = data[:room], data[room:]
             self.head_bytes += len(data)
@@ -268,13 +268,13 @@ class UpstreamConnection(asyncio.Protocol):
         self._wake()
 
     def eof_received(self) -> None:
-        # RFC 9112 9.8: whoever cuts a TLS connection off could end an answer early where its end is the connection's.
-        if not self._ended_whole and self._transport is not None:
-            self._ended_whole = ends_whole(self._transport.get_extra_info("ssl_object"))
+        # RFC 9112 9.8: without close_notify, an answer that ends with the connection may be truncated.
+        if not self._closed_cleanly and self._transport is not None:
+            self._closed_cleanly = ends_whole(self._transport.get_extra_info("ssl_object"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        del self._parser  # which refers to us: such a cycle waits for a full garbage collection
+        del self._parser  # a reference cycle, which would stay until a full garbage collection
         why = f": {in_words(exc)}" if isinstance(exc, OSError) else ""
         if self._raw is not None:
             self._raw.upstream_lost()
@@ -282,7 +282,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._error = self._error or ClosedEarly(f"the broker closed an idle connection{why}")
         elif self.complete or self._error is not None:
             pass
-        elif self.head_done and self._is_close_delimited() and exc is None and self._ended_whole:
+        elif self.head_done and self._is_close_delimited() and exc is None and self._closed_cleanly:
             self.complete = True
         else:
             if self.head_bytes:
@@ -305,17 +305,17 @@ class UpstreamConnection(asyncio.Protocol):
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    # What the parser calls.
+    # Parser callbacks.
 
     def on_message_begin(self) -> None:
-        if self.complete:  # its head would be taken for that of the answer before it
+        if self.complete:  # a second answer
             raise BadAnswer("the broker sent more than its answer")
 
     def on_status(self, status: bytes) -> None:
         self.reason += status
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.head_done:  # a trailer is of no use to the client
+        if self.head_done:  # trailers are dropped
             return
         key = name.lower()
         if key in _FRAMING:
@@ -381,7 +381,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._waiter = None
 
     def _time_out(self, within: float) -> None:
-        # While a body is still going out, the broker has no reason to answer.
+        # The timeout begins with the last write: the broker need not answer while a body is being sent.
         left = self._last_write + within - self._loop.time()
         if left > 0:
             self._timer = self._loop.call_later(left, self._time_out, within)

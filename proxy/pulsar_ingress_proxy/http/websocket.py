@@ -1,4 +1,4 @@
-"""A WebSocket after its handshake: bytes both ways, with back-pressure, until either side ends."""
+"""A WebSocket tunnel after the handshake, with back-pressure."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Tunnel:
-    """Joins a client's connection with a broker's; each side's parser is out of the way."""
+    """Passes bytes between a client's and a broker's connection, bypassing their parsers."""
 
     def __init__(self, client: "ClientConnection", upstream: UpstreamConnection) -> None:
         self._client = client
@@ -21,7 +21,7 @@ class Tunnel:
         self._early = upstream.tail
 
     async def run(self) -> None:
-        """Pass bytes until either side is gone."""
+        """Pass bytes until either side closes."""
         if self._early:
             self.upstream_data(self._early)
         self._client.hand_over(self)
@@ -44,7 +44,7 @@ class Tunnel:
 
     def upstream_writable(self, writable: bool) -> None:
         self._client.let_read(writable)
-        self._client.tunnel_waits(0 if writable else self._upstream.get_write_buffer_size())
+        self._client.charge_tunnel(0 if writable else self._upstream.get_write_buffer_size())
 
     # From the client.
 
