@@ -87,7 +87,7 @@ async def test_listener_name_sent_by_the_client_is_honoured(start: Start, broker
 
 REFUSED = {
     "unknown": ("nobody", {}, 400, "unknown-listener: no broker has a listener 'nobody'; known are external, partner"),
-    "internal": ("internal", {}, 403, "not-allowed: listener 'internal' may not be named through this door"),
+    "internal": ("internal", {}, 403, "not-allowed: listener 'internal' may not be named through this socket"),
     "outside the ingress's list": (
         "partner",
         {"ingresses": [{"name": "public", "listener": "external", "allowedListeners": ["external"]}]},

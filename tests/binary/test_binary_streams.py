@@ -109,7 +109,7 @@ async def test_refusal_of_a_lookup_waits_for_the_end_of_the_brokers_frame(start:
     await stage.play(CLIENT.says(lookup(3, "internal") + ping()), BROKER.hears(ping()))
     stage.broker.send(large[50_000:] + large[:10])
     assert begun + await stage.client.take(50_000 + len(large) - 100_000) == large
-    text = "not-allowed: listener 'internal' may not be named through this door"
+    text = "not-allowed: listener 'internal' may not be named through this socket"
     assert await stage.client.hear() == failed(3, 22, text)
     stage.broker.send(large[10:])
     assert await stage.client.hear() == large

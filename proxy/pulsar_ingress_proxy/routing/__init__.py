@@ -1,1 +1,1 @@
-"""The rules, as pure functions over a snapshot: which listener, which broker, what becomes of redirects and answers."""
+"""The rules as pure functions over a snapshot: listeners, brokers, redirects and answers."""

@@ -1,8 +1,7 @@
-"""The address book: what brokers call themselves, and how each is reached on each listener.
+"""The address book: the names of brokers, and their addresses on each listener. Pure.
 
-Pure: it is built once for a snapshot and never changes. Entries may be templates, so one line stands
-for a StatefulSet of any size; a template is read both ways, from a broker's name to its addresses and
-from an address back to the broker.
+It is built once for a snapshot and never changes. An entry may be a template for a StatefulSet of any size; templates
+work both ways, from a broker's name to its addresses and from an address back to the broker.
 """
 
 import re
@@ -16,7 +15,7 @@ _TRUST = ("config", "annotation", "derived", "admin")
 
 
 class Pattern:
-    """A text with `{n}` and `{n+6651}` in it: `fill` puts values in, `match` gets them out."""
+    """A text with variables, `{n}` or `{n+6651}`: `fill` inserts values, `match` extracts them."""
 
     __slots__ = ("_regex", "_sums", "text", "variables")
 
@@ -24,7 +23,7 @@ class Pattern:
         self.text = text
         self.variables = frozenset(match[1] for match in VARIABLE.finditer(text)) if "{" in text else frozenset()
         self._sums: list[tuple[str, str, int]] = []
-        # Most texts have no variables, and hundreds of brokers that were found make thousands of such texts.
+        # Discovery creates thousands of patterns without variables, which need no regex.
         self._regex = self._compiled() if self.variables else None
 
     def _compiled(self) -> re.Pattern[str]:
@@ -46,7 +45,7 @@ class Pattern:
         return re.compile(regex + re.escape(self.text[end:]))
 
     def match(self, text: str) -> dict[str, str] | None:
-        """The values that make this text; None where none do."""
+        """The values that produce this text, or None."""
         if self._regex is None:
             return {} if text == self.text else None
         match = self._regex.fullmatch(text)
@@ -61,7 +60,7 @@ class Pattern:
         return values
 
     def fill(self, values: Mapping[str, str]) -> str | None:
-        """The text with these values; None where a sum wants digits and gets none."""
+        """The text with these values; None if the value in a sum is not a number."""
 
         def value(match: re.Match[str]) -> str:
             text = values[match[1]]
@@ -76,17 +75,17 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One broker: its own name for itself, and its URLs by listener and scheme."""
+    """One broker: its name, and its URLs by listener and scheme."""
 
     name: str
     listeners: Mapping[str, Urls] = field(compare=False)
 
     def web_url(self, listener: str, scheme: str) -> ServiceUrl | None:
-        """Its web address on a listener: of the scheme asked for if it has that, else of the other."""
+        """Its web address on a listener, preferably with this scheme."""
         return self._url(listener, scheme, WEB_SCHEMES)
 
     def binary_url(self, listener: str, scheme: str) -> ServiceUrl | None:
-        """Likewise its binary address."""
+        """Its binary address on a listener, preferably with this scheme."""
         return self._url(listener, scheme, BINARY_SCHEMES)
 
     def _url(self, listener: str, scheme: str, schemes: tuple[str, str]) -> ServiceUrl | None:
@@ -94,13 +93,13 @@ class Broker:
         return urls.get(scheme) or urls.get(plain if scheme == secure else secure)
 
     def is_at(self, listener: str, address: str, schemes: tuple[str, ...] = WEB_SCHEMES) -> bool:
-        """Whether `host:port` is one of its web addresses, or binary ones, on that listener."""
+        """Whether `host:port` is one of its addresses of these schemes on that listener."""
         urls = self.listeners.get(listener, {})
         return any(urls[scheme].authority == address for scheme in schemes if scheme in urls)
 
 
 class Entry:
-    """One line of the book: a broker, or all the brokers that a template stands for."""
+    """One entry of the book: a broker, or a template for several."""
 
     def __init__(
         self,
@@ -113,16 +112,16 @@ class Entry:
         self.broker = broker.lower().removesuffix(".")
         self.listeners = listeners
         self.line = line
-        """Where it stands in the config, or which object showed it."""
+        """Its place in the config, or the name of the discovered broker."""
         self.sources = sources or {
             (listener, scheme): ("config", line) for listener, urls in listeners.items() for scheme in urls
         }
-        """By listener and scheme: the source of the URL, and who says so."""
+        """By listener and scheme: the source of the URL, and the object or config line."""
         said = {source for source, _ in self.sources.values()}
         self.source = next((source for source in _TRUST if source in said), "config" if sources is None else "derived")
-        """The most trusted of those."""
+        """The most trusted source."""
         self.names = tuple(dict.fromkeys((self.broker, *aliases)))
-        """All that the broker may call itself; a name without a port takes any."""
+        """All names of the broker; a name without a port matches any port."""
         self._names = tuple(Pattern(name) for name in self.names)
         self._host = Pattern(_without_port(self.broker))
         self._urls = [
@@ -134,14 +133,14 @@ class Entry:
 
     @property
     def texts(self) -> Iterator[str]:
-        """All that it would be found by, as long as it is no template."""
+        """All keys to find the entry by, unless it is a template."""
         yield from self.names
         for _, url, host, _ in self._urls:
             yield from (host.text, url.authority)
 
     @property
     def host(self) -> str:
-        """The chief name without its port."""
+        """The primary name without its port."""
         return self._host.text
 
     @property
@@ -149,7 +148,7 @@ class Entry:
         return bool(self.variables)
 
     def named(self, authority: Authority) -> dict[str, str] | None:
-        """The values for which this authority is one of the broker's own names."""
+        """The values for which this authority is one of the broker's names."""
         for name in self._names:
             given = authority.host if _without_port(name.text) == name.text else str(authority)
             if (values := name.match(given)) is not None:
@@ -157,15 +156,15 @@ class Entry:
         return None
 
     def hosted(self, hosts: Iterable[str]) -> dict[str, str] | None:
-        """The values for which the broker's chief name is one of these hosts, whatever port it has."""
+        """The values for which the broker's primary name is one of these hosts, with any port."""
         return next((values for host in hosts if (values := self._host.match(host)) is not None), None)
 
     def describes(self, name: str) -> bool:
-        """Whether this is one of the broker's own names, to the letter."""
+        """Whether this is exactly one of the broker's names."""
         return any(own.match(name) is not None for own in self._names)
 
     def addressed(self, address: str, schemes: tuple[str, ...]) -> Iterator[dict[str, str]]:
-        """The values for which this `host:port` is one of the broker's listener URLs of these schemes."""
+        """The values for which this `host:port` is one of the broker's URLs of these schemes."""
         for _, url, _, whole in self._urls:
             if url.scheme in schemes and (values := whole.match(address)) is not None:
                 yield values
@@ -177,7 +176,7 @@ class Entry:
     def addressed_on(
         self, listener: str, authority: Authority, whole: bool, schemes: tuple[str, ...]
     ) -> Iterator[dict[str, str]]:
-        """The values for which this is the broker's address on a listener, with its port or by host alone."""
+        """The values for which this is the broker's address on a listener, with its port or by host only."""
         for name, url, host, host_and_port in self._urls:
             if name == listener and url.scheme in schemes:
                 values = host_and_port.match(str(authority)) if whole else host.match(authority.host)
@@ -185,7 +184,7 @@ class Entry:
                     yield values
 
     def fill(self, values: Mapping[str, str]) -> Broker | None:
-        """The broker that these values name; None where they do not name one."""
+        """The broker for these values, or None if they are incomplete or invalid."""
         if not self.variables <= values.keys() or (name := self._names[0].fill(values)) is None:
             return None
         listeners: dict[str, dict[str, ServiceUrl]] = {}
@@ -198,7 +197,7 @@ class Entry:
 
 
 class AddressBook:
-    """All entries together. An authority that means two brokers means none."""
+    """All entries. An authority that matches two brokers resolves to none."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries = tuple(entries)
@@ -213,15 +212,15 @@ class AddressBook:
         return bool(self.entries)
 
     def resolve(self, authority: Authority, default_port: int, schemes: tuple[str, ...] = WEB_SCHEMES) -> Broker | None:
-        """The one broker that this authority means, by its name or by any of its web, or binary, listener URLs."""
+        """The one broker with this name, or with this address of these schemes on any listener."""
         authority = Authority(authority.host, authority.port or default_port)
         entries = self._about(authority.host, str(authority))
         return self._only((entry, values) for entry in entries for values in self._meanings(entry, authority, schemes))
 
     def pinned(self, listener: str, authority: Authority, schemes: tuple[str, ...] = WEB_SCHEMES) -> Broker | None:
-        """The one broker whose web address, or binary one, on this listener a client meant by its Host.
+        """The one broker with this address of these schemes on this listener, as named by a client's Host.
 
-        Where no address has that very port (a gateway may strip or change it), the host alone decides.
+        If no address has that port, which a gateway may strip or change, only the host is compared.
         """
         entries = self._about(authority.host)
         for whole in (True, False):
@@ -242,9 +241,9 @@ class AddressBook:
         schemes: tuple[str, ...] = WEB_SCHEMES,
         default: str | None = None,
     ) -> bool:
-        """Whether this is some broker's web address, or binary one, on the listener, be it shared by several.
+        """Whether this is an address of these schemes on the listener, of one or several brokers.
 
-        A broker that has none there is at its address on the default listener (PIP-338).
+        A broker without one uses its address on the default listener (PIP-338).
         """
         authority = Authority(authority.host, authority.port or default_port)
         for entry in self._about(authority.host):
@@ -258,11 +257,11 @@ class AddressBook:
         return any(entry.has_on(listener, schemes) for entry in self.entries)
 
     def is_shared(self, broker: Broker, url: ServiceUrl) -> bool:
-        """Whether that address of the broker's would lead to others as well."""
+        """Whether other brokers share this address of the broker."""
         return self.resolve(Authority(url.host, int(url.port)), 0, kind_of(url.scheme)) != broker
 
     def inside_suffixes(self) -> frozenset[str]:
-        """The domains of the brokers' own names, and the cluster's: no client outside could use them."""
+        """The domains of the brokers' names, and of the cluster: clients outside cannot use them."""
         suffixes: set[str] = set()
         for entry in self.entries:
             host = _without_port(entry.broker)
@@ -280,7 +279,7 @@ class AddressBook:
         found: Broker | None = None
         for entry, values in meanings:
             if not entry.variables <= values.keys():
-                return None  # an address that a template's brokers share
+                return None  # all brokers of a template share the address
             broker = entry.fill(values)
             if broker is None or self.describing(broker.name) is not entry:
                 continue
@@ -290,11 +289,11 @@ class AddressBook:
         return found
 
     def describing(self, name: str) -> Entry | None:
-        """The entry that speaks for a broker: the first that names it, so a line can except one from a template."""
+        """The entry of a broker: the first that names it, so that a broker can be excepted from a template."""
         return next((entry for entry in self._about(name) if entry.describes(name)), None)
 
     def _about(self, *texts: str) -> list[Entry]:
-        """The entries that may have one of these as a name or address: every template, and those that do."""
+        """The entries that may match one of these: all templates, and entries with that name or address."""
         places = self._templates.union(*(self._plain.get(text, ()) for text in texts))
         return [self.entries[place] for place in sorted(places)]
 
@@ -305,5 +304,5 @@ def _without_port(name: str) -> str:
 
 
 def _is_number(text: str) -> bool:
-    # Of bounded length, since hosts come from clients and int() refuses thousands of digits.
+    # Hosts come from clients, and int() rejects thousands of digits.
     return text.isascii() and text.isdigit() and len(text) <= 9

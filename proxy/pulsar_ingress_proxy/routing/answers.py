@@ -1,4 +1,4 @@
-"""What becomes of a lookup's answer: its five URLs put on the listener, its errors made clear. Pure."""
+"""Rewrites the five URLs in a lookup's answer to the listener, and clarifies errors. Pure."""
 
 import json
 import re
@@ -12,9 +12,8 @@ from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import Authority, looks_inside
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl, Urls, kind_of, parse_service_url
 
-# LookupData's keys and the schemes that each may take, the right one first. A plain key takes a TLS URL where the
-# listener has no other, as the C++ client calls an answer without brokerUrl malformed (HTTPLookupService.cc); a Tls
-# key never takes a plain one.
+# LookupData's keys and their schemes, the preferred one first. A plain key gets a TLS URL if the listener has no other,
+# as the C++ client rejects an answer without brokerUrl (HTTPLookupService.cc); a Tls key never gets a plain URL.
 URL_KEYS: Mapping[str, tuple[str, ...]] = {
     "brokerUrl": ("pulsar", "pulsar+ssl"),
     "brokerUrlTls": ("pulsar+ssl",),
@@ -33,32 +32,32 @@ _LACKS_LISTENER = re.compile(r"the broker do not have \S+ listener|does not have
 
 @dataclass(frozen=True, slots=True)
 class LookupAnswer:
-    """A lookup's answer put on a listener."""
+    """A lookup's answer, rewritten to a listener."""
 
     body: bytes
     broker: str | None = None
-    """Whose addresses these are."""
+    """The broker that the answer names."""
     had_leak: bool = False
-    """The broker's own body had an address that is not on the listener."""
+    """Whether the broker's body had an address that is not on the listener."""
     has_leak: bool = False
-    """This body still has one, which could not be mapped: a leak."""
+    """Whether one remains after rewriting."""
 
 
 @dataclass(frozen=True, slots=True)
 class RewrittenUrls:
-    """The URLs of an answer put on a listener, by the keys of URL_KEYS."""
+    """The URLs of an answer, rewritten to a listener, by the keys of URL_KEYS."""
 
     urls: Mapping[str, Any]
     broker: Broker | None
-    """The one broker that they mean, if it is known."""
+    """The one broker that they name, if it is known."""
     named: str | None
-    """What that broker is called, or the address that stands for it."""
+    """That broker's name, or else an address from the answer."""
     had_leak: bool
     has_leak: bool
 
 
 def put_on_listener(body: bytes, listener: str, snapshot: Snapshot) -> LookupAnswer:
-    """Put a 200 lookup body on the listener; one that is no lookup answer stays as it is."""
+    """Rewrite the body of a 200 to the listener; a body that is not a lookup answer stays unchanged."""
     sent = _load(body)
     if sent is None:
         return LookupAnswer(body)
@@ -72,7 +71,7 @@ def put_on_listener(body: bytes, listener: str, snapshot: Snapshot) -> LookupAns
 
 
 def rewrite_urls(sent: Mapping[str, Any], keys: tuple[str, ...], listener: str, snapshot: Snapshot) -> RewrittenUrls:
-    """Put these keys of an answer on the listener; others stay as they are."""
+    """Rewrite these keys of an answer to the listener; others stay unchanged."""
     brokers = {key: _broker_of(sent.get(key), snapshot) for key in URL_KEYS}
     known = {broker.name: broker for broker in brokers.values() if broker is not None}
     only = next(iter(known.values())) if len(known) == 1 else None
@@ -90,10 +89,10 @@ def rewrite_urls(sent: Mapping[str, Any], keys: tuple[str, ...], listener: str, 
 
 
 def decide_leak(policy: LeakPolicy, had_leak: bool, has_leak: bool) -> LeakAction | None:
-    """What is counted for an answer, by whether it had an address off the listener, and still has when rewritten.
+    """Apply the leak policy, by whether an answer had an address off the listener, and whether one remains.
 
-    None: there is no leak. `blocked`: the client may not have it. Under `observe` it gets what the broker sent, else
-    what was rewritten.
+    None: no leak. `blocked`: the client gets a refusal. Otherwise it gets the broker's answer under `observe`, and the
+    rewritten one under `rewrite`.
     """
     if policy == "observe":
         return "observed" if had_leak else None
@@ -108,7 +107,7 @@ def leak_refusal(listener: str, detail: str = "") -> Refusal:
 
 
 def lacks_listener(status: int, body: bytes, listener: str | None) -> Refusal | None:
-    """A broker's 500 for a listener that it does not have, which PIP-95 wanted to be a 400."""
+    """The refusal for a broker's 500 about an unknown listener, which should be a 400 by PIP-95."""
     if status != 500 or not (match := _LACKS_LISTENER.search(body.decode("utf-8", "replace"))):
         return None
     name = f"'{listener}'" if listener is not None else "that was asked for"
@@ -148,7 +147,7 @@ def _broker_of(value: object, snapshot: Snapshot) -> Broker | None:
 
 
 def _put(answer: dict[str, Any], key: str, broker: Broker, listener: str, snapshot: Snapshot) -> None:
-    """Give one key the broker's URL on the listener, and leave it where the listener has none of its family."""
+    """Set one key to the broker's URL on the listener; unchanged if the listener has no URL of its family."""
     urls = _family(_kind(key), broker, listener, snapshot)
     url = next((urls[scheme] for scheme in URL_KEYS[key] if scheme in urls), None)
     if urls and url is None:
@@ -158,12 +157,12 @@ def _put(answer: dict[str, Any], key: str, broker: Broker, listener: str, snapsh
 
 
 def _kind(key: str) -> tuple[str, ...]:
-    """The schemes of a key and of the one that goes with it."""
+    """The schemes of a key and its plain or Tls counterpart."""
     return URL_KEYS[key.removesuffix("Tls")]
 
 
 def _family(schemes: tuple[str, ...], broker: Broker, listener: str, snapshot: Snapshot) -> Urls:
-    """The broker's binary or web URLs on the listener, else on the default one (PIP-338)."""
+    """The broker's binary or web URLs on the listener, else on the default listener (PIP-338)."""
     for name in (listener, snapshot.config.lookup_listener_name):
         urls = broker.listeners.get(name, {}) if name is not None else {}
         if found := {scheme: urls[scheme] for scheme in schemes if scheme in urls}:
@@ -172,10 +171,10 @@ def _family(schemes: tuple[str, ...], broker: Broker, listener: str, snapshot: S
 
 
 def is_off_listener(key: str, value: object, listener: str, snapshot: Snapshot) -> bool:
-    """Whether what a key holds is not on the listener: another address of a broker, one that nobody knows, or no URL.
+    """Whether a value is not on the listener: a broker's address on another one, an unknown address, or not a URL.
 
-    Where the book has no address of that kind on the listener, one that looks public is the broker's own word for the
-    listener that it was asked for.
+    If the book has no address of that kind on the listener, an address that looks public is accepted as the broker's
+    own for the requested listener.
     """
     url, schemes, book = _url(value), _kind(key), snapshot.book
     if url is None or url.scheme not in schemes:

@@ -1,4 +1,4 @@
-"""The one cache: what was decided by a snapshot, for the next request that asks the same. Dropped with the snapshot."""
+"""The cache of decisions under one snapshot. It is dropped with the snapshot."""
 
 from collections.abc import Hashable
 from typing import TypeVar
@@ -12,10 +12,10 @@ Answer = TypeVar("Answer")
 
 
 class DecisionCache:
-    """A snapshot, and answers to questions about it. Hosts, listeners and brokers are few, so most are known already.
+    """A snapshot and the decisions made under it. Hosts, listeners and brokers are few, so most requests hit the cache.
 
-    A question is a tuple. Clients and brokers choose what some of them hold, so long ones are answered each time, and
-    all are forgotten when they take up more bytes than they may.
+    Keys are tuples. Clients and brokers choose parts of them, so long keys are not cached, and the cache is cleared
+    when it reaches its limit in bytes.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -25,10 +25,10 @@ class DecisionCache:
         self._answers: dict[Hashable, object] = {}
         self._bytes = 0
         self.get = self._answers.get
-        """The answer that `keep` was given for a question, or None."""
+        """The cached value for a key, or None."""
 
     def keep(self, question: tuple[Hashable, ...], answer: Answer, more: int = 0) -> Answer:
-        """Keep an answer; `more` are characters in it or in the question that do not stand in the question itself."""
+        """Cache a value; `more` counts characters that are not in the key's own strings."""
         length = more + sum([len(part) for part in question if isinstance(part, str | bytes)])
         if length <= DECISION_LONGEST:
             self._bytes += DECISION_ENTRY + DECISION_TEXT * length
@@ -39,7 +39,7 @@ class DecisionCache:
         return answer
 
     def on_listener(self, body: bytes, listener: str) -> LookupAnswer:
-        """A lookup's answer put on a listener; the owner's is the same for all its topics."""
+        """A lookup's answer rewritten to a listener; a broker sends the same body for all its topics."""
         question = (body, listener)
         found = self.get(question)
         if isinstance(found, LookupAnswer):

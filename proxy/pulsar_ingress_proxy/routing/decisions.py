@@ -1,6 +1,6 @@
-"""What is decided about a request before a broker is asked: its listener, a refusal, and where it goes. Pure.
+"""Decisions about a request before it is forwarded: its listener, a refusal, and its route. Pure.
 
-It goes to the one broker that its Host names, to the function workers, or to the pool.
+A request goes to the one broker that its Host names, to the function workers, or to the pool.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from pulsar_ingress_proxy.syntax.listeners import DEFAULT_PORTS, WEB_SCHEMES, Se
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The pool, or the one broker that must answer: it may be asked to take the bundle (`authoritative=true`)."""
+    """A pool, or the one broker that must answer, as it may be told to take the bundle (`authoritative=true`)."""
 
     pool: Literal["brokers", "functions"]
     broker: Broker | None = None
@@ -30,22 +30,22 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The listener, the answer of our own if there is one, and the broker or pool to ask."""
+    """The selected listener, a refusal if any, and the route."""
 
     selection: Selection
     refusal: Refusal | None
     route: Route
     label: str
-    """The listener as a label of metrics."""
+    """The listener as a metrics label."""
 
     @property
     def miss_reason(self) -> str | None:
         return self.refusal.code if self.refusal is not None else self.selection.reason
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # so that it is hashed as the object that it is
+@dataclass(frozen=True, slots=True, eq=False)  # hashed by identity
 class DecidedRequest:
-    """A request as it was read, and what was decided about all that are alike."""
+    """A request and its decision, shared by all identical requests."""
 
     request: Request
     decision: Decision
@@ -58,7 +58,7 @@ FUNCTIONS = Route("functions")
 
 
 def decide(request: Request, snapshot: Snapshot) -> Decision:
-    """Select, refuse where that is called for, and route."""
+    """Select the listener, check for a refusal, and choose the route."""
     selection = select(request, snapshot)
     return Decision(
         selection,
@@ -78,7 +78,7 @@ def route(request: Request, selection: Selection, snapshot: Snapshot) -> Route:
 
 
 def not_exposed(area: Area, selection: Selection, snapshot: Snapshot) -> Refusal | None:
-    """The refusal for what this ingress does not let through; a Host of no ingress must not be a way around it."""
+    """The refusal for an area that the ingress does not expose. A Host without an ingress must not bypass this."""
     ingress = selection.ingress
     if ingress is None:
         exposed = snapshot.ingresses.expose(area)
@@ -90,16 +90,15 @@ def not_exposed(area: Area, selection: Selection, snapshot: Snapshot) -> Refusal
 
 
 def dial_url(broker: Broker, snapshot: Snapshot, schemes: tuple[str, str] = WEB_SCHEMES) -> ServiceUrl:
-    """How the sidecar itself reaches a broker: its internal address, of the pool's scheme if it has both."""
+    """The URL by which the sidecar dials a broker: its internal address, preferably with the pool's scheme."""
     config, is_web = snapshot.config, schemes == WEB_SCHEMES
-    # A reload may have taken the last binary address of the pool.
+    # A reload may have removed the last binary address of the pool.
     pool = config.web_pool[0] if is_web else next(iter(config.binary_pool), _DEFAULT_BINARY)
     find = broker.web_url if is_web else broker.binary_url
     url = find(config.internal_listener_name, pool.scheme)
     if url is not None:
         return url
-    # Without an internal address the broker's own name is the best that is known. Its port, if it has one, is its web
-    # port (a broker's id has it); else it is the pool's.
+    # Fall back to the broker's name. Its port, if any, is the web port, as in a broker's id; else use the pool's port.
     name = parse_authority(broker.name) or Authority(broker.name, None)
     port = name.port if is_web else None
     return ServiceUrl(pool.scheme, name.host, str(port or pool.port))
@@ -109,15 +108,15 @@ def _pinned(request: Request, listener: str, snapshot: Snapshot) -> Broker | Non
     for given in (request.host, request.forwarded_host):
         if given is not None:
             authority = Authority(given.host, given.port or DEFAULT_PORTS[request.scheme])
-            if broker := snapshot.book.pinned(listener, authority) or _stand_in(authority, listener, snapshot):
+            if broker := snapshot.book.pinned(listener, authority) or _by_default(authority, listener, snapshot):
                 return broker
             if snapshot.ingresses.by_host(given.host) is not None:
                 return None  # a forwarded host never beats a Host that matches
     return None
 
 
-def _stand_in(authority: Authority, listener: str, snapshot: Snapshot) -> Broker | None:
-    """By its address on the default listener, which redirects lead to where it has none on this one (PIP-338)."""
+def _by_default(authority: Authority, listener: str, snapshot: Snapshot) -> Broker | None:
+    """A broker by its address on the default listener, which redirects use if it has none on this one (PIP-338)."""
     default = snapshot.config.lookup_listener_name
     broker = snapshot.book.pinned(default, authority) if default is not None else None
     return broker if broker is not None and broker.web_url(listener, "http") is None else None

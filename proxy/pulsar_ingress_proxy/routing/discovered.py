@@ -1,4 +1,4 @@
-"""What discovery has found out, for a snapshot to be built of. Pure."""
+"""The result of discovery, from which a snapshot is built. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,37 +8,37 @@ from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.syntax.listeners import Urls
 
 Source = Literal["config", "annotation", "derived", "admin"]
-"""Where a line of the address book comes from, in the order of trust."""
+"""Where an address comes from, the most trusted first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiscoveredBroker:
-    """One broker: every name that it may call itself by, the chief one first, and how it is reached."""
+    """One broker: all its names, the primary one first, and its addresses."""
 
     names: tuple[str, ...]
     """Hosts, without a port."""
     listeners: Mapping[str, Urls] = field(default_factory=dict, hash=False)
     sources: Mapping[tuple[str, str], tuple[Source, str]] = field(default_factory=dict, hash=False)
-    """By listener and scheme: the source, and the object that says so, as kind/namespace/name."""
+    """By listener and scheme: the source, and the object as kind/namespace/name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two that disagree, or one that says too little: reported, never guessed."""
+    """A contradiction or an ambiguity, which is reported and not guessed."""
 
     subject: str
-    """The object, broker or host in question."""
+    """The object, broker or host."""
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """All that is known of the cluster at one moment. Equal findings make no new generation."""
+    """All that was discovered. An equal result makes no new generation."""
 
     ingresses: tuple[Ingress, ...] = ()
     brokers: tuple[DiscoveredBroker, ...] = ()
     listeners: frozenset[str] = frozenset()
-    """Names that brokers themselves say they have (brokers.discover: admin)."""
+    """Listener names reported by brokers (brokers.discover: admin)."""
     conflicts: tuple[Conflict, ...] = ()
 
 

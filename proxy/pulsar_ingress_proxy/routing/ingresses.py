@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Ingress:
-    """A set of hosts and the listener that stands behind them."""
+    """A set of hosts and their listener."""
 
     name: str
     hosts: tuple[str, ...]
@@ -18,7 +18,7 @@ class Ingress:
     through_sidecar: bool = False
 
     def exposes(self, area: str) -> bool:
-        """Whether requests of this area may come through; what admin may, the clients' own GETs may too."""
+        """Whether requests of this area are allowed; `admin` includes `client`."""
         return self.expose is None or area in self.expose or (area == "client" and "admin" in self.expose)
 
 
@@ -36,11 +36,11 @@ class Ingresses:
         return iter(self._all)
 
     def expose(self, area: str) -> bool:
-        """Whether all ingresses let this area through: what comes through none of them gets no more than any."""
+        """Whether all ingresses expose this area, which a request without an ingress needs."""
         return all(ingress.exposes(area) for ingress in self._all)
 
     def by_host(self, host: str) -> Ingress | None:
-        """An exact host beats a wildcard, a longer wildcard a shorter one; `*.` stands for one label or more."""
+        """The ingress of a host: exact hosts before wildcards, longer wildcards before shorter ones."""
         found = self._by_host.get(host)
         suffix = host
         while found is None and "." in suffix:
@@ -50,7 +50,7 @@ class Ingresses:
 
     @property
     def everywhere(self) -> Ingress | None:
-        """The ingress of every host that no other has: a gateway that was found may take them all."""
+        """The ingress for all other hosts (`*`), from a discovered gateway."""
         return self._by_host.get("*")
 
     def by_listener(self, listener: str) -> Ingress | None:

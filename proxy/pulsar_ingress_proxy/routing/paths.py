@@ -1,8 +1,8 @@
-"""Pulsar's paths: is this a lookup, and whose topic is it? Pure.
+"""Classification of Pulsar's paths, and the names in them. Pure.
 
-A broker reads a path twice, and not in the same way: Jetty picks the servlet context from the decoded path, then Jersey
-cuts as many characters as that context's path has off the raw one, and matches the rest (ContainerRequest). A spelling
-that could be read in two ways is refused; all other paths are forwarded byte for byte.
+A broker reads a path twice: Jetty picks the servlet context from the decoded path, then Jersey cuts the length of that
+context's path off the raw one and matches the rest (ContainerRequest). Ambiguous paths are refused; all other paths are
+forwarded byte for byte.
 """
 
 import re
@@ -38,12 +38,12 @@ FUNCTION_PREFIXES = tuple(
 
 
 class BadPath(ValueError):
-    """A path that means one thing here and another behind us."""
+    """A path that brokers could read differently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request is about."""
+    """The kind of a request, and the names in its path."""
 
     kind: Kind
     area: Area
@@ -58,10 +58,7 @@ _TOPICS, _WEBSOCKET, OTHER = Target("other", "topics"), Target("other", "ws"), T
 
 
 def classify(method: str, path: str) -> Target:
-    """What a method and a raw path are about, without names, which no decision looks at.
-
-    Raises BadPath for a path that could be read in two ways.
-    """
+    """Classify a method and a raw path, without names, which decisions do not need; raises BadPath."""
     if "%" in path or "/." in path or "//" in path or ";" in path or "\\" in path or path.count("/") > _MOST_SLASHES:
         _check_spelling(path)
     words = path.strip("/").split("/")
@@ -81,7 +78,7 @@ def classify(method: str, path: str) -> Target:
 
 
 def _check_spelling(path: str) -> None:
-    """Raise BadPath where a path can be read in two ways."""
+    """Raise BadPath if a path is ambiguous."""
     if path.count("/") > _MOST_SLASHES:
         raise BadPath(f"a path has at most {_MOST_SLASHES} slashes")
     for text, why in _REFUSED.items():
@@ -104,11 +101,11 @@ Names = tuple[str | None, str | None, str | None]
 
 
 def names_in(path: str) -> Names:
-    """Whom and what a path names, for the record; brokers compare the words of a path raw, and decode only names."""
+    """The tenant, namespace and topic in a path. Brokers compare keywords undecoded, and decode only names."""
     words = path.strip("/").split("/")
     rest = words
     if "%" in path or "+" in path:
-        # As URLDecoder, with which brokers decode topics (common/util/Codec), so + is a space.
+        # Like URLDecoder, which brokers use for topics (common/util/Codec): + is a space.
         rest = [unquote_plus(word, errors="replace") for word in words]
     match words[0]:
         case "lookup":
@@ -122,7 +119,7 @@ def names_in(path: str) -> Names:
 
 
 def _is_client_call(words: list[str]) -> bool:
-    """The GETs that client libraries make beside lookups: partitions, topics of a namespace, schemas."""
+    """Whether this is a GET of client libraries: partitions, topics of a namespace, schemas."""
     match words:
         case ["v2", "persistent" | "non-persistent", _, _, _, "partitions"]:
             return True
@@ -136,9 +133,9 @@ def _is_client_call(words: list[str]) -> bool:
 
 
 def _named(rest: list[str], v1: bool = False) -> Names:
-    """Tenant, namespace and topic in what follows the prefix.
+    """Tenant, namespace and topic in the segments after the prefix.
 
-    v1 names have the cluster between tenant and namespace; brokers up to 4.0 answer them.
+    v1 names have the cluster between tenant and namespace; brokers up to 4.0 support them.
     """
     match rest:
         case ["persistent" | "non-persistent" as domain, tenant, namespace, topic] if not v1:

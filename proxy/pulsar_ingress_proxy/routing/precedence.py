@@ -1,8 +1,7 @@
-"""Who is believed where several say how a broker is reached: config, annotation, what was derived, the brokers. Pure.
+"""Resolves conflicting addresses of a broker by source: config, annotation, derived, admin. Pure.
 
-The most trusted source that has web addresses of a broker on a listener says all of them, and likewise for binary
-ones: what somebody wrote down is not completed by what merely follows from objects. Two of equal trust that disagree
-are both left out.
+The most trusted source with web addresses of a broker on a listener provides all of them, and likewise for binary
+addresses: explicit addresses are not mixed with derived ones. If two of equal trust disagree, neither is used.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,15 +15,15 @@ _TRUST = {source: rank for rank, source in enumerate(get_args(Source))}
 
 
 class Claim(NamedTuple):
-    """Somebody's word for an address of a broker."""
+    """An address of a broker, by one source."""
 
     listener: str
     url: ServiceUrl
     source: Source
     by: str
-    """The object, or the line of the config."""
+    """The object or config line."""
     weak: bool = False
-    """True only as long as the pool has one broker."""
+    """Whether it holds only while the pool has one broker."""
 
     @property
     def rank(self) -> tuple[bool, int]:
@@ -39,7 +38,7 @@ class Claim(NamedTuple):
 
 
 def resolve_claims(names: tuple[str, ...], claims: Iterable[Claim]) -> tuple[DiscoveredBroker, list[Conflict]]:
-    """A broker as the most trusted of these claims have it, and what they disagree on."""
+    """The broker by its most trusted claims, and the conflicts between claims."""
     listeners: dict[str, dict[str, ServiceUrl]] = {}
     sources: dict[tuple[str, str], tuple[Source, str]] = {}
     conflicts: list[Conflict] = []
@@ -66,21 +65,21 @@ def _undecided(broker: str, listener: str, rivals: list[Claim]) -> Conflict:
 
 def _overruled(names: tuple[str, ...], chosen: Claim, claimed: Iterable[Claim]) -> Iterator[Conflict]:
     for other in claimed:
-        # Its own name in another form is no contradiction, nor is the pool's while there is one broker.
+        # Another form of its own name is not a conflict, nor is the pool's name while there is one broker.
         is_name = other.url.port == chosen.url.port and {other.url.host, chosen.url.host} <= {*names}
         if other.url.scheme == chosen.url.scheme and other.url != chosen.url and not is_name and not other.weak:
             yield Conflict(names[0], f"is at {chosen} on listener '{chosen.listener}', not at {other}")
 
 
 def claims(broker: DiscoveredBroker) -> Iterator[Claim]:
-    """What a finding says of a broker, as claims."""
+    """The claims of a discovered broker."""
     for listener, urls in broker.listeners.items():
         for scheme, url in urls.items():
             yield Claim(listener, url, *broker.sources[listener, scheme])
 
 
 def merge(*discovered: Discovered) -> Discovered:
-    """All findings as one: brokers that share a name are one broker, with what all say of it."""
+    """Merge results of discovery: brokers that share a name are one broker."""
     brokers: list[DiscoveredBroker] = []
     conflicts = [conflict for found in discovered for conflict in found.conflicts]
     for found in discovered:
@@ -104,7 +103,7 @@ def merge(*discovered: Discovered) -> Discovered:
 
 
 def in_order(conflicts: Iterable[Conflict]) -> tuple[Conflict, ...]:
-    """Each once, and in the same order every time: equal findings are to be equal."""
+    """Sort and deduplicate, so that equal results compare equal."""
     return tuple(sorted(set(conflicts), key=lambda conflict: (conflict.subject, conflict.text)))
 
 

@@ -1,7 +1,7 @@
-"""What becomes of a redirect. Pure.
+"""Decisions about redirects. Pure.
 
-A broker's 3xx names the broker to ask next by an address of the brokers' own network. The client gets
-that broker's address on its listener, or the sidecar asks that broker itself.
+A broker's 3xx names the next broker by an internal address. The client gets that broker's address on its listener, or
+the sidecar follows the redirect itself.
 """
 
 from dataclasses import dataclass
@@ -29,15 +29,15 @@ Policy = Literal["rewrite", "follow", "pass"]
 
 
 class Redirect(NamedTuple):
-    """The decision: what the client gets, or whom the sidecar asks instead."""
+    """The decision about one redirect: what the client gets, or the next request."""
 
     action: Action
     location: str | None = None
-    """What the client gets; None where it gets no redirect."""
+    """The client's Location; None if it gets no redirect."""
     broker: Broker | None = None
     """The broker to ask, if followed."""
     target: str = ""
-    """The path and query to ask it for."""
+    """The request target, if followed."""
     refusal: Refusal | None = None
     unmapped: bool = False
     leak: bool = False
@@ -45,11 +45,11 @@ class Redirect(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RedirectDecision:
-    """What becomes of every redirect to the same authority. Authorities are few, so it is remembered."""
+    """The decision about all redirects to one authority; cached, as authorities are few."""
 
     action: Action
     base: str = ""
-    """What a rewritten Location begins with."""
+    """Scheme and authority of a rewritten Location."""
     broker: Broker | None = None
     refusal: Refusal | None = None
     unmapped: bool = False
@@ -59,7 +59,7 @@ class RedirectDecision:
 def decide_redirect(
     location: str, request: Request, selection: Selection, decisions: DecisionCache, can_follow: bool = True
 ) -> Redirect:
-    """Judge one Location. `can_follow` is false where the request's body is gone and cannot be sent again."""
+    """Decide about one Location. `can_follow` is false if the request's body cannot be replayed."""
     listener = selection.listener
     if listener is None:
         return Redirect("passed", location)
@@ -87,7 +87,7 @@ def decide_redirect(
 def _redirect_to_origin(
     origin: str, listener: str, scheme: str, policy: Policy, can_follow: bool, decisions: DecisionCache
 ) -> RedirectDecision:
-    """What becomes of a redirect to a scheme and authority as they stand in a Location."""
+    """Decide about a redirect to the scheme and authority of a Location."""
     question = ("origin", origin, listener, scheme, policy, can_follow)
     found = decisions.get(question)
     if isinstance(found, RedirectDecision):
@@ -100,9 +100,9 @@ def _redirect_to_origin(
 
 
 def refuse_hop(hop: tuple[str, object], hops: set[tuple[str, object]], most: int) -> Refusal | None:
-    """Note one more redirect to follow, or refuse it where it would lead in a circle or too far.
+    """Add a hop, or refuse it if there is a loop or too many hops.
 
-    A hop is the broker that is asked next, and what it is asked for.
+    A hop is the next broker and what it is asked for.
     """
     if hop in hops:
         return Refusal(502, "redirect-loop", "brokers redirect in a circle", f"{hop[0]} a second time")
@@ -128,7 +128,7 @@ def redirect_to(
     can_follow: bool,
     decisions: DecisionCache,
 ) -> RedirectDecision:
-    """What becomes of a redirect to that authority, for a client that speaks http, https, pulsar or pulsar+ssl."""
+    """Decide about a redirect to an authority; `scheme` is the client's: http, https, pulsar or pulsar+ssl."""
     key = (authority, port, listener, scheme, policy, can_follow)
     found = decisions.get(key)
     return found if isinstance(found, RedirectDecision) else decisions.keep(key, _redirect_to(*key, decisions.snapshot))
@@ -158,7 +158,7 @@ def _known(
     can_follow: bool,
     snapshot: Snapshot,
 ) -> RedirectDecision:
-    """An authority that means one broker of ours."""
+    """Decide about a redirect to a known broker."""
     if policy == "pass":
         return RedirectDecision("passed", leak=not on_listener)
     if policy == "follow" and can_follow:
@@ -169,7 +169,7 @@ def _known(
     url = _reachable(broker, listener, scheme, snapshot)
     if url is not None and not snapshot.book.is_shared(broker, url):
         return RedirectDecision("rewritten", str(url))
-    if url is not None:  # an address that several brokers share leads to any of them
+    if url is not None:  # several brokers share the address
         return _followed(broker, can_follow, unmapped=False)
     match snapshot.config.redirects.unmapped:
         case "pass":
@@ -192,9 +192,9 @@ def _followed(broker: Broker, can_follow: bool, unmapped: bool) -> RedirectDecis
 
 
 def unknown_target(host: str, policy: Policy, snapshot: Snapshot) -> RedirectDecision:
-    """An authority that means nobody we know: never dialled. It may be a peer cluster, or a name of the inside.
+    """Decide about a redirect to an unknown authority: a peer cluster or an internal name. It is never dialled.
 
-    Without a host it is none.
+    `host` is empty if the Location is not a URL.
     """
     inside = not host or looks_inside(host, snapshot.inside_suffixes)
     unmapped = snapshot.config.redirects.unmapped
@@ -206,7 +206,7 @@ def unknown_target(host: str, policy: Policy, snapshot: Snapshot) -> RedirectDec
 
 
 def _reachable(broker: Broker, listener: str, scheme: str, snapshot: Snapshot) -> ServiceUrl | None:
-    """The broker's web or binary address on the listener, else on the default one (PIP-338)."""
+    """The broker's web or binary address on the listener, else on the default listener (PIP-338)."""
     find = broker.binary_url if scheme in BINARY_SCHEMES else broker.web_url
     url = find(listener, scheme)
     default = snapshot.config.lookup_listener_name
@@ -214,8 +214,8 @@ def _reachable(broker: Broker, listener: str, scheme: str, snapshot: Snapshot) -
 
 
 def _may_ask_for(target: str, request: Request, selection: Selection, snapshot: Snapshot) -> bool:
-    """Whether the client itself could have asked for this here, so that `expose` holds for followed redirects too."""
-    # Of all areas only `client` depends on the method, and only there it is surely GET or HEAD.
+    """Whether the client itself could send this request, so that `expose` holds for followed redirects, too."""
+    # Only the area `client` depends on the method, and its requests are always GET or HEAD.
     method = "GET" if request.target.area == "client" else "POST"
     try:
         found = classify(method, target.partition("?")[0])
@@ -225,7 +225,7 @@ def _may_ask_for(target: str, request: Request, selection: Selection, snapshot: 
 
 
 def _with_listener(target: str, request: Request, listener: str) -> str:
-    """A lookup's next hop carries the listener's name once; 4.x brokers add it unencoded, 5.x not always."""
+    """Set the listener's name in a lookup's query; brokers of 4.x add it unencoded, those of 5.x not always."""
     if request.target.kind != "lookup":
         return target
     path, _, query = target.partition("?")

@@ -1,4 +1,4 @@
-"""A request as decisions see it, and the listener that its query names. Pure."""
+"""A request as decisions see it, and the listener name in its query. Pure."""
 
 from dataclasses import dataclass
 from urllib.parse import quote, unquote_plus
@@ -11,14 +11,14 @@ LISTENER_PARAMETER = "listenerName"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """All that a decision may look at: what was asked, and through which socket and host."""
+    """The input of decisions: the target, and the socket and host that the request came through."""
 
     target: Target
     host: Authority | None = None
     forwarded_host: Authority | None = None
     """The last element of X-Forwarded-Host, if a trusted proxy sent it."""
     scheme: str = "http"
-    """The client's own: X-Forwarded-Proto from a trusted proxy, else the socket's."""
+    """The client's scheme: X-Forwarded-Proto from a trusted proxy, else the socket's."""
     bind_listener: str | None = None
     query_names: tuple[str, ...] = ()
     header_names: tuple[str, ...] = ()
@@ -32,9 +32,9 @@ def listener_names(query: str) -> tuple[str, ...]:
 
 
 def set_listener_name(query: str, name: str | None) -> str:
-    """The query with `listenerName` exactly once, or not at all for None; every other byte as it was.
+    """Set `listenerName` to exactly one value, or remove it for None; the rest of the query is unchanged.
 
-    The first parameter that is not blank keeps its place if it says the name already.
+    A parameter that already has the name keeps its place.
     """
     parts: list[str] = []
     done = name is None

@@ -19,22 +19,22 @@ from pulsar_ingress_proxy.routing.snapshot import Snapshot
 NamedBy = Literal["query", "header"]
 Rule = NamedBy | Literal["bind", "ingress", "default", "none"]
 
-# What can stand in a header without changing its meaning. Listener names of 4.x brokers may hold more than
-# letters and digits; control characters, spaces and what is not ASCII have no place in any.
+# Safe in a header. Listener names of 4.x brokers may have more than letters and digits, but no spaces, control
+# characters or non-ASCII characters.
 _SENDABLE = re.compile(r"[!-~]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An answer of our own instead of the broker's: a status, a code that metrics count by, and words."""
+    """An answer by the sidecar itself: a status, a code for metrics, and a text."""
 
     status: int
     code: str
     text: str
     detail: str = ""
-    """For the log: names of the inside, which clients are not told."""
+    """For the log only: it may have internal names."""
     retry_after: int = 0
-    """Seconds after which it is worth trying again, if it is."""
+    """Seconds; 0: no Retry-After."""
 
 
 OVERLOADED = Refusal(
@@ -44,7 +44,7 @@ OVERLOADED = Refusal(
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A hit has a listener; a miss has a reason. A refusal, if any, is the answer."""
+    """The selected listener (a hit), or the reason why there is none (a miss), with an optional refusal."""
 
     ingress: Ingress | None
     listener: str | None
@@ -66,10 +66,10 @@ def select(request: Request, snapshot: Snapshot) -> Selection:
     if len({name for name in request.header_names if name.strip()}) > 1:
         return _refused(own, 400, "conflicting-names", "X-Pulsar-ListenerName is there twice, with two values")
     if named is None or by is None or named == own.listener:
-        return _caught(own, request, snapshot)
+        return _if_reported(own, request, snapshot)
     match snapshot.config.client_listener_name:
         case "ignore":
-            return _caught(own, request, snapshot)
+            return _if_reported(own, request, snapshot)
         case "reject":
             return _refused(own, 400, "client-named", "clients may not name a listener here")
         case "honor":
@@ -77,7 +77,7 @@ def select(request: Request, snapshot: Snapshot) -> Selection:
 
 
 def _client_choice(request: Request) -> tuple[str | None, NamedBy | None]:
-    """The first name that is not blank: brokers let the query beat the header (TopicLookup)."""
+    """The first name that is not blank: as in brokers, the query overrides the header (TopicLookup)."""
     sources: tuple[tuple[tuple[str, ...], NamedBy], ...] = (
         (request.query_names, "query"),
         (request.header_names, "header"),
@@ -86,7 +86,7 @@ def _client_choice(request: Request) -> tuple[str | None, NamedBy | None]:
 
 
 def _own_choice(request: Request, named: str | None, by: NamedBy | None, snapshot: Snapshot) -> Selection:
-    """What rules 3 to 5 say, whatever the client named."""
+    """Rules 3 to 5, whatever the client named."""
     ingress = _ingress(request, snapshot)
     default = snapshot.config.lookup_listener_name
     if request.bind_listener is not None:
@@ -101,8 +101,8 @@ def _own_choice(request: Request, named: str | None, by: NamedBy | None, snapsho
     return Selection(None, None, "none", "no-rule", refusal, named, by)
 
 
-def _caught(own: Selection, request: Request, snapshot: Snapshot) -> Selection:
-    """Our own choice, unless the brokers have said that none of them has it: they would refuse the lookup."""
+def _if_reported(own: Selection, request: Request, snapshot: Snapshot) -> Selection:
+    """Our own choice, unless the brokers report that none of them has the listener: they would refuse the lookup."""
     told = snapshot.reported_listeners
     if not told or own.listener is None or own.listener in told or request.target.kind != "lookup":
         return own
@@ -114,9 +114,9 @@ def _caught(own: Selection, request: Request, snapshot: Snapshot) -> Selection:
 
 
 def _ingress(request: Request, snapshot: Snapshot) -> Ingress | None:
-    """By Host; where none matches, by what a trusted proxy says the Host was; on a named socket, by its listener.
+    """The ingress by Host, then by a trusted proxy's X-Forwarded-Host, then by the listener of the socket.
 
-    An ingress for every host comes last: it says less than any of these.
+    An ingress for every host comes last.
     """
     for authority in (request.host, request.forwarded_host):
         if authority is not None and (found := snapshot.ingresses.by_host(authority.host)) is not None:
@@ -127,13 +127,13 @@ def _ingress(request: Request, snapshot: Snapshot) -> Ingress | None:
 
 
 def _honoured(own: Selection, name: str, by: NamedBy, snapshot: Snapshot) -> Selection:
-    """The client's name, where it is one, may be used through this ingress, and some broker has it."""
+    """The client's choice, if the name is valid, allowed through this ingress, and known to a broker."""
     allowed = own.ingress.allowed_listeners if own.ingress is not None else None
     internal = snapshot.config.internal_listener_name
     if not _SENDABLE.fullmatch(name):
         return _refused(own, 400, "bad-listener-name", "a listener name is made of visible ASCII characters")
     if name not in allowed if allowed is not None else name == internal:
-        where = f"ingress '{own.ingress.name}'" if own.ingress is not None else "this door"
+        where = f"ingress '{own.ingress.name}'" if own.ingress is not None else "this socket"
         choice = f"; allowed are {_listed(allowed)}" if allowed is not None else ""
         return _refused(own, 403, "not-allowed", f"listener '{name}' may not be named through {where}{choice}")
     known = snapshot.known_listeners

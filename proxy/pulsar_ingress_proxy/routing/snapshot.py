@@ -1,4 +1,4 @@
-"""One immutable, numbered picture of all rules and addresses. A change makes a new one."""
+"""One immutable, numbered version of all rules and addresses."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -13,29 +13,29 @@ from pulsar_ingress_proxy.syntax.hosts import covers
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a request is decided by, from its first byte to its last."""
+    """The rules and addresses for a request, from its start to its end."""
 
     generation: int
     config: Config
     ingresses: Ingresses
     book: AddressBook
     known_listeners: frozenset[str]
-    """The names that some broker has; empty: not known, so nothing is unknown."""
+    """The names that some broker has; if empty, no name counts as unknown."""
     inside_suffixes: frozenset[str]
     reported_listeners: frozenset[str] = frozenset()
-    """All that brokers say they have; empty: they have not said."""
+    """All names that brokers report; empty if they were not asked."""
     conflicts: tuple[Conflict, ...] = ()
-    """What discovery found, or config and discovery say, that does not fit together."""
+    """Conflicts within discovery, and between config and discovery."""
 
     def listener_label(self, name: str | None) -> str:
-        """A listener's name where it is one we have heard of, so that no client can make up labels."""
+        """The metrics label of a listener; unknown names become `other`, so that clients cannot create labels."""
         if not name:
             return ""
         return name if name in self.known_listeners or name in self.config.named_listeners else "other"
 
 
 def build(config: Config, generation: int = 1, discovered: Discovered = NOTHING) -> Snapshot:
-    """The picture that a config and what was found give; where they disagree the config holds."""
+    """Combine config and discovery; the config wins."""
     conflicts = list(discovered.conflicts)
     ingresses = [*_ingresses(config), *_found_ingresses(config, discovered, conflicts)]
     book = AddressBook(_entries(config, discovered, conflicts))
@@ -52,7 +52,7 @@ def build(config: Config, generation: int = 1, discovered: Discovered = NOTHING)
 
 
 def in_zone(snapshot: Snapshot, zone: str) -> Snapshot:
-    """The snapshot with `kubernetes.zoneProperty` at all ingresses that do not set it themselves."""
+    """The snapshot with `kubernetes.zoneProperty` added to all ingresses that do not set it."""
     name = snapshot.config.kubernetes.zone_property
     if name is None:
         return snapshot
@@ -77,7 +77,7 @@ def _ingresses(config: Config) -> Iterable[Ingress]:
 
 
 def _found_ingresses(config: Config, discovered: Discovered, conflicts: list[Conflict]) -> Iterable[Ingress]:
-    """Those that were found, without the hosts that the config's cover: what those forbid stays forbidden."""
+    """The discovered ingresses without hosts that the config covers, so that its restrictions hold."""
     written = [(host, ingress) for ingress in config.ingresses for host in ingress.hosts]
     for found in discovered.ingresses:
         hosts = []
@@ -93,9 +93,9 @@ def _found_ingresses(config: Config, discovered: Discovered, conflicts: list[Con
 
 
 def _entries(config: Config, discovered: Discovered, conflicts: list[Conflict]) -> Iterable[Entry]:
-    """The lines of the config, each with what was found of its brokers; then the brokers that no line names.
+    """The lines of the config, merged with the discovered brokers that they name; then all other discovered brokers.
 
-    Of a template's brokers those that were found come before it, so that they speak for themselves.
+    Discovered brokers of a template come before it, so that they take precedence.
     """
     lines = [
         Entry(line.broker, line.listeners, line=f"advertisedListeners.{place}")
@@ -126,7 +126,7 @@ def _entries(config: Config, discovered: Discovered, conflicts: list[Conflict]) 
 def _matched(
     brokers: Iterable[DiscoveredBroker], lines: list[Entry]
 ) -> Iterator[tuple[DiscoveredBroker, list[tuple[Entry, Broker]]]]:
-    """Each broker that was found, and the lines that name it, each with the broker as it has it."""
+    """Each discovered broker with the config lines that name it, and the broker by each line."""
     plain: dict[str, list[int]] = {}
     for place, line in enumerate(lines):
         plain.setdefault(line.host, []).append(place)
@@ -148,7 +148,7 @@ def _claims(broker: Broker, line: Entry) -> Iterator[Claim]:
 
 
 def _known_listeners(config: Config, discovered: Discovered, book: AddressBook) -> frozenset[str]:
-    """Names that some broker has. That pods can be dialled does not say that their brokers have any listeners."""
+    """Names that some broker has. Internal addresses of pods do not tell whether their brokers have any listeners."""
     written = {name for line in config.advertised_listeners for name in line.listeners}
     found = {name for broker in discovered.brokers for name in broker.listeners} - {config.internal_listener_name}
     known = written | found | discovered.listeners
