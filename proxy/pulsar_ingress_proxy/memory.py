@@ -1,56 +1,56 @@
-"""The bounds of what a sidecar holds in memory. Clients choose what fills it, so each bound is one of bytes.
+"""Memory limits of the sidecar, all in bytes, as clients choose what fills the memory.
 
-What connections hold is charged to one budget, and `check` adds all bounds up. Tests measure the bytes of a
-decision: they fill the cache with the largest that there can be.
+Buffers of connections are charged to one budget, and `check` adds up all limits. Tests measure the size of a decision
+by filling the cache with the largest possible ones.
 """
 
 KIB, MIB = 1 << 10, 1 << 20
 
 
 DECISION_CACHE = 24 * MIB
-"""What was decided by the snapshot in force."""
+"""Cached decisions of the current snapshot."""
 DECISION_ENTRY = 4 * KIB
-"""Of that, a decision with all that it refers to, but for its texts."""
+"""One cached decision, without its strings."""
 DECISION_TEXT = 6
-"""For each character of a text."""
+"""For each character of its strings."""
 DECISION_LONGEST = 4 * KIB
-"""Characters of a decision that is kept; what has more is decided each time."""
+"""Maximum characters of a cached decision; longer ones are not cached."""
 
 FAST_PATH = 8 * MIB
-"""What the fast path of one binary socket remembers of lookups and answers."""
+"""Lookups and answers cached by the fast path of one binary socket."""
 
 EVENT_QUEUE = 16 * MIB
-"""Events that wait for the disk."""
+"""Events queued for the disk."""
 EVENT_LINES = MIB
-"""Events that are compressed and written at a time: held apart, joined, and as bytes."""
+"""Events compressed and written at a time: as lines, joined, and as bytes."""
 RECENT = 2 * MIB
-"""Decisions that the console shows, of each of its four sorts."""
+"""Recent decisions for the console, in each of its four rings."""
 
 CONNECTION = 6 * KIB
-"""A client's connection with all of its objects, and the broker's that it is joined to."""
+"""A client's connection with its objects, and the broker's connection that it is joined to."""
 TLS_CONNECTION = 128 * KIB
-"""What TLS adds to that: OpenSSL's own state, and what the transport below it may have left to send."""
+"""Extra for TLS: OpenSSL's state, and unsent bytes of the transport below it."""
 UNSENT = 4 * KIB
-"""What may wait to be sent on a connection before that is charged to the budget."""
+"""Unsent bytes of a connection up to which nothing is charged to the budget."""
 IN_FLIGHT = 6 * KIB
-"""A request under way beyond what is charged for it, and the connection to a broker that is kept after it."""
+"""Uncharged memory of a request in flight, and the idle broker connection that it leaves."""
 
-# Charged to the budget of what connections hold (limits.bufferBytes).
+# Charged to limits.bufferBytes.
 REQUEST = 4 * KIB
-"""A request under way, without its head."""
+"""A request in flight, without its head."""
 HEAD = 4
-"""For each byte of a head: as it came, parsed, sorted, and on its way to the broker."""
+"""For each byte of a head: received, parsed, sorted, and sent to the broker."""
 FIELD = 512
-"""For each field of a head: objects that are larger than what is in them."""
+"""For each field of a head: object overhead."""
 READ_BUFFER = 16 * KIB
-"""Bytes of a body that are read ahead of the broker; twice as many stop the reading."""
+"""Bytes of a body that are read ahead of the broker; at twice that, reading pauses."""
 TRANSFER = 640 * KIB
-"""A body on its way, in either direction: what was read ahead, one read from the socket (256 KiB at most), and as much
-that the other side has not taken."""
+"""A body in transit, in either direction: the read-ahead, one read from the socket (256 KiB at most), and as much
+unsent."""
 
 
 class Budget:
-    """Bytes that all who share it may hold together."""
+    """A shared number of bytes."""
 
     def __init__(self, total: int) -> None:
         self._total = self._left = total
@@ -64,7 +64,7 @@ class Budget:
         self._total = total
 
     def take(self, size: int) -> bool:
-        """Hold so many bytes more; false where that is more than there are."""
+        """Take bytes from the budget; false if there are not enough."""
         if size > self._left:
             return False
         self._left -= size

@@ -1,1 +1,1 @@
-"""What configs, annotations and headers are written in: listeners, authorities, hosts, label selectors. Pure."""
+"""The syntax of listeners, authorities, hosts and label selectors. Pure."""

@@ -1,4 +1,4 @@
-"""Hosts and authorities as they stand in Host headers and URLs: their parts, and where they lead."""
+"""Parsing and classification of hosts, authorities and addresses in headers and URLs."""
 
 import ipaddress
 import re
@@ -9,13 +9,13 @@ from typing import Literal, NamedTuple
 
 LONGEST_AUTHORITY = 255 + len(":65535")  # RFC 1035 3.1: a longer host is not a name
 
-# A Host header may hold what DNS allows, underscores too: gateways of container networks send them.
+# Like DNS, a Host header may have underscores: gateways of container networks send them.
 _AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*\.?)(?::([0-9]{0,5}))?")
 
 _INSIDE_SUFFIXES = (".svc", ".local", ".internal", ".localhost")
 
-# All that IANA has assigned (RFC 4291 2.4). Outside it, and in 6to4 (RFC 3056), an address may stand for any of IPv4:
-# mapped, compatible (RFC 4291 2.5.5) or behind NAT64 (RFC 6052, RFC 8215).
+# The assigned global unicast range (RFC 4291 2.4). Outside it, and in 6to4 (RFC 3056), an address may embed any IPv4
+# address: mapped, compatible (RFC 4291 2.5.5) or behind NAT64 (RFC 6052, RFC 8215).
 _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
 
@@ -23,12 +23,12 @@ _SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _MOST_PROXIES = 16
-"""Elements of X-Forwarded-For that are looked at; clients may send thousands."""
+"""Maximum number of X-Forwarded-For elements that are read; clients may send thousands."""
 _LONGEST_ADDRESS = len("ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255")
 
 
 class Authority(NamedTuple):
-    """A host, lower case and without the root's dot, and the port if one was given."""
+    """A host in lower case without a trailing dot, and an optional port."""
 
     host: str
     port: int | None
@@ -38,7 +38,7 @@ class Authority(NamedTuple):
 
 
 def parse_authority(text: str) -> Authority | None:
-    """Read `host[:port]`; None where it is not one (a user part, a path, a space, an impossible port)."""
+    """Parse `host[:port]`; None if it is anything else (a user part, a path, a space, a port out of range)."""
     match = _AUTHORITY.fullmatch(text) if len(text) <= LONGEST_AUTHORITY else None
     if match is None:
         return None
@@ -51,7 +51,7 @@ def parse_authority(text: str) -> Authority | None:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A Location header taken apart; `target` is the path and query as they were, byte for byte."""
+    """A parsed Location header; `target` is the unchanged path and query."""
 
     scheme: str
     authority: Authority
@@ -71,7 +71,7 @@ _VISIBLE = re.compile(r"[!-~\x80-\xff]*")
 
 
 def parse_location(text: str) -> Location | None:
-    """Read an absolute http(s) URL; None where it is anything else."""
+    """Parse an absolute http(s) URL; None if it is anything else."""
     parts = split_location(text)
     if parts is None:
         return None
@@ -81,9 +81,9 @@ def parse_location(text: str) -> Location | None:
 
 
 def split_location(text: str) -> tuple[str, str, str] | None:
-    """An http(s) URL's scheme and authority as they stand, its path and query, and its fragment; None for no URL.
+    """Split an http(s) URL into scheme and authority, path and query, and fragment; None if it is anything else.
 
-    Whether the authority is one remains to be seen.
+    The authority is not validated.
     """
     start = text.find("://") + 3
     if text[:start].lower() not in ("http://", "https://") or not is_visible(text):
@@ -100,21 +100,21 @@ def split_location(text: str) -> tuple[str, str, str] | None:
 
 
 def is_visible(text: str) -> bool:
-    """Whether a text can stand in a header as it is: no spaces, no control characters, nothing beyond latin-1."""
+    """Whether a text is safe in a header: no spaces, no control characters, only latin-1."""
     if text.isascii():
         return text.isprintable() and " " not in text
     return _VISIBLE.fullmatch(text) is not None
 
 
 def is_relative(location: str) -> bool:
-    """Whether a Location stays with the host that sent it: a path, not `//host` and not `scheme:`."""
+    """Whether a Location is an absolute path, not `//host` or `scheme:`."""
     return location.startswith("/") and not location.startswith(("//", "/\\")) and is_visible(location)
 
 
 def looks_inside(host: str, inside_suffixes: Iterable[str]) -> bool:
-    """Whether no client from outside could mean this host: private, unqualified or of the cluster's own domain."""
-    # A top-level domain never begins with a digit (RFC 1123 2.1), but every form of IPv4 that inet_aton reads ends in
-    # a label that does: 127.1, 0177.0.0.1, 127.0.0.0x1.
+    """Whether a host is internal: a private address, an unqualified name, or in the cluster's domain."""
+    # A top-level domain never begins with a digit (RFC 1123 2.1), but the last label of every IPv4 form that inet_aton
+    # accepts does: 127.1, 0177.0.0.1, 127.0.0.0x1.
     if ":" in host or host.startswith("[") or host.rpartition(".")[2][:1].isdigit():
         return not _is_global_address(host)
     if "." not in host or host.endswith(_INSIDE_SUFFIXES):
@@ -123,7 +123,7 @@ def looks_inside(host: str, inside_suffixes: Iterable[str]) -> bool:
 
 
 def _is_global_address(host: str) -> bool:
-    """Whether this is an address of the Internet, and written so that every resolver reads it alike."""
+    """Whether this is a global address in the canonical form, which every resolver reads the same way."""
     try:
         if ":" not in host:
             v4 = ipaddress.IPv4Address(host)
@@ -135,7 +135,7 @@ def _is_global_address(host: str) -> bool:
 
 
 def host_matches(host: str, patterns: Iterable[str]) -> bool:
-    """Whether a host is one of these, where `*.` stands for one label or more."""
+    """Whether a host matches a pattern; `*.` matches one or more labels."""
     return any(
         host.endswith(pattern[1:]) and len(host) > len(pattern) - 1 if pattern.startswith("*.") else host == pattern
         for pattern in patterns
@@ -143,7 +143,7 @@ def host_matches(host: str, patterns: Iterable[str]) -> bool:
 
 
 Address = int | ipaddress.IPv6Address
-"""Of IPv4 it is the number."""
+"""An IPv4 address is an integer."""
 
 
 def parse_address(text: str) -> Address | None:
@@ -168,12 +168,12 @@ _OCTETS = {str(number): number for number in range(256)}
 
 
 def peer_address(peername: tuple[str, int] | str | None) -> Address | None:
-    """The address at the other end of a connection; a Unix socket has none."""
+    """The peer's address; None for Unix sockets."""
     return parse_address(peername[0].partition("%")[0]) if isinstance(peername, tuple) else None
 
 
 class Networks:
-    """Networks that addresses are in, or are not."""
+    """A set of networks."""
 
     def __init__(self, networks: Iterable[Network]) -> None:
         self._networks = tuple(networks)
@@ -190,11 +190,10 @@ class Networks:
 
 
 def forwarded_client(forwarded_for: bytes, trusted: Networks) -> Address | None:
-    """The client's address as a trusted proxy tells it; None where it tells none.
+    """The client's address from the X-Forwarded-For of a trusted proxy, if it has one.
 
-    X-Forwarded-For is read from the right, where the nearest proxy wrote, past the addresses of trusted proxies. An
-    element that is not a plain address (`unknown`, a port, brackets, a zone id) ends the walk at the address before
-    it: who wrote what stands further left is not known.
+    The field is read from the right, past the addresses of trusted proxies. An element that is not a plain address
+    (`unknown`, a port, brackets, a zone id) ends the walk at the address before it, as nothing vouches for the rest.
     """
     found = None
     for element in reversed(forwarded_for.decode("latin-1").rsplit(",", _MOST_PROXIES)):
@@ -209,8 +208,8 @@ def forwarded_client(forwarded_for: bytes, trusted: Networks) -> Address | None:
 
 ClientClass = Literal["loopback", "private", "public"]
 
-# Where IPv4 has special blocks (IANA's registry, RFC 6890). Python says what is in each: to ask it for every address
-# takes 6 µs, as it tries one block after another.
+# IPv4's special-purpose blocks (IANA's registry, RFC 6890). They are classified by `ipaddress` once: asking it for each
+# address would take 6 µs.
 _BLOCKS = (
     "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/29",
     "192.0.0.8/32", "192.0.0.9/32", "192.0.0.10/32", "192.0.0.170/31", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24",
@@ -219,10 +218,7 @@ _BLOCKS = (
 
 
 def client_class(address: Address | None) -> ClientClass | None:
-    """Whether this is an address of the machine itself, of a private network or of the Internet; None for no address.
-
-    Events say this instead of the address.
-    """
+    """The class of an address, which events record instead of the address."""
     if isinstance(address, int):
         return _CLASSES[bisect_right(_STARTS, address) - 1]
     return None if address is None else _class_of(address)

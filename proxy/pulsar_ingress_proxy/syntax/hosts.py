@@ -1,4 +1,4 @@
-"""Hosts as routes and gateways write them: `*` is every host, `*.` stands for one label or more. Pure."""
+"""Host patterns of routes and gateways: `*` matches every host, `*.` one or more labels. Pure."""
 
 from collections.abc import Iterable, Iterator
 
@@ -8,7 +8,7 @@ ANY = "*"
 
 
 def normal(host: str) -> str | None:
-    """A host in lower case without the root's dot; None where it is none."""
+    """A host in lower case without a trailing dot; None if it is invalid."""
     host = host.strip().lower().removesuffix(".")
     return host if host == ANY or is_host(host.removeprefix("*.")) else None
 
@@ -18,28 +18,28 @@ def is_wild(host: str) -> bool:
 
 
 def covers(pattern: str, host: str) -> bool:
-    """Whether all that a host or wildcard stands for is within a pattern."""
+    """Whether a pattern covers all of a host or wildcard."""
     if pattern in (ANY, host):
         return True
     return pattern.startswith("*.") and host != ANY and host.endswith(pattern[1:])
 
 
 def common(one: str, other: str) -> str | None:
-    """What two patterns have in common: the narrower of them, or nothing."""
+    """The intersection of two patterns: the narrower one, or None."""
     if covers(one, other):
         return other
     return one if covers(other, one) else None
 
 
 def meet(ones: Iterable[str], others: Iterable[str]) -> tuple[str, ...]:
-    """All that two lists of patterns have in common, in the order of the first."""
+    """The intersection of two lists of patterns, in the order of the first."""
     others = tuple(others)
     found = (both for one in ones for other in others if (both := common(one, other)) is not None)
     return tuple(dict.fromkeys(found))
 
 
 def under(host: str, suffixes: Iterable[str]) -> Iterator[str]:
-    """The host where it falls under one of the suffixes; of every host, what does. No suffixes allow all."""
+    """The part of a host pattern that is under one of the suffixes; without suffixes, all of it."""
     suffixes = tuple(suffixes)
     if not suffixes:
         yield host

@@ -1,8 +1,7 @@
-"""Listener names and URLs, and the syntax in which brokers write them (PIP-61, PIP-95).
+"""Listener names and URLs in the syntax of broker configs (PIP-61, PIP-95).
 
-The rules are those of Pulsar 5.x (MultipleListenerValidator, BindAddressValidator), made stricter in
-three places where a broker accepts what can only be a slip: a URL without a listener name, an unknown
-scheme, and a port out of range.
+The rules are those of Pulsar 5.x (MultipleListenerValidator, BindAddressValidator), but reject three mistakes that
+brokers accept: a URL without a listener name, an unknown scheme, and a port out of range.
 """
 
 import ipaddress
@@ -24,7 +23,7 @@ _LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?")
 
 
 class SyntaxFaults(ValueError):
-    """Everything that is wrong with one value; a line a fault."""
+    """All faults of one value, one per line."""
 
     def __init__(self, faults: Iterable[str]) -> None:
         self.faults = tuple(faults)
@@ -33,7 +32,7 @@ class SyntaxFaults(ValueError):
 
 @dataclass(frozen=True)
 class ServiceUrl:
-    """`scheme://host:port`, where host and port may hold `{n}` and `{n+6651}` as long as it is a template."""
+    """`scheme://host:port`; in templates host and port may have `{n}` and `{n+6651}`."""
 
     scheme: str
     host: str
@@ -46,12 +45,12 @@ class ServiceUrl:
 
     @cached_property
     def host_field(self) -> bytes:
-        """The Host field of a request to it."""
+        """The Host field of requests to this URL."""
         return f"Host: {self.authority if self.shows_port else self.host}".encode()
 
     @cached_property
     def text(self) -> str:
-        """As it is written; for looking things up by it, as a string remembers its hash."""
+        """The URL as a string; a fast dictionary key, as strings cache their hash."""
         return f"{self.scheme}://{self.authority if self.shows_port else self.host}"
 
     def __str__(self) -> str:
@@ -64,7 +63,7 @@ Urls = Mapping[str, ServiceUrl]
 
 @dataclass(frozen=True)
 class BindAddress:
-    """A socket, and the listener that everything through it belongs to, if it has one."""
+    """A socket to bind, and the listener of everything that arrives on it, if it has one."""
 
     listener: str | None
     scheme: str
@@ -82,10 +81,10 @@ class BindAddress:
 def parse_advertised_listeners(
     text: str, internal_listener: str = "internal", dialable_without: bool = True
 ) -> dict[str, dict[str, ServiceUrl]]:
-    """Read `name:scheme://host:port,…` into URLs by listener and scheme.
+    """Parse `name:scheme://host:port,…` into URLs by listener and scheme.
 
-    Where the internal listener is not among them, it must be known by other means how to dial the broker
-    (`dialable_without`; in a broker those are the legacy ports).
+    The internal listener may only be missing if there is another way to dial the broker (`dialable_without`; for
+    brokers, the legacy ports).
     """
     listeners: dict[str, dict[str, ServiceUrl]] = {}
     owners: dict[str, str] = {}
@@ -107,7 +106,7 @@ def parse_advertised_listeners(
 
 
 def parse_bind_addresses(value: str | Iterable[str]) -> tuple[BindAddress, ...]:
-    """Read `[name:]scheme://host:port`, comma-separated or as a list."""
+    """Parse `[name:]scheme://host:port`, comma-separated or as a list."""
     parts = _parts(value) if isinstance(value, str) else [str(part).strip() for part in value]
     addresses: list[BindAddress] = []
     faults: list[str] = []
@@ -126,7 +125,7 @@ def parse_bind_addresses(value: str | Iterable[str]) -> tuple[BindAddress, ...]:
 
 
 def parse_service_url(text: str, template: bool = False) -> ServiceUrl:
-    """Read one URL of a broker; raises ValueError with what is wrong and what would be right."""
+    """Parse one URL of a broker; raises ValueError that says what is wrong and how to fix it."""
     match = _URL.fullmatch(text)
     if match is None:
         raise ValueError(f"'{text}' is not a URL: write scheme://host:port, with no path, user or query")
@@ -136,36 +135,36 @@ def parse_service_url(text: str, template: bool = False) -> ServiceUrl:
         raise ValueError(f"'{text}' has the unknown scheme '{scheme}': use one of {', '.join(DEFAULT_PORTS)}")
     if not is_host(VARIABLE.sub("x", host) if template else host):
         raise ValueError(f"'{text}' has no valid host: letters, digits, hyphens and dots, or [IPv6]")
-    # Brokers always write the port of a binary URL, so clients always find one.
+    # Brokers always write the port of a binary URL.
     shows_port = port is not None or scheme in BINARY_SCHEMES
     return ServiceUrl(scheme, host.lower().rstrip("."), _port(text, port, DEFAULT_PORTS[scheme], template), shows_port)
 
 
 def kind_of(scheme: str) -> tuple[str, str]:
-    """WEB_SCHEMES or BINARY_SCHEMES: an address is compared with those of its own kind only."""
+    """WEB_SCHEMES or BINARY_SCHEMES: addresses are compared only within one of these."""
     return BINARY_SCHEMES if scheme in BINARY_SCHEMES else WEB_SCHEMES
 
 
 def is_host(host: str) -> bool:
-    """Whether java.net.URI, which brokers parse with, would take this as a host: no underscores."""
+    """Whether java.net.URI, which brokers use, accepts this host: no underscores."""
     if host.startswith("["):
         return host.endswith("]") and _is_ipv6(host[1:-1])
     labels = host.removesuffix(".").split(".")
-    # A last label that begins with a digit makes an IPv4 address or nothing, unless it is the only one.
+    # If the last of several labels begins with a digit, only an IPv4 address is valid.
     if labels[-1][:1].isdigit() and (len(labels) > 1 or host.isdigit()):
         return _is_ipv4(host)
     return all(_LABEL.fullmatch(label) for label in labels)
 
 
 def is_bindable(host: str) -> bool:
-    """Whether some machine could listen on it: an address, or a name that DNS could have (RFC 1035 2.3.4)."""
+    """Whether a socket could be bound to it: an address, or a valid DNS name (RFC 1035 2.3.4)."""
     return is_host(host.replace("_", "x")) and all(len(label) <= 63 for label in host.split("."))
 
 
 def is_one_socket(host: str, port: int, other_host: str, other_port: int) -> bool:
-    """Whether the second cannot be bound beside the first: `0.0.0.0` takes the port of every IPv4 address.
+    """Whether the two cannot be bound at the same time: `0.0.0.0` conflicts with every IPv4 address.
 
-    Port 0 is another port each time. What a name stands for is not known here.
+    Port 0 never conflicts. Names are not resolved.
     """
     if port != other_port or port == 0:
         return False
@@ -176,7 +175,7 @@ def is_one_socket(host: str, port: int, other_host: str, other_port: int) -> boo
 
 
 def check_name(name: str) -> str:
-    """Return the name; raises ValueError where it is not one."""
+    """Return the name; raises ValueError if it is invalid."""
     if not NAME.fullmatch(name):
         raise ValueError(f"'{name}' is not a listener name: use letters, digits, hyphens and underscores")
     return name
@@ -219,7 +218,7 @@ def _refuse_conflict(new: BindAddress, others: Iterable[BindAddress]) -> None:
             continue
         if new.scheme == other.scheme and new.listener != other.listener:
             raise ValueError(f"{new.address} is bound for two listeners: {other} and {new}")
-        # As in a broker, only sockets of one protocol are compared; port 0 is another socket each time.
+        # As in brokers, only sockets of one protocol are compared; port 0 never conflicts.
         if new.scheme != other.scheme and new.port and _is_web(new.scheme) == _is_web(other.scheme):
             raise ValueError(f"{new.address} is bound for two schemes: {other} and {new}")
 

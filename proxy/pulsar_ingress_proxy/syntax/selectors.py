@@ -1,4 +1,4 @@
-"""Label selectors, as kubectl takes them: `app=pulsar,component in (broker, proxy),!canary`. Pure."""
+"""Label selectors in kubectl's syntax: `app=pulsar,component in (broker, proxy),!canary`. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _COMMA = re.compile(r",(?![^(]*\))")  # not within ( )
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A label and the values it may have, or may not; no values: whether it is there."""
+    """A label and the values it must or must not have; without values, whether it must exist."""
 
     key: str
     values: frozenset[str] | None
@@ -22,14 +22,14 @@ class Requirement:
 
     def holds(self, labels: Mapping[str, str]) -> bool:
         value = labels.get(self.key)
-        # As in Kubernetes, a label that is not there has none of the unwanted values.
+        # As in Kubernetes, a missing label satisfies `!=` and `notin`.
         is_so = value is not None if self.values is None else value in self.values
         return is_so is self.wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """All of these at once."""
+    """All requirements must hold."""
 
     requirements: tuple[Requirement, ...]
 
@@ -38,12 +38,12 @@ class Selector:
 
 
 def parse_selector(text: str) -> Selector:
-    """Read a selector; raises ValueError with what is wrong and what would be right."""
+    """Parse a selector; raises ValueError that says what is wrong and how to fix it."""
     return Selector(tuple(_requirement(part.strip()) for part in _COMMA.split(text)))
 
 
 def selects(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Whether labels have everything that a Service or an Istio Gateway asks for."""
+    """Whether labels match the selector of a Service or an Istio Gateway."""
     return selector.items() <= labels.items()
 
 
