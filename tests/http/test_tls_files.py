@@ -151,7 +151,7 @@ async def test_broken_tls_file_is_logged_once_and_old_files_stay_in_force(
         assert not served.sidecar.refresh_certificates()
     (line,) = [record.getMessage() for record in caplog.records if record.name == "proxy.tls"]
     assert line.startswith(said.format(path=path, certificate=tls["certificate"]))
-    assert line.endswith("; what was loaded before stays in force")
+    assert line.endswith("; keeping the certificates loaded before")
     assert shown(await served.client(b"", client_context(ca, own), NAME)) == der(pair)
 
     renewed = ca.issue_cert(NAME)

@@ -10,7 +10,7 @@ from typing import cast
 from pulsar_ingress_proxy.binary.commands import FROM_BROKER
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder
 from pulsar_ingress_proxy.net.errors import BadAnswer, ClosedEarly, TimedOut, UpstreamError
-from pulsar_ingress_proxy.net.tls import in_words
+from pulsar_ingress_proxy.net.tls import error_text
 
 
 class BrokerConnection(asyncio.Protocol):
@@ -70,7 +70,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        why = f": {in_words(exc)}" if isinstance(exc, OSError) else ""
+        why = f": {error_text(exc)}" if isinstance(exc, OSError) else ""
         self._fail(ClosedEarly(f"the broker closed the connection without an answer{why}"))
 
     def _fail(self, error: UpstreamError) -> None:

@@ -13,7 +13,7 @@ import httptools
 
 from pulsar_ingress_proxy.http.headers import HOP_BY_HOP, Fields, connection_options, without
 from pulsar_ingress_proxy.net.errors import BadAnswer, ClosedEarly, TimedOut, Truncated, UpstreamError
-from pulsar_ingress_proxy.net.tls import ends_whole, in_words
+from pulsar_ingress_proxy.net.tls import closed_cleanly, error_text
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
 _FRAMING = HOP_BY_HOP | {b"content-length"}
@@ -270,12 +270,12 @@ class UpstreamConnection(asyncio.Protocol):
     def eof_received(self) -> None:
         # RFC 9112 9.8: without close_notify, an answer that ends with the connection may be truncated.
         if not self._closed_cleanly and self._transport is not None:
-            self._closed_cleanly = ends_whole(self._transport.get_extra_info("ssl_object"))
+            self._closed_cleanly = closed_cleanly(self._transport.get_extra_info("ssl_object"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         del self._parser  # a reference cycle, which would stay until a full garbage collection
-        why = f": {in_words(exc)}" if isinstance(exc, OSError) else ""
+        why = f": {error_text(exc)}" if isinstance(exc, OSError) else ""
         if self._raw is not None:
             self._raw.upstream_lost()
         elif self._idle:

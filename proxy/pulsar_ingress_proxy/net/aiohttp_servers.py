@@ -1,4 +1,4 @@
-"""What the small HTTP servers have in common: metrics and probes, the console, and the one that tells a bad config."""
+"""Settings shared by the aiohttp servers: metrics and probes, the console, and `run --hold`."""
 
 import logging
 from typing import Any
@@ -7,7 +7,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Whether a fault is the server's. What cannot be parsed is the client's, and gets a 400."""
+    """Drop parse errors from the log: they are the client's fault, and get a 400."""
     return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
 
 

@@ -1,4 +1,4 @@
-"""What all connections of a process share: the decisions in force, the brokers, the recorder and the memory budgets."""
+"""State shared by all connections: the current decisions, the broker pool, the recorder and the memory budgets."""
 
 from pulsar_ingress_proxy.memory import Budget
 from pulsar_ingress_proxy.net.pool import BrokerPool
@@ -18,14 +18,14 @@ class ServerContext:
         self.recorder = recorder
         self.metrics = recorder.metrics
         self.replays = Budget(snapshot.config.limits.replay_total_bytes)
-        """Bodies that are kept to be sent again."""
+        """For request bodies that are kept for replay."""
         self.buffers = Budget(snapshot.config.limits.buffer_bytes)
-        """What connections hold of requests and answers."""
+        """For requests and answers that connections buffer."""
         self.metrics.before_read = lambda: self.metrics.buffered.set(self.buffers.used)
         self.install(snapshot)
 
     def install(self, snapshot: Snapshot) -> None:
-        """Put a snapshot in force; requests that have begun keep theirs."""
+        """Put a snapshot in force; requests in progress keep theirs."""
         self.decisions = DecisionCache(snapshot)
         self.replays.resize(snapshot.config.limits.replay_total_bytes)
         self.buffers.resize(snapshot.config.limits.buffer_bytes)

@@ -1,11 +1,10 @@
-"""What can go wrong with a broker, for both protocols."""
+"""Errors of connections to brokers, for both protocols."""
 
 
 class UpstreamError(Exception):
-    """Why a broker gave no answer, or only part of one.
+    """A broker gave no answer, or an incomplete one.
 
-    Metrics count it by `code`, clients are told `text`, and what it is raised with, names of the inside
-    among it, is for the log.
+    Metrics use `code`, and clients get `text`. The message is for the log: it may have internal names.
     """
 
     code = "broker-closed"
@@ -13,14 +12,14 @@ class UpstreamError(Exception):
 
 
 class Unreachable(UpstreamError):
-    """No connection could be made, so nothing was sent."""
+    """No connection was made, so nothing was sent."""
 
     code = "broker-unreachable"
     text = "no connection to a broker could be made"
 
 
 class ClosedEarly(UpstreamError):
-    """The connection ended before the first byte of an answer."""
+    """The connection was closed before the first byte of an answer."""
 
 
 class TimedOut(UpstreamError):
@@ -29,20 +28,20 @@ class TimedOut(UpstreamError):
 
 
 class BadAnswer(UpstreamError):
-    """What came is not HTTP/1.1 as RFC 9112 has it, or is larger than it may be."""
+    """The answer is invalid or too large."""
 
     code = "bad-answer"
     text = "the broker's answer is not one that may be passed on"
 
 
 class BodyBroken(UpstreamError):
-    """The client's own body ended or went wrong on its way to the broker."""
+    """The client's request body is invalid or incomplete."""
 
     code = "bad-body"
 
 
 class Truncated(UpstreamError):
-    """The connection ended inside an answer."""
+    """The connection was closed inside an answer."""
 
     code = "broker-truncated"
     text = "the broker closed the connection inside its answer"

@@ -1,4 +1,4 @@
-"""The brokers as a pool: which is asked next, which failed of late, and how a connection to one is made."""
+"""The pool of brokers: round robin, ejection of failed brokers, and dialling."""
 
 import asyncio
 import random
@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from pulsar_ingress_proxy.net.errors import Unreachable
-from pulsar_ingress_proxy.net.tls import BrokerTls, WrongIdentity, in_words
+from pulsar_ingress_proxy.net.tls import BrokerTls, WrongIdentity, error_text
 from pulsar_ingress_proxy.syntax.listeners import TLS_SCHEMES, ServiceUrl
 
 _EJECTED = 5.0
-"""Seconds for which a broker that failed is asked last."""
+"""Seconds for which a failed broker is tried last; doubles with each failure."""
 _EJECTED_MOST = 60.0
 
 Made = TypeVar("Made", bound=asyncio.Protocol)
 
 
 class BrokerPool:
-    """Takes turns, remembers failures, and dials."""
+    """Orders brokers for each request, tracks failures, and dials."""
 
     def __init__(self, connect_timeout: float, tls: BrokerTls) -> None:
         self._loop = asyncio.get_running_loop()
@@ -27,12 +27,12 @@ class BrokerPool:
         self.set_up(connect_timeout, tls)
 
     def set_up(self, connect_timeout: float, tls: BrokerTls) -> None:
-        """What new connections are made by."""
+        """Set the options for new connections."""
         self._connect_timeout = connect_timeout
         self.tls = tls
 
     def in_turn(self, urls: tuple[ServiceUrl, ...]) -> Iterator[ServiceUrl]:
-        """All brokers once, each request beginning with the next one, those that failed of late at the end."""
+        """All brokers in round-robin order, with recently failed ones last."""
         if len(urls) == 1:
             return iter(urls)
         self._turn += 1
@@ -44,26 +44,26 @@ class BrokerPool:
         return iter(sorted(turn, key=lambda url: self._failures.get(url, (0, 0.0))[1] > now))
 
     def failed(self, url: ServiceUrl) -> None:
-        """Ask this broker last for a while, longer each time."""
+        """Try this broker last for a while, longer each time."""
         now = self._loop.time()
         times = self._failures.get(url, (0, 0.0))[0] + 1
-        # Clients can name any broker that a template covers, so what is remembered of failures must end.
+        # Clients can name any broker that a template covers, so old failures are dropped.
         self._failures = {each: one for each, one in self._failures.items() if one[1] + _EJECTED_MOST > now}
         self._failures[url] = (times, now + min(_EJECTED * 2 ** (times - 1), _EJECTED_MOST))
 
     def succeeded(self, url: ServiceUrl) -> None:
-        """Ask this broker in its turn again."""
+        """Forget this broker's failures."""
         if self._failures:
             self._failures.pop(url, None)
 
     async def dial(self, url: ServiceUrl, make: Callable[[], Made]) -> Made:
-        """Look the name up and try its addresses in any order, each with its share of the time; raises Unreachable."""
+        """Resolve the host and try its addresses in random order, sharing the timeout; raises Unreachable."""
         try:
             async with asyncio.timeout(self._connect_timeout):
                 addresses = await self._loop.getaddrinfo(url.host.strip("[]"), int(url.port), type=socket.SOCK_STREAM)
         except TimeoutError:
             raise Unreachable(f"{url.host} could not be looked up within {self._connect_timeout:g} s") from None
-        except (OSError, UnicodeError) as error:  # a label of more than 63 letters is no name to IDNA
+        except (OSError, UnicodeError) as error:  # IDNA rejects labels over 63 characters
             raise Unreachable(f"{url.host} cannot be looked up: {error}") from None
         random.shuffle(addresses)
         deadline = self._loop.time() + self._connect_timeout
@@ -76,7 +76,7 @@ class BrokerPool:
             except TimeoutError:
                 problem = f"no connection within {share:.3g} s"
             except OSError as error:
-                problem = in_words(error)
+                problem = error_text(error)
         raise Unreachable(f"{url} cannot be reached: {problem}")
 
     async def _open(self, url: ServiceUrl, make: Callable[[], Made], family: int, host: str, port: int) -> Made:

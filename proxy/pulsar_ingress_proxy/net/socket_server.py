@@ -1,4 +1,4 @@
-"""A bound socket of either protocol: it goes by a bind address of the config, knows its clients, and closes."""
+"""Base of the servers of both protocols: one bound socket, its clients, and its shutdown."""
 
 import asyncio
 import socket
@@ -11,24 +11,24 @@ from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 _LONGEST = 2**31 - 1
-"""Milliseconds that TCP_USER_TIMEOUT can have."""
+"""Maximum of TCP_USER_TIMEOUT in milliseconds."""
 
 
 class Client(Protocol):
-    """A connection that came in."""
+    """An accepted connection."""
 
     def reset(self) -> None:
-        """End at once."""
+        """Close immediately."""
 
 
-Someone = TypeVar("Someone", bound=Client)
+ClientType = TypeVar("ClientType", bound=Client)
 
 
-class SocketServer(Generic[Someone]):
-    """What servers of both protocols have in common."""
+class SocketServer(Generic[ClientType]):
+    """A bound socket and its clients."""
 
     protocol: str
-    """As metrics call it."""
+    """The value of the metrics label."""
 
     def __init__(self, context: ServerContext, bind: BindAddress) -> None:
         self.bind = bind
@@ -36,23 +36,23 @@ class SocketServer(Generic[Someone]):
         self._server: asyncio.Server | None = None
         self._tls: ssl.SSLContext | None = None
         self._is_closed = False
-        self._clients: set[Someone] = set()
+        self._clients: set[ClientType] = set()
         self._empty = asyncio.Event()
         self._empty.set()
 
     @abstractmethod
     def __call__(self) -> asyncio.BaseProtocol:
-        """Whoever meets the next client."""
+        """Create the protocol for an accepted connection."""
 
     @abstractmethod
-    def _let_finish(self, client: Someone) -> None:
-        """Have a client leave as soon as it has nothing left to do here."""
+    def _let_finish(self, client: ClientType) -> None:
+        """Close a client's connection as soon as it is idle."""
 
     async def _tell_to_leave(self) -> None:
-        """Have those leave who were not done in time."""
+        """Close the connections that did not drain in time."""
 
     async def open(self, tls: ssl.SSLContext | None) -> None:
-        """Bind; raises OSError where that cannot be."""
+        """Bind the socket; raises OSError."""
         self._tls = tls
         self._server = await asyncio.get_running_loop().create_server(
             self,
@@ -66,19 +66,19 @@ class SocketServer(Generic[Someone]):
         self.adopt(self.bind)
 
     def stop_listening(self) -> None:
-        """Let the address be bound by another; who is inside stays."""
+        """Release the address; open connections stay."""
         if self._server is not None:
             self._server.close()
 
     async def listen_again(self) -> None:
-        """Raises OSError where the address is gone."""
+        """Bind again after `stop_listening`; raises OSError."""
         await self.open(self._tls)
 
     def adopt(self, bind: BindAddress) -> None:
-        """Go by this line of the config from now on, and by the timeouts in force; also on connections that there are.
+        """Apply a bind address of the config and the current timeouts; open connections use the new bind address, too.
 
-        The system ends connections whose client takes nothing of what is sent. No timer here could see them all: one
-        that is closed with bytes left to send is out of our hands. Connections inherit that from the socket.
+        TCP_USER_TIMEOUT makes the kernel drop connections whose client does not read. A timer here would miss those
+        that are closed with unsent bytes. New connections inherit it from the socket.
         """
         self.bind = bind
         assert self._server is not None
@@ -89,12 +89,12 @@ class SocketServer(Generic[Someone]):
 
     @property
     def port(self) -> int:
-        """The port that was bound, which port 0 leaves to the system."""
+        """The port that was bound; the kernel chooses it for port 0."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self, grace: float) -> None:
-        """Stop accepting, let clients finish within so many seconds, then end those that stay."""
+        """Stop accepting, let clients finish within `grace` seconds, then close the rest."""
         self._is_closed = True
         self.stop_listening()
         for client in list(self._clients):
@@ -114,19 +114,19 @@ class SocketServer(Generic[Someone]):
             return False
         return True
 
-    # What connections call.
+    # Called by connections.
 
-    def admit(self, client: Someone) -> bool:
-        """Count a client in; false where it is one too many."""
+    def admit(self, client: ClientType) -> bool:
+        """Register a client; false if limits.connections is exceeded."""
         self._clients.add(client)
         self._empty.clear()
-        if self._is_closed:  # it was on its way in
+        if self._is_closed:  # accepted before the socket was closed
             self._let_finish(client)
         connections = self._context.metrics.connections.cell(self.protocol)
         connections[0] += 1
         return connections[0] <= self._context.decisions.config.limits.connections
 
-    def let_go(self, client: Someone) -> None:
+    def let_go(self, client: ClientType) -> None:
         self._context.metrics.connections.add(self.protocol, by=-1)
         self._clients.discard(client)
         if not self._clients:

@@ -1,4 +1,4 @@
-"""/metrics, /livez and /readyz on an address of their own, so that load on the sockets cannot hide them."""
+"""/metrics, /livez and /readyz on their own address, so that load on the other sockets does not block them."""
 
 from collections.abc import Callable
 
@@ -10,9 +10,9 @@ from pulsar_ingress_proxy.observability.metrics import Metrics, registry
 
 
 class StatusServer:
-    """Alive means that the process answers; ready, that its config is good and its sockets are bound.
+    """Live: the process answers. Ready: its config is valid and its sockets are bound.
 
-    Brokers are not asked: a gateway with no brokers behind it still has to say so to its clients.
+    Readiness does not depend on brokers: without brokers, clients should still get an error from the sidecar.
     """
 
     def __init__(self, metrics: Metrics, not_ready: Callable[[], str | None]) -> None:
@@ -24,7 +24,7 @@ class StatusServer:
         self._runner = web.AppRunner(app, **SETTINGS)
 
     async def open(self, host: str, port: int) -> None:
-        """Bind; raises OSError where that cannot be."""
+        """Bind; raises OSError."""
         await self._runner.setup()
         await web.TCPSite(self._runner, host.strip("[]"), port).start()
 

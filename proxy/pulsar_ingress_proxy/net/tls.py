@@ -1,7 +1,4 @@
-"""TLS towards clients and towards brokers, with certificates that are taken up again when their files change.
-
-Who asks for `refresh`, and how often, is the service's business.
-"""
+"""TLS for clients and brokers. The caller polls `refresh` to reload certificates whose files have changed."""
 
 import logging
 import os
@@ -19,7 +16,7 @@ _Stamp = tuple[tuple[int, ...] | None, ...]
 
 
 class CannotLoad(ValueError):
-    """Files that the config names for TLS are of no use: says which, and why. Each fault begins with its key."""
+    """TLS files of the config cannot be used. Each fault begins with its config key."""
 
     def __init__(self, *faults: str) -> None:
         super().__init__("; ".join(faults))
@@ -27,34 +24,34 @@ class CannotLoad(ValueError):
 
 
 class WrongIdentity(OSError):
-    """Whoever answered has a good certificate, and is not who was expected."""
+    """The peer's certificate is valid, but has another identity than expected."""
 
 
 class ServerTls:
-    """What https and pulsar+ssl sockets show. `context`, for create_server, stays one object as long as they live."""
+    """The certificate of https and pulsar+ssl sockets. `context`, for create_server, stays the same object."""
 
     def __init__(self, tls: keys.ServerTls) -> None:
         paths = [path for path in (tls.certificate, tls.key, tls.client_ca) if path is not None]
         self._loaded = _Loaded(paths, lambda: _server_context(tls))
-        self.context = _Newest(self._loaded.context)
+        self.context = _NewestContext(self._loaded.context)
 
     def refresh(self) -> bool:
-        """Whether changed files are in force for handshakes from now on; connections that there are stay."""
+        """Reload changed files for new handshakes. Returns whether anything changed."""
         changed = self._loaded.refresh()
         self.context.newest = self._loaded.context
         return changed
 
     def adopt(self, other: "ServerTls") -> None:
-        """Show from now on what the other one does: for a new config, whose files may be others."""
+        """Use the files of another instance from now on, for a new config."""
         self._loaded = other._loaded
         self.context.newest = self._loaded.context
 
 
 class BrokerTls:
-    """How brokers are dialled over TLS; raises CannotLoad.
+    """TLS for connections to brokers; raises CannotLoad.
 
-    Files that the config names are read at once, also where only discovery may find brokers that want them. To read the
-    system's CAs takes 30 ms, so that waits for such a broker.
+    Files that the config names are read at once, even if only discovery may find brokers that need them. The system's
+    CAs take 30 ms to read, so they are read for the first broker that needs them.
     """
 
     def __init__(self, config: Config) -> None:
@@ -66,20 +63,20 @@ class BrokerTls:
                 self.context(scheme)
 
     def context(self, scheme: str) -> ssl.SSLContext:
-        """For the next connection to an https or pulsar+ssl broker."""
+        """The context for a new connection to an https or pulsar+ssl broker."""
         if scheme not in self._loaded:
             self._loaded[scheme] = self._load(scheme)
         return self._loaded[scheme].context
 
     def refresh(self) -> bool:
-        """Whether changed files are in force for connections from now on; those that there are stay."""
+        """Reload changed files for new connections. Returns whether anything changed."""
         refreshed = [loaded.refresh() for loaded in self._loaded.values()]
         return any(refreshed)
 
     def verify(self, peer: ssl.SSLObject) -> None:
-        """Raise WrongIdentity unless the peer is the one that `peerIdentity` names, before anything is sent to it.
+        """Raise WrongIdentity unless the peer is `peerIdentity`; called before anything is sent.
 
-        An X.509-SVID has exactly one URI (SPIFFE X509-SVID 2), so that a certificate with two is nobody's.
+        An X.509-SVID has exactly one URI (SPIFFE X509-SVID 2), so a certificate with two is rejected.
         """
         expected = self._tls.peer_identity
         if expected is None:
@@ -95,16 +92,16 @@ class BrokerTls:
         return _Loaded(paths, lambda: _broker_context(tls, scheme))
 
 
-class _Newest(ssl.SSLContext):
-    """Stands for whichever context is newest when a handshake begins.
+class _NewestContext(ssl.SSLContext):
+    """Delegates each handshake to the newest context.
 
-    An sni_callback could swap contexts too, but too late: OpenSSL has then looked for a session to resume among those
-    of the first context, where a client can be whose CA is no longer trusted. Here nothing outlives its context.
+    An sni_callback could swap contexts, but too late: OpenSSL has by then looked for a session to resume in the first
+    context, which may have one of a client whose CA is no longer trusted.
     """
 
     newest: ssl.SSLContext
 
-    def __new__(cls, newest: ssl.SSLContext) -> "_Newest":
+    def __new__(cls, newest: ssl.SSLContext) -> "_NewestContext":
         self = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
         self.newest = newest
         return self
@@ -121,37 +118,37 @@ class _Newest(ssl.SSLContext):
 
 
 class _Loaded:
-    """A context, and the files that it was made from."""
+    """A context and the files it was loaded from."""
 
     def __init__(self, paths: list[str], make: Callable[[], ssl.SSLContext]) -> None:
         self._paths = paths
         self._make = make
-        self._stamp = _stamp(paths)  # before reading: what changes meanwhile is read again
+        self._stamp = _stamp(paths)  # before reading, so that a concurrent change is noticed later
         self.context = make()
 
     def refresh(self) -> bool:
         stamp = _stamp(self._paths)
         if stamp == self._stamp:
             return False
-        self._stamp = stamp  # also where it fails, so that a fault is told once
+        self._stamp = stamp  # also on failure, so that it is logged once
         try:
             self.context = self._make()
         except CannotLoad as fault:
-            log.warning("%s; what was loaded before stays in force", fault)
+            log.warning("%s; keeping the certificates loaded before", fault)
             return False
-        log.info("changed certificates are in force: %s", ", ".join(self._paths))
+        log.info("reloaded certificates: %s", ", ".join(self._paths))
         return True
 
 
 def _stamp(paths: list[str]) -> _Stamp:
-    """What differs when a file has changed, or when a link on the way to it leads elsewhere."""
+    """Changes when a file, or a symlink on the way to it, changes."""
 
     def one(path: str) -> tuple[int, ...] | None:
         try:
             found = os.stat(path)
         except OSError:
             return None
-        # The time of change moves with every write, and also when a key is made readable.
+        # ctime changes with every write, and also when a key is made readable.
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
     return tuple(map(one, paths))
@@ -164,14 +161,13 @@ def _has_brokers(config: Config, scheme: str) -> bool:
     return any(url.scheme == scheme for url in pools) or (is_dialled and any(scheme in urls for urls in inside))
 
 
-# Contexts are made by hand, not by create_default_context: that turns VERIFY_X509_STRICT on from Python 3.13, which
-# refuses the CAs of many clusters.
+# Not create_default_context: from Python 3.13 it sets VERIFY_X509_STRICT, which rejects the CAs of many clusters.
 
 
 def _server_context(tls: keys.ServerTls) -> ssl.SSLContext:
     context = _modern(ssl.PROTOCOL_TLS_SERVER)
-    context.set_alpn_protocols(["http/1.1"])  # clients of pulsar+ssl offer none, and one of another is let in
-    context.sni_callback = _note_name
+    context.set_alpn_protocols(["http/1.1"])  # pulsar+ssl clients offer none; a mismatch is not an error
+    context.sni_callback = _store_server_name
     assert tls.certificate is not None
     assert tls.key is not None
     loads = [partial(_load_pair, context, "tls", tls.certificate, tls.key)]
@@ -185,10 +181,10 @@ def _server_context(tls: keys.ServerTls) -> ssl.SSLContext:
 def _broker_context(tls: keys.BrokerTls, scheme: str) -> ssl.SSLContext:
     context = _modern(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.peer_identity is None
-    protocols = ["http/1.1"] if scheme == "https" else []  # the binary protocol has no name
+    protocols = ["http/1.1"] if scheme == "https" else []  # the binary protocol has no ALPN name
     if tls.peer_identity is not None:
-        # Under PERMISSIVE, Istio takes TLS for the mesh's own only of clients that offer its names for protocols
-        # (istio/pilot/pkg/networking/core/listener.go). Who does not know the name chooses the other.
+        # Under PERMISSIVE, Istio recognizes mesh TLS by its own ALPN names
+        # (istio/pilot/pkg/networking/core/listener.go). Other servers choose the standard name.
         protocols = ["istio-http/1.1", *protocols] if scheme == "https" else ["istio"]
     if protocols:
         context.set_alpn_protocols(protocols)
@@ -213,18 +209,18 @@ def _modern(protocol: int) -> ssl.SSLContext:
 _NAME = "_name_that_the_client_sent"
 
 
-def _note_name(peer: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
-    setattr(peer, _NAME, name)  # nothing else tells it: `server_hostname` is a client's own
+def _store_server_name(peer: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+    setattr(peer, _NAME, name)  # `server_hostname` is set only for clients
 
 
 def server_name(peer: ssl.SSLObject | None) -> str | None:
-    """The name that a client asked for in its handshake; None where it did not, or there was none."""
+    """The server name (SNI) that a client sent; None without SNI or TLS."""
     name: str | None = getattr(peer, _NAME, None)
     return name
 
 
 def _load_all(loads: Iterable[Callable[[], object]]) -> None:
-    """Load one after the other; raises CannotLoad with the faults of all."""
+    """Load everything; raises CannotLoad with all faults."""
     faults: list[str] = []
     for load in loads:
         try:
@@ -256,24 +252,24 @@ def _load_pair(context: ssl.SSLContext, section: str, certificate: str, key: str
             raise CannotLoad(f"{section}.key: {key} is not the key of {certificate}") from None
         if not _is_chain(read_certificate()):
             raise CannotLoad(f"{section}.certificate: {certificate} does not hold whole certificates in PEM") from None
-        problem = f" ({in_words(error)})" if reason else ""
+        problem = f" ({error_text(error)})" if reason else ""
         raise CannotLoad(f"{section}.key: {key} does not hold a key in PEM that can be used{problem}") from None
 
 
 def _no_passphrase() -> str:
-    raise CannotLoad("is locked by a passphrase: give a key without one")  # or OpenSSL would ask the terminal
+    raise CannotLoad("is locked by a passphrase: give a key without one")  # or OpenSSL would prompt on the terminal
 
 
 def _is_chain(data: bytes) -> bool:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=data.decode("ascii", "ignore"))
-    except (ssl.SSLError, ValueError):  # the latter where it is empty
+    except (ssl.SSLError, ValueError):  # ValueError: the file is empty
         return False
     return True
 
 
 def _read(place: str, path: str) -> bytes:
-    """A file's content; OpenSSL's own complaints do not say which file they mean."""
+    """A file's content; OpenSSL's own errors do not name the file."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -281,8 +277,8 @@ def _read(place: str, path: str) -> bytes:
         raise CannotLoad(f"{place}: {path} cannot be read: {error.strerror}: name a readable PEM file") from None
 
 
-def in_words(error: OSError) -> str:
-    """Why a connection failed, without the names and line numbers of OpenSSL's and Python's sources."""
+def error_text(error: OSError) -> str:
+    """Why a connection failed, without OpenSSL's and Python's source locations."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
@@ -290,12 +286,12 @@ def in_words(error: OSError) -> str:
     return str(error.strerror or error) or "the connection was reset"
 
 
-def ends_whole(peer: ssl.SSLObject) -> bool:
-    """At the end of a connection: whether its peer has ended it, with a close_notify, and not somebody between.
+def closed_cleanly(peer: ssl.SSLObject) -> bool:
+    """Whether the peer closed the connection with a close_notify, so that it was not truncated.
 
-    asyncio knows, and tells its protocols the same in both cases; uvloop calls their eof_received in the first alone.
+    asyncio calls eof_received in both cases, uvloop only after a close_notify.
     """
     try:
         return not peer.read(1)
-    except ssl.SSLError:  # more would be wanted, if there were more
+    except ssl.SSLError:  # OpenSSL expects more data: no close_notify
         return False

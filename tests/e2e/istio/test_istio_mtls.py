@@ -31,14 +31,14 @@ async def test_certificates_that_istio_replaces_are_taken_up_without_a_restart(i
     await istio.open_brokers(authority=renewed)
     assert (await asked(istio))[0] == 502
     renewed.issue(GATEWAY).write(istio.certificates)
-    await istio.sidecar.process.says("changed certificates are in force")
+    await istio.sidecar.process.says("reloaded certificates")
     assert await asked(istio) == (200, "")
 
 
 async def test_broker_denies_a_workload_that_the_authorization_policy_does_not_allow(istio: IstioStack) -> None:
     """A certificate of the mesh, and of a workload that the AuthorizationPolicy has no rule for."""
     istio.mesh.authority.issue("spiffe://cluster.local/ns/elsewhere/sa/default").write(istio.certificates)
-    await istio.sidecar.process.says("changed certificates are in force")
+    await istio.sidecar.process.says("reloaded certificates")
     async with istio.client.get(LOOKUP) as answer:
         assert answer.status == 403
         assert await answer.text() == "RBAC: access denied"
