@@ -204,4 +204,4 @@ def test_tracing_is_off_with_a_log_line_when_opentelemetry_rejects_settings(
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "0")
     assert tracing.wanted(THERE) is None
-    assert "no spans: max_queue_size must be a positive integer" in caplog.text
+    assert "tracing is off: max_queue_size must be a positive integer" in caplog.text

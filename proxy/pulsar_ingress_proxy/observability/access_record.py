@@ -1,4 +1,4 @@
-"""The record of one request: what was decided and what came of it. Metrics count it, events are made of it."""
+"""The record of one request: the decision and its outcome, for metrics and events."""
 
 from dataclasses import dataclass, field
 
@@ -12,37 +12,37 @@ UNKNOWN = Target("other", "other")
 
 @dataclass(slots=True)
 class AccessRecord:
-    """Filled in as the request goes by."""
+    """Filled in while the request is handled."""
 
     id: str = ""
     time: float = 0.0
-    """When it came, in seconds since the epoch."""
+    """Start of the request, in seconds since the epoch."""
     generation: int = 0
     protocol: str = "http"
     method: str = ""
     bind: str = ""
-    """The socket it came in by, as host:port."""
+    """The bind address, as host:port."""
     peer: Address | None = None
-    """The client's address, as trusted proxies tell it: never written, but its class is."""
+    """The client's address; only its class is written."""
     user_agent: bytes | None = None
     target: Target = UNKNOWN
     request: Request | None = None
-    """None where its head was refused."""
+    """None if its head was refused."""
     selection: Selection | None = None
     listener: str = ""
-    """The listener as a label: the empty string for none, `other` for one that nobody has heard of."""
+    """The listener as a label: empty for none, `other` for an unknown name."""
     miss_reason: str | None = None
     """Why a lookup is a miss; None: a hit."""
     status: int = 0
     broker: str | None = None
     """The broker that answered, or that a lookup's answer names."""
     redirects: list[str] = field(default_factory=list)
-    """What became of each redirect, in the metric's words."""
+    """The action for each redirect, as in the metric's label."""
     redirect_from: str | None = None
     redirect_to: str | None = None
     unmapped: int = 0
     leak: str | None = None
-    """Where an address that is not on the listener stood: location, body, binary."""
+    """Where an address off the listener was: location, body, binary."""
     leak_action: str = ""
     upstream_errors: list[str] = field(default_factory=list)
     duration: float = 0.0

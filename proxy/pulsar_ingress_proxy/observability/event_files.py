@@ -1,8 +1,7 @@
-"""Files of events: unfinished ones that begin with a dot, finished ones under their name, and what a crash left.
+"""Event files: unfinished ones, whose names begin with a dot, finished ones, and recovery after a crash.
 
-An unfinished file is whole after every write, as far as its content goes: each write ends with what ends the file,
-and the next one begins by overwriting that. So finishing is a rename, which a full disk allows, and kill -9 costs
-no more than the write it interrupts.
+An unfinished file is valid after every write: each write ends with the file's trailer, and the next one overwrites it.
+So finishing is a rename, which works on a full disk, and kill -9 costs no more than the write it interrupts.
 """
 
 import contextlib
@@ -24,24 +23,24 @@ from typing import BinaryIO
 fast_zlib: ModuleType | None
 try:
     from isal import isal_zlib as fast_zlib
-except ImportError:  # there is none for every machine
+except ImportError:  # not available on all platforms
     fast_zlib = None
 
 log = logging.getLogger("proxy.events")
 
 # RFC 1952: deflate, no flags, no time, fastest algorithm, unknown system.
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
-# RFC 1951 3.2.6: a last block without content; it can stand wherever a sync flush has ended on a byte.
+# RFC 1951 3.2.6: an empty last block; valid after any sync flush.
 _LAST_BLOCK = b"\x03\x00"
 
-# To zlib: lines are much alike, so a small table of what was seen finds as much as a large one, in less time.
+# For zlib: lines are similar, so a small hash table compresses as well as a large one, and faster.
 _LEVEL, _MEMORY = 1, 5
 
 _PIECE = 65536
 
 
 class _Plain:
-    """Lines as they are."""
+    """Uncompressed lines."""
 
     suffix = ".jsonl"
 
@@ -53,7 +52,7 @@ class _Plain:
 
 
 class _Gzip:
-    """Lines compressed as one stream: a tenth of their size, where a stream for each write would be half."""
+    """Lines compressed as one stream, to a tenth of their size; one stream per write would give half."""
 
     suffix = ".jsonl.gz"
 
@@ -79,13 +78,13 @@ class _Gzip:
 
 
 class Unfinished:
-    """A file that is being written, with the lock that tells it from what a crash left. Raises OSError."""
+    """A file being written; its lock distinguishes it from one left by a crash. Raises OSError."""
 
     def __init__(self, folder: Path, stem: str, compress: bool, now: float) -> None:
         self.began = now
         self.events = 0
         self.size = 0
-        """Bytes of its lines, before compression."""
+        """Size of its lines before compression."""
         self._codec = _Gzip() if compress else _Plain()
         self._folder, self._stem = folder, stem
         self._path = folder / f".{stem}{self._codec.suffix}"
@@ -96,11 +95,11 @@ class Unfinished:
         self._inode = os.fstat(self._file).st_ino
 
     def write(self, data: bytes, events: int) -> None:
-        """Add whole lines. After a failure nothing can be added: the compression goes on from what is not there."""
+        """Add whole lines. After a failure no more can be added, as the compressor's state is ahead of the file."""
         encoded = self._codec.encode(data)
         tail = self._codec.tail()
         self._put(encoded + tail, self._end)
-        # Nobody tells the holder of an open file that its folder is gone, or another disk in its place.
+        # Detects a folder that was removed, or replaced by another mount.
         if os.stat(self._path).st_ino != self._inode:
             raise FileNotFoundError(f"{self._path} is gone")
         self._end += len(encoded)
@@ -108,13 +107,13 @@ class Unfinished:
         self.size += len(data)
         self.events += events
 
-    def mend(self) -> None:
-        """Be as before the write that failed."""
+    def roll_back(self) -> None:
+        """Undo the failed write."""
         self._put(self._tail, self._end)
         os.ftruncate(self._file, self._end + len(self._tail))
 
     def finish(self) -> None:
-        """Go to its place; without an event there is none to go to."""
+        """Rename to the final name; a file without events is removed."""
         if self.events:
             os.fsync(self._file)
             os.rename(self._path, self._folder / f"{self._stem}_{self.events}{self._codec.suffix}")
@@ -128,8 +127,8 @@ class Unfinished:
         self.close()
 
     def close(self) -> None:
-        """Let go of it as it is."""
-        with contextlib.suppress(OSError):  # a network's disk may say so late as now that it failed
+        """Close the file as it is."""
+        with contextlib.suppress(OSError):  # network file systems may report errors only here
             os.close(self._file)
 
     def _put(self, data: bytes, place: int) -> None:
@@ -139,9 +138,9 @@ class Unfinished:
 
 
 class Folder:
-    """A sidecar's files in a folder that it may share with others: those of other sidecars are left alone.
+    """A sidecar's files in a folder that it may share with other sidecars.
 
-    Names are TIME_SIDECAR_COUNTER_EVENTS, so they sort by time, are nobody else's, and say what is lost with them.
+    Names are TIME_SIDECAR_COUNTER_EVENTS: unique, sorted by time, with the number of events.
     """
 
     def __init__(self, path: str, sidecar: str, compress: bool) -> None:
@@ -160,11 +159,11 @@ class Folder:
         return Unfinished(self.path, f"{time}_{self._sidecar}_{self._begun:06d}", self._compress, now)
 
     def trim(self, keep: int) -> int:
-        """Remove the oldest finished files beyond so many bytes; says how many events were in them."""
+        """Remove the oldest finished files beyond `keep` bytes; returns the number of events in them."""
         sizes: dict[str, int] = {}
         for entry in os.scandir(self.path):
             if self._finished.fullmatch(entry.name):
-                with contextlib.suppress(FileNotFoundError):  # whoever collects them may be faster
+                with contextlib.suppress(FileNotFoundError):  # a collector may have moved it
                     sizes[entry.name] = entry.stat().st_size
         events, total = 0, sum(sizes.values())
         for name in sorted(sizes):
@@ -187,7 +186,7 @@ class Folder:
         return int(match[1])
 
     def salvage(self, now: float) -> list[OSError]:
-        """Finish what a crash left; returns why something is still left."""
+        """Finish files left by a crash; returns the errors for those that remain."""
         self.path.mkdir(parents=True, exist_ok=True)
         faults = []
         for name in sorted(os.listdir(self.path)):
@@ -199,7 +198,7 @@ class Folder:
         return faults
 
     def _salvage(self, path: Path, stem: str, suffix: str, now: float) -> None:
-        """Whole: renamed. Torn: its whole lines go into a new file. Empty: removed. Of a process that lives: left."""
+        """Rename a complete file, copy the whole lines of a torn one, remove an empty one; skip one that is locked."""
         compressed = suffix.endswith(".gz")
         with path.open("rb") as file:
             if not _lock(file.fileno()):
@@ -229,7 +228,7 @@ class Folder:
 
 
 def _lock(file: int) -> bool:
-    """Whether nobody else has it; a file system without locks is taken for one where nobody has."""
+    """Lock a file; false if another process has it. File systems without locks count as unlocked."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -240,7 +239,7 @@ def _lock(file: int) -> bool:
 
 
 def _is_new_event(line: bytes, seen: set[object]) -> bool:
-    """What was torn may be read as something that was never written, or as what was written before it, once more."""
+    """Whether a line is an event and no duplicate: a torn stream may decode to garbage, or repeat earlier lines."""
     try:
         event = json.loads(line)
     except ValueError:
@@ -252,7 +251,7 @@ def _is_new_event(line: bytes, seen: set[object]) -> bool:
 
 
 def _count(file: BinaryIO, compressed: bool) -> int | None:
-    """The lines of a file; None where it is torn."""
+    """The number of lines; None if the file is torn."""
     lines, last = 0, b"\n"
     source = gzip.GzipFile(fileobj=file) if compressed else file
     try:
@@ -265,7 +264,7 @@ def _count(file: BinaryIO, compressed: bool) -> int | None:
 
 
 def _readable(file: BinaryIO, compressed: bool) -> Iterator[bytes]:
-    """Whole lines, in pieces, as far as a torn file can be read."""
+    """The whole lines of a torn file, in pieces, as far as it can be read."""
     rest = b""
     for piece in _inflated(file) if compressed else iter(lambda: file.read(_PIECE), b""):
         whole, newline, rest = (rest + piece).rpartition(b"\n")
@@ -280,7 +279,7 @@ def _inflated(file: BinaryIO) -> Iterator[bytes]:
         try:
             yield inflate.decompress(piece)
         except zlib.error:
-            # An error takes the output before it along: byte by byte, all but the last is had.
+            # An error discards the output before it, so feed the piece again byte by byte.
             with contextlib.suppress(zlib.error):
                 for place in range(len(piece)):
                     yield before.decompress(piece[place : place + 1])

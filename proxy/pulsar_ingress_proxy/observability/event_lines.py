@@ -1,7 +1,7 @@
-"""An event: the line of JSON that is written of one request. Pure.
+"""Formats an event, the JSON line for one request. Pure.
 
-Through a dict and `json` it would cost three times as much. So what all requests have in common that went the same way
-is put into words once (`shared_words`), and the rest stands in one template. The order is that of event_schema.py.
+A dict and `json` would cost three times as much. So the parts that requests with the same outcome share are formatted
+once (`shared_words`), and the rest is one f-string. The order is that of event_schema.py.
 """
 
 import re
@@ -15,7 +15,7 @@ from pulsar_ingress_proxy.syntax.authorities import Address, Authority, client_c
 
 USER_AGENT_CHARACTERS = 256
 
-# `token` as a parameter, each letter of its name in either case or percent-encoded, also in a URL within the URL.
+# `token` as a parameter, in any case, percent-encoded or not, also in a nested URL.
 _TOKEN = re.compile(
     r"((?:[?&;#]|%3f|%26|%3b|%23)(?:t|%[57]4)(?:o|%[46]f)(?:k|%[46]b)(?:e|%[46]5)(?:n|%[46]e)(?:=|%3d))[^&#]*",
     re.IGNORECASE,
@@ -24,11 +24,11 @@ _TOKEN = re.compile(
 
 def origin(cluster: str, sidecar: str) -> str:
     """The part of a line that is the same for all events of a sidecar."""
-    return _sound(f'"cluster":{quoted(cluster)},"sidecar":{quoted(sidecar)}')
+    return _utf8(f'"cluster":{quoted(cluster)},"sidecar":{quoted(sidecar)}')
 
 
 Words = tuple[str, str, str]
-"""What was decided, what came of it before the addresses of a redirect, and after them."""
+"""The decision, and the outcome before and after the addresses of a redirect."""
 
 
 def line(
@@ -44,12 +44,12 @@ def line(
     response_bytes: int,
     client: str,
 ) -> str:
-    """The event as it is written: ASCII, so that nothing in a topic's name can be taken for the end of a line."""
+    """The event's line, in ASCII, so that no character in a topic's name can be taken for a line break."""
     second = int(time)
     microsecond = int((time - second) * 1_000_000 + 0.5)
     if microsecond == 1_000_000:
         second, microsecond = second + 1, 0
-    digits = _THREE_DIGITS  # to have a number formatted takes several times as long as to look up its last three digits
+    digits = _THREE_DIGITS  # several times as fast as formatting
     took = int(duration * 1_000_000 + 0.5)
     upstream = "null"
     if upstream_duration is not None:
@@ -64,31 +64,31 @@ def line(
 
 
 def shared_words(record: AccessRecord) -> Words:
-    """What the events of all requests have in common that went as this one."""
+    """The parts that all requests with the same outcome share."""
     action = quoted(record.redirects[-1]) if record.redirects else "null"
     return (
         _decision(record),
-        _sound(f'"broker":{_or_null(record.broker)},"status":{record.status or "null"},"redirectAction":{action}'),
+        _utf8(f'"broker":{_or_null(record.broker)},"status":{record.status or "null"},"redirectAction":{action}'),
         f'"hops":{record.hops},"leak":{_or_null(record.leak)}',
     )
 
 
 def _decision(record: AccessRecord) -> str:
-    """What was decided, from `generation` to `clientNamedBy`."""
+    """The decision, from `generation` to `clientNamedBy`."""
     request, selection, target = record.request, record.selection, record.target
     host = forwarded_host = server_name = scheme = ingress = listener = rule = named = named_by = None
     hit = False
     missed = record.miss_reason if target.kind == "lookup" else None
     if request is not None:
         host, forwarded_host, scheme = request.host, request.forwarded_host, request.scheme
-        if record.protocol == "binary":  # where the server name is what there is of a host
+        if record.protocol == "binary":  # its host is the TLS server name
             host, server_name = None, request.host
     if selection is not None:
         ingress = selection.ingress.name if selection.ingress is not None else None
         listener, rule = selection.listener, selection.rule
         named, named_by = selection.client_named, selection.client_named_by
         hit = listener is not None and missed is None and (target.kind == "lookup" or selection.refusal is None)
-    return _sound(
+    return _utf8(
         f'"generation":{record.generation},"protocol":{quoted(record.protocol)},"kind":{quoted(target.kind)},'
         f'"method":{_or_null(record.method or None)},"scheme":{_or_null(scheme)},"ingress":{_or_null(ingress)},'
         f'"bind":{_or_null(record.bind or None)},"host":{_authority(host)},'
@@ -100,8 +100,8 @@ def _decision(record: AccessRecord) -> str:
 
 
 def names(tenant: str | None, namespace: str | None, topic: str | None) -> str:
-    """What was asked for, from `tenant` to `topic`."""
-    return _sound(f'"tenant":{_or_null(tenant)},"namespace":{_or_null(namespace)},"topic":{_or_null(topic)}')
+    """The names, from `tenant` to `topic`."""
+    return _utf8(f'"tenant":{_or_null(tenant)},"namespace":{_or_null(namespace)},"topic":{_or_null(topic)}')
 
 
 NO_NAMES = '"tenant":null,"namespace":null,"topic":null'
@@ -109,12 +109,12 @@ NO_REDIRECT = '"redirectFrom":null,"redirectTo":null'
 
 
 def redirect(from_: str | None, to: str | None) -> str:
-    """Where a redirect led, and where it leads now: `redirectFrom` and `redirectTo`."""
-    return NO_REDIRECT if from_ is to is None else _sound(f'"redirectFrom":{_url(from_)},"redirectTo":{_url(to)}')
+    """`redirectFrom` and `redirectTo`."""
+    return NO_REDIRECT if from_ is to is None else _utf8(f'"redirectFrom":{_url(from_)},"redirectTo":{_url(to)}')
 
 
 def client(address: Address | None, user_agent: bytes | None) -> str:
-    """Who asked: `clientClass`, of the client's address, and `userAgent`."""
+    """`clientClass` and `userAgent`."""
     found = client_class(address)
     agent = "null" if user_agent is None else quoted(user_agent[:USER_AGENT_CHARACTERS].decode("latin-1"))
     return f'"clientClass":{"null" if found is None else _CLASSES[found]},"userAgent":{agent}'
@@ -136,7 +136,7 @@ def _url(url: str | None) -> str:
 
 
 def redacted(url: str) -> str:
-    """A URL without the token that may be in it."""
+    """Replace a token in a URL."""
     return _TOKEN.sub(r"\1REDACTED", url) if "%" in url or "token=" in url.lower() else url
 
 
@@ -145,7 +145,7 @@ _THREE_DIGITS = [f"{number:03d}" for number in range(1000)]
 
 @lru_cache(maxsize=16)
 def _second(since_epoch: int) -> str:
-    """How a line begins, up to the second's fraction."""
+    """The beginning of a line, up to the fraction of the second."""
     return f'{{"schema":{SCHEMA_VERSION},"time":"{datetime.fromtimestamp(since_epoch, UTC):%Y-%m-%dT%H:%M:%S}.'
 
 
@@ -153,6 +153,6 @@ def _second(since_epoch: int) -> str:
 _ESCAPE = re.compile(r"\\(?:ud[89ab]..\\ud[c-f]..|(ud[89a-f]..)|.)")
 
 
-def _sound(text: str) -> str:
-    """Surrogates that are no pair become question marks: UTF-8 has no place for them, and some readers give up."""
+def _utf8(text: str) -> str:
+    """Replace lone surrogates by question marks: UTF-8 cannot encode them, and some readers fail."""
     return _ESCAPE.sub(lambda found: "?" if found[1] else found[0], text) if "\\ud" in text else text

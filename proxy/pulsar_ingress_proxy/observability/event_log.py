@@ -1,8 +1,7 @@
-"""The event log: lines go into a queue, and a thread of its own makes files of them.
+"""The event log: a bounded queue of lines, and a thread that writes them to files.
 
-Requests never wait for the disk: adding is an append to a queue with an end. Every event is counted once, as
-written or as dropped: `queue-full` where the thread could not keep up, `disk` where the disk would not take it.
-What retention removes had been written before, and counts as dropped (`retention`) besides.
+Requests never wait for the disk. Every event is counted once, as written or as dropped: `queue-full` if the thread
+could not keep up, `disk` if writing failed. Events that retention removes also count as dropped (`retention`).
 """
 
 import logging
@@ -21,17 +20,17 @@ from pulsar_ingress_proxy.observability.event_files import Folder, Unfinished
 log = logging.getLogger("proxy.events")
 
 ROOM = 16384
-"""Events that may wait: most of a second at the rate that one process can serve."""
+"""Maximum number of queued events: most of a second at the highest rate of one process."""
 
 PAUSE = 0.2
-"""Seconds between two looks at the queue."""
+"""Seconds between checks of the queue."""
 
 BATCH = 1024
-"""Events that are compressed and written at a time: some 750 KB, or EVENT_LINES if that is less."""
+"""Events compressed and written at a time: some 750 KB, or EVENT_LINES if that is less."""
 
 
 _ENTRY = 128
-"""Bytes that a line takes in the queue beyond its characters."""
+"""Overhead of a queued line in bytes."""
 
 
 class EventLog:
@@ -54,7 +53,7 @@ class EventLog:
         self._settings = settings
         self._folder = Folder(settings.path, sidecar, settings.compress == "gzip")
         self._written, self._dropped, self._clock = written, dropped, clock
-        # A file alone must not be more than is kept.
+        # A single file must not exceed retention.
         self._file_bytes = min(settings.rotate_bytes, settings.retain_bytes)
 
         self._queue: deque[str] = deque()
@@ -66,7 +65,7 @@ class EventLog:
 
         self._file: Unfinished | None = None
         self._untidy = True
-        """Files of a crash, or of a disk that failed, may have to be finished."""
+        """Whether files left by a crash or a disk failure may have to be finished."""
         self._failing = False
         self._lost = 0
 
@@ -87,21 +86,21 @@ class EventLog:
         size = len(line) + _ENTRY
         waiting = self._bytes_added - self._bytes_taken
         if self._added - self._taken < self._room and waiting + size <= EVENT_QUEUE:
-            self._queue.append(line)  # before it is counted: the thread looks for what is
+            self._queue.append(line)  # before it is counted: the thread takes as many as are counted
             self._added += 1
             self._bytes_added += size
         else:
             self._refused += 1
 
     def flush(self, timeout: float) -> bool:
-        """Wait until what was added is written or dropped; False where that takes longer."""
+        """Wait until all added events are written or dropped; False on timeout."""
         done = threading.Event()
         self._waiting.append(done)
         self._wake.set()
         return done.wait(timeout)
 
     def close(self, timeout: float) -> bool:
-        """Write what waits and finish the file; False where the disk takes longer: then the rest is dropped."""
+        """Write the queue and finish the file; False on timeout, when the rest is dropped."""
         self._room = 0
         self._closing = True
         self._wake.set()
@@ -137,7 +136,7 @@ class EventLog:
         self._attempt(self._write_queue)
 
     def _attempt(self, work: Callable[[], None]) -> None:
-        """Do what the disk may refuse: said once, until it takes events again."""
+        """Run something that may fail with OSError, which is logged once until writing succeeds again."""
         try:
             work()
         except OSError as error:
@@ -160,7 +159,7 @@ class EventLog:
             raise
 
     def _put(self, lines: list[str]) -> None:
-        """Write lines, to as many files as rotateBytes makes of them; a line of more than that has its own."""
+        """Write lines, rotating at rotateBytes; a line larger than that gets its own file."""
         while lines:
             file = self._file = self._file or self._begin()
             room, fitting = self._file_bytes - file.size, len(lines)
@@ -181,7 +180,7 @@ class EventLog:
         return self._folder.begin(self._clock())
 
     def _finish_if_old(self) -> None:
-        # A clock that was set back would let a file stay open for as long.
+        # A negative age means that the clock was set back.
         if self._file is not None and not 0 <= self._clock() - self._file.began < self._settings.rotate_seconds:
             self._finish()
 
@@ -195,7 +194,7 @@ class EventLog:
         faults = self._folder.salvage(self._clock())
         self._untidy = bool(faults)
         if faults and not self._failing:
-            log.warning("events: an unfinished file of a crash cannot be finished: %s", faults[0])
+            log.warning("events: cannot recover a file left by a crash: %s", faults[0])
         self._trim()
 
     def _trim(self) -> None:
@@ -203,18 +202,18 @@ class EventLog:
             self._dropped("retention", events)
 
     def _let_go(self) -> None:
-        """Finish what a failed disk has of the file; where it refuses that too, it is left for later."""
+        """Finish the file after a failed write; if that fails too, leave it for later."""
         file, self._file = self._file, None
         if file is not None:
             try:
-                file.mend()
+                file.roll_back()
                 file.finish()
             except OSError:
                 file.close()
                 self._untidy = True
 
     def _take(self, count: int, most_bytes: int) -> list[str]:
-        """So many events out of the queue, or as many as have these bytes and one more."""
+        """Take up to `count` events from the queue, stopping once they reach `most_bytes`."""
         with self._count_lock:
             taken = self._taken_out(count, most_bytes)
             self._in_hand = len(taken)
@@ -240,7 +239,7 @@ class EventLog:
             self._failing, self._lost = False, 0
 
     def _lose(self, waiting: int) -> None:
-        """Drop what is in hand and so many of those that wait."""
+        """Drop the events taken from the queue, and `waiting` more."""
         with self._count_lock:
             if not self._given_up:
                 lost, self._in_hand = self._in_hand + len(self._taken_out(waiting, inf)), 0

@@ -1,7 +1,7 @@
 """The event schema, shared by the sidecar that writes events and the pipeline that reads them.
 
-Only the standard library is imported here, so that a reader needs nothing else of the sidecar. A change that old
-readers would misread gets a new version; a field added at the end does not.
+Imports only the standard library, so that readers need nothing else of the sidecar. An incompatible change gets a new
+version; a field added at the end does not.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Type = Literal["string", "integer", "number", "boolean"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One key of every event: JSON's name of its type, and whether it may be null where there is nothing to say."""
+    """One key of every event, its JSON type, and whether it may be null."""
 
     name: str
     type: Type

@@ -1,4 +1,4 @@
-"""The log: readable lines on a terminal, one JSON object a line elsewhere."""
+"""The log: text on a terminal, one JSON object per line elsewhere."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from typing import Literal
 from pulsar_ingress_proxy.config.model import Log
 
 _MOST = 4096
-"""Characters of a message: some of it may be what a client said."""
+"""Maximum characters of a message, as parts may come from clients."""
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
     code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
 }
@@ -22,7 +22,7 @@ def _message(record: logging.LogRecord) -> str:
 
 class _TextLines(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        record.message = _message(record).translate(_CONTROLS)  # one line, whoever chose its words
+        record.message = _message(record).translate(_CONTROLS)  # one line, even if a client chose the text
         return super().formatMessage(record)
 
 
@@ -38,11 +38,11 @@ class _JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)  # ASCII, so that nothing in a message can be taken for the end of a line
+        return json.dumps(line)  # ASCII, so that no character in a message can be taken for a line break
 
 
 def set_up(settings: Log) -> None:
-    """Send the log to stderr in the form asked for."""
+    """Send the log to stderr in the configured format."""
     handler = logging.StreamHandler(sys.stderr)
     if _form(settings.format) == "json":
         handler.setFormatter(_JsonLines())

@@ -1,7 +1,7 @@
-"""The metrics of the catalogue, each number in a cell of its own.
+"""The metrics of the catalogue, each value in its own cell.
 
-A counter of prometheus_client costs 1.6 µs where one in a list, once it is found, costs 0.04; a lookup touches five.
-So the library does what it is for, the exposition, and the hot path adds to cells.
+A counter of prometheus_client costs 1.6 µs, a cell 0.04 µs, and a lookup touches five. So the library does the
+exposition, and the hot path adds to cells.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ _CODES = {code: str(code) for code in range(100, 600)}
 
 Labels = tuple[str, ...]
 Cell = list[float]
-"""One number."""
+"""One value, in a list so that it can be shared."""
 
 
 class Number:
@@ -33,11 +33,11 @@ class Number:
 
     @property
     def values(self) -> dict[Labels, float]:
-        """As they are now."""
+        """The current values."""
         return {labels: value for labels, (value,) in list(self._cells.items())}
 
     def cell(self, *labels: str) -> Cell:
-        """Where the number is kept, for as long as it is not dropped: for whoever adds to it often."""
+        """The cell of a value, valid until it is dropped, for frequent updates."""
         found = self._cells.get(labels)
         if found is None:
             found = self._cells[labels] = [0.0]
@@ -50,7 +50,7 @@ class Number:
         self.cell(*labels)[0] = value
 
     def drop(self, *labels: str) -> None:
-        """Have no number for these any more."""
+        """Remove the value for these labels."""
         self._cells.pop(labels, None)
 
     def family(self) -> Family:
@@ -70,10 +70,10 @@ class Histogram:
         self.of = of
         self._bounds = of.buckets
         self.values: dict[Labels, list[float]] = {}
-        """Per bucket a count, and the sum last."""
+        """A count for each bucket, then the sum."""
 
     def begin(self, labels: Labels = ()) -> list[float]:
-        """Be there with nothing, so that the first one will be an increase to Prometheus."""
+        """Start at zero, so that Prometheus sees the first observation as an increase."""
         counts = self.values[labels] = [0] * (len(self._bounds) + 2)
         return counts
 
@@ -97,7 +97,7 @@ class Histogram:
 
 
 class Numbers(Collector):
-    """All metrics of one process, each an attribute."""
+    """A collector of all metrics among its attributes."""
 
     def collect(self) -> Iterable[Family]:
         return (value.family() for value in vars(self).values() if isinstance(value, Number | Histogram))
@@ -108,7 +108,7 @@ class Metrics(Numbers):
 
     def __init__(self, cluster: str) -> None:
         self.before_read: Callable[[], None] = lambda: None
-        """Sets what is counted elsewhere."""
+        """Called before each scrape, to set values that are counted elsewhere."""
         self.hits = Number(Sidecar.hits)
         self.misses = Number(Sidecar.misses)
         self.redirects = Number(Sidecar.redirects)
@@ -138,7 +138,7 @@ class Metrics(Numbers):
         self.connections.set(0, "http")
         self.events_written.add(by=0)
         self.tasks.add(by=0)
-        for result in ("success", "failure"):  # or the first of each would be no increase to Prometheus
+        for result in ("success", "failure"):  # so that Prometheus sees the first of each as an increase
             self.reloads.add(result, by=0)
 
     def collect(self) -> Iterable[Family]:
@@ -146,7 +146,7 @@ class Metrics(Numbers):
         return super().collect()
 
     def tallies(self, record: AccessRecord) -> list[Cell]:
-        """What a finished request adds one to; the same for all that went the same way."""
+        """The counters that a finished request increments; the same for all with this outcome."""
         protocol, kind = record.protocol, record.target.kind
         code = _CODES.get(record.status) or str(record.status)
         found = [self.requests.cell(kind, protocol, code)]
@@ -166,7 +166,7 @@ class Metrics(Numbers):
 
 
 def registry(metrics: Numbers) -> CollectorRegistry:
-    """What /metrics shows: ours, and the process's."""
+    """The registry for /metrics: our metrics, and those of the process."""
     shown = CollectorRegistry(auto_describe=False)
     shown.register(metrics)
     ProcessCollector(registry=shown)
@@ -176,13 +176,13 @@ def registry(metrics: Numbers) -> CollectorRegistry:
 
 
 LAG_PAUSE = 0.1
-"""Seconds. A tick costs some microseconds: not a ten-thousandth of a core."""
+"""Seconds between samples, each of which costs a few microseconds."""
 _MOST_TICKS = 600
-"""Ticks that one halt can make up for."""
+"""Maximum number of missed samples that are made up for."""
 
 
 class LoopLag:
-    """How late the event loop is: a timer is due ten times a second, and what it waits, requests wait too."""
+    """Event loop lag, sampled by a timer ten times a second."""
 
     def __init__(self, seen: Histogram) -> None:
         self._seen = seen
@@ -194,7 +194,7 @@ class LoopLag:
         self._timer.cancel()
 
     def _tick(self) -> None:
-        """Count this tick, and those that were due while the loop stood still, as requests would have been."""
+        """Record this sample, and those that were due while the loop was blocked."""
         now = self._loop.time()
         lags = late(self._due, now)
         for lag in lags:
@@ -204,6 +204,6 @@ class LoopLag:
 
 
 def late(due: float, now: float) -> list[float]:
-    """How late each tick is that was due by now, the first one first; a loop's clock may be a moment early."""
+    """The lag of each sample that was due by now, the first one first; timers may fire slightly early."""
     missed = min(int(max(now - due, 0) / LAG_PAUSE), _MOST_TICKS)
     return [max(now - due - n * LAG_PAUSE, 0.0) for n in range(missed + 1)]

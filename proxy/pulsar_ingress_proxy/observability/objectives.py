@@ -1,6 +1,6 @@
-"""What lookups are held to: so many of them answered within so many seconds, over thirty days.
+"""The service level objective of lookups: the share answered within SECONDS, over DAYS.
 
-Alerts and dashboards compare counters with it, the pipeline its tables.
+Used by alerts, dashboards and the pipeline.
 """
 
 OBJECTIVE = 0.99

@@ -1,4 +1,4 @@
-"""What came of a request, for all that went the same way: where each is counted, and what its event says of it."""
+"""The outcome that many requests share: the counters to increment, and parts of their events."""
 
 from bisect import bisect_left
 
@@ -10,7 +10,7 @@ from pulsar_ingress_proxy.observability.recent import Sort, sorts_of
 
 
 class Outcome:
-    """Worked out once, and only added to after that."""
+    """Computed once; each request only increments counters."""
 
     __slots__ = ("_cells", "_duration", "_upstream", "sorts", "words")
 

@@ -1,6 +1,6 @@
-"""The newest decisions, kept in memory for whoever looks at the console.
+"""The most recent decisions, kept in memory for the console.
 
-What is rare has rings of its own, or a second of hits would wash away the miss that an operator is after.
+Rare kinds have their own rings, or a second of hits would push out the miss that an operator looks for.
 """
 
 import secrets
@@ -14,16 +14,16 @@ from pulsar_ingress_proxy.memory import RECENT
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 
 Sort = Literal["leak", "miss", "redirect"]
-"""What is worth a ring of its own, the rarest first."""
+"""Kinds with their own ring, the rarest first."""
 
 SORTS: tuple[Sort, ...] = get_args(Sort)
 
 ROOM = 500
-"""Decisions in each ring, if they are not too large for that."""
+"""Maximum number of decisions in each ring; RECENT limits their bytes."""
 
 
 class Kept(NamedTuple):
-    """A decision, numbered in the order in which they ended."""
+    """A decision, numbered in the order of completion."""
 
     number: int
     sorts: tuple[Sort, ...]
@@ -32,7 +32,7 @@ class Kept(NamedTuple):
 
 
 class Ring(deque[Kept]):
-    """The newest, of bounded number and bytes."""
+    """A ring buffer, bounded in number and bytes."""
 
     def __init__(self, room: int) -> None:
         super().__init__()
@@ -47,12 +47,12 @@ class Ring(deque[Kept]):
 
 
 class Recent:
-    """Rings of decisions. To add one is an append."""
+    """Rings of recent decisions."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._run = secrets.token_hex(4)
         self.newest = 0
-        """The number of the last that has ended."""
+        """The number of the latest decision."""
         self._plain = Ring(room)
         self._rings = {sort: Ring(room) for sort in SORTS}
 
@@ -61,7 +61,7 @@ class Recent:
         (self._rings[sorts[0]] if sorts else self._plain).add(Kept(self.newest, sorts, line))
 
     def after(self, number: int, wanted: Iterable[Sort] = ()) -> list[Kept]:
-        """Those that came after that number, the newest first; of these sorts alone, where some are named."""
+        """The decisions after that number, the newest first; only of the wanted kinds, if any are given."""
         only = frozenset(wanted)
         rings = (self._plain, *self._rings.values())
         newer = (takewhile(lambda kept: kept.number > number, reversed(ring)) for ring in rings)
@@ -69,18 +69,18 @@ class Recent:
         return [kept for kept in every if not only or not only.isdisjoint(kept.sorts)]
 
     def cursor(self, number: int) -> str:
-        """A number as it is given out: it means nothing to another run of the sidecar."""
+        """An opaque cursor for a number, valid for this run of the sidecar."""
         return f"{self._run}-{number}"
 
     def number(self, cursor: str) -> int:
-        """The number that a cursor stands for; 0, before all, where it is not of this run."""
+        """The number of a cursor; 0, before all, if it is not of this run."""
         run, _, number = cursor.partition("-")
         is_ours = run == self._run and number.isascii() and number.isdigit() and len(number) < 20
         return int(number) if is_ours else 0
 
 
 def sorts_of(record: AccessRecord) -> tuple[Sort, ...]:
-    """What is remarkable about a decision."""
+    """The kinds of a decision."""
     found: list[Sort] = []
     if record.leak is not None:
         found.append("leak")

@@ -11,7 +11,7 @@ from pulsar_ingress_proxy.observability.recent import Recent
 
 
 class Recorder:
-    """Takes each request once. An event is made into its line here, and written by the event log's own thread."""
+    """Records each request once. Event lines are formatted here, and written by the event log's thread."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class Recorder:
         self._events = events
         self._recent = recent
         self.makes_lines = events is not None or recent is not None
-        """Whether anybody wants to know more of a request than its numbers."""
+        """Whether event lines are needed."""
         self._origin = event_lines.origin(cluster, sidecar)
         self._ids = secrets.token_hex(6)
         self._last_id = 0
@@ -48,7 +48,7 @@ class Recorder:
         response_bytes: int,
         client: str,
     ) -> None:
-        """One request. `names`, `redirect` and `client` are what its event says of those, if lines are made."""
+        """Record a request. `names`, `redirect` and `client` are parts of its event line."""
         outcome.count(duration, upstream_duration)
         if self.makes_lines:
             line = event_lines.line(
@@ -61,7 +61,7 @@ class Recorder:
                 self._recent.add(line, outcome.sorts)
 
     def record(self, record: AccessRecord, outcome: Outcome | None = None) -> None:
-        """One request; without an outcome that it shares with others, it may be like no other."""
+        """Record a request from its access record; `outcome` if it is shared with others."""
         self.add(
             outcome or Outcome(record, self.metrics),
             record.id,

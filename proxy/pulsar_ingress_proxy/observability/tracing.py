@@ -1,7 +1,7 @@
-"""OpenTelemetry spans, one a request: an extra, and off unless the environment says where they go.
+"""OpenTelemetry spans, one per request: an optional extra, configured by OpenTelemetry's environment variables.
 
-Without it `traceparent` and `tracestate` pass as they are, like any field. With it a request's span is a child of the
-client's, and the broker gets the span's.
+When off, `traceparent` and `tracestate` pass unchanged. When on, a request's span is a child of the client's, and the
+parent of the broker's.
 """
 
 import logging
@@ -27,7 +27,7 @@ log = logging.getLogger("proxy")
 
 
 class Span:
-    """What is told of one request."""
+    """The span of one request."""
 
     __slots__ = ("_span",)
 
@@ -35,7 +35,7 @@ class Span:
         self._span = span
 
     def end(self, record: AccessRecord) -> None:
-        """The request is over."""
+        """End the span."""
         span = self._span
         if span.is_recording():
             span.update_name(f"{record.method} {record.kind}")
@@ -48,7 +48,7 @@ class Span:
 
 
 class Tracing:
-    """Makes spans, and has them sent from a thread of its own."""
+    """Creates spans; they are exported by a separate thread."""
 
     def __init__(self, provider: "TracerProvider") -> None:
         from opentelemetry.trace import SpanKind
@@ -60,7 +60,7 @@ class Tracing:
         self._kind = SpanKind.SERVER
 
     def begin(self, passed: list[bytes]) -> Span:
-        """A request's span; in the fields that go on it takes the place of its parent."""
+        """Start a request's span, and replace the parent's context in the forwarded fields."""
         from opentelemetry.trace import set_span_in_context
 
         parent = self._words.extract(_carried(passed))
@@ -72,35 +72,35 @@ class Tracing:
         return Span(span)
 
     def close(self, within: float) -> None:
-        """Send what is left, if it can be sent within so many seconds."""
+        """Export the remaining spans, for at most `within` seconds."""
         sending = threading.Thread(target=self._provider.shutdown, name="tracing", daemon=True)
         sending.start()
         sending.join(within)
 
 
 def wanted(environ: Mapping[str, str] = os.environ) -> Tracing | None:
-    """As the environment has it, in OpenTelemetry's own words; None where it says nothing of the kind."""
+    """Tracing as configured by OpenTelemetry's environment variables; None if it is off."""
     exporter = environ.get("OTEL_TRACES_EXPORTER", "otlp" if any(environ.get(name) for name in _ENDPOINTS) else "none")
     if exporter == "none" or environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return None
     protocol = next((environ[name] for name in _PROTOCOLS if environ.get(name)), "http/protobuf")
     if exporter != "otlp" or protocol != "http/protobuf":
-        log.warning("no spans: OTLP by http/protobuf is all that is spoken here, not %s by %s", exporter, protocol)
+        log.warning("tracing is off: only OTLP over http/protobuf is supported, not %s over %s", exporter, protocol)
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     except ModuleNotFoundError as missing:
-        log.warning("no spans: %s is not installed; pip install 'pulsar-ingress-proxy[otel]'", missing.name)
+        log.warning("tracing is off: %s is not installed; pip install 'pulsar-ingress-proxy[otel]'", missing.name)
         return None
     try:
         return Tracing(sending(OTLPSpanExporter()))
-    except ValueError as fault:  # of a variable, such as OTEL_BSP_MAX_QUEUE_SIZE
-        log.warning("no spans: %s", fault)
+    except ValueError as fault:  # an invalid variable, such as OTEL_BSP_MAX_QUEUE_SIZE
+        log.warning("tracing is off: %s", fault)
         return None
 
 
 def sending(exporter: "SpanExporter") -> "TracerProvider":
-    """Who makes spans and has them sent; how many, and in which batches, is OTEL_TRACES_SAMPLER's and OTEL_BSP_*'s."""
+    """A provider with this exporter; OTEL_TRACES_SAMPLER and OTEL_BSP_* configure sampling and batching."""
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -114,7 +114,7 @@ def sending(exporter: "SpanExporter") -> "TracerProvider":
 
 
 def _carried(fields: list[bytes]) -> dict[str, str | list[str]]:
-    """The client's trace context; several traceparents are none (W3C Trace Context 3.2)."""
+    """The client's trace context; several traceparents are invalid (W3C Trace Context 3.2)."""
     found: dict[str, list[str]] = {}
     for field in fields:
         if (name := _name(field)) in _FIELDS:
@@ -129,7 +129,7 @@ def _name(field: bytes) -> bytes:
 
 
 def _attributes(record: AccessRecord) -> dict[str, str | int | bool]:
-    """In OpenTelemetry's words where it has them, else in those of events."""
+    """Span attributes: OpenTelemetry's names where they exist, else those of events."""
     selection = record.selection
     ingress = selection.ingress.name if selection is not None and selection.ingress is not None else None
     found: dict[str, str | int | bool | None] = {
