@@ -36,8 +36,8 @@ def place(tmp_path: Path, telling: RawBroker) -> Place:
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     """Looks follow one another closely, and are counted."""
     looks = Looks()
-    monkeypatch.setattr(runner, "LOOK", 0.01)
-    monkeypatch.setattr(runner, "PATIENCE", 1)
+    monkeypatch.setattr(runner, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(runner, "RETRY_POLLS", 1)
     monkeypatch.setattr(runner, "_text", looks)
     return looks
 
@@ -201,7 +201,7 @@ async def test_changed_certificate_files_take_effect_without_config_reload(place
     async with beside(place) as said:
         assert await shown(first, place.port)
         issue(second, folder)
-        await said.until("changed certificates are in force")
+        await said.until("reloaded certificates")
         assert await shown(second, place.port)
         assert await shown(first, place.port) is None
         assert await place.number("snapshot_generation") == 1
@@ -266,7 +266,7 @@ async def test_hold_listens_on_every_configured_socket_that_can_be_bound(place: 
     )
     async with beside(place, hold=True) as said:
         assert f"bindAddresses http://127.0.0.1:{taken}: cannot be bound" in await said.until("holding: ")
-        await said.until("holding, but not there")
+        await said.until("holding, but could not bind")
         assert (await place.ask()).status == 503
         assert await place.probe("/livez") == (200, "ok\n")
         assert await shown(ca, port)

@@ -1,1 +1,1 @@
-"""The sidecar's life: start, serve, reload, hold, drain."""
+"""The sidecar's lifecycle: start, serve, reload, hold, drain."""

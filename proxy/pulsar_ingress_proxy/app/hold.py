@@ -1,4 +1,4 @@
-"""`run --hold` without a good config: sockets on which the reason is given, over HTTP with 503."""
+"""`run --hold` without a valid config: all sockets answer with the reason, over HTTP as a 503."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from pulsar_ingress_proxy.tools.preflight import CannotStart
 
 
 class HoldingServers:
-    """All sockets that the config names, as far as it can be read."""
+    """The sockets that the invalid config names, as far as it can be read."""
 
     def __init__(self, text: str | None, fault: Exception) -> None:
         self._values = glean(text)
@@ -35,10 +35,10 @@ class HoldingServers:
         self._status = StatusServer(metrics, lambda: str(fault))
         self._binary: list[asyncio.Server] = []
         self._taken: list[tuple[str, int]] = []
-        """Addresses that somebody else has."""
+        """Addresses that are in use."""
 
     async def open(self) -> list[CannotStart]:
-        """Bind; why some of them cannot be."""
+        """Bind all sockets; returns the errors of those that failed."""
         address = parse_authority(gleaned_status_address(self._values))
         assert address is not None
         assert address.port is not None
@@ -55,7 +55,7 @@ class HoldingServers:
         return [problem for problem in problems if problem is not None]
 
     def may_bind(self) -> bool:
-        """Whether what somebody else had can be had now."""
+        """Whether the addresses that were in use are free now."""
         return all(_is_free(host, port) for host, port in self._taken)
 
     async def close(self) -> None:
@@ -106,7 +106,7 @@ def _sockets(values: dict[str, Any]) -> tuple[BindAddress, ...]:
 
 
 def _tls(values: dict[str, Any]) -> ssl.SSLContext | None:
-    """What clients of https sockets expect to be shown; where there is none, they are told in plain HTTP."""
+    """The TLS context of https sockets; without a valid one they answer in plain HTTP."""
     try:
         tls = keys.ServerTls.model_validate(values.get("tls") or {})
         return ServerTls(tls).context if tls.certificate and tls.key else None

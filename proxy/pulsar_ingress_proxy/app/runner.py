@@ -1,7 +1,6 @@
-"""`run`: the sidecar, kept in step with its config file.
+"""`run`: serves, and reloads the config file when it changes.
 
-A file is looked at every second rather than watched: Kubernetes swaps links, editors rename, and a look costs
-nothing.
+The file is polled every second, not watched: Kubernetes swaps symlinks, editors rename, and polling is cheap.
 """
 
 import asyncio
@@ -20,23 +19,22 @@ from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 from pulsar_ingress_proxy.tools.preflight import CannotStart, prepare
 
-LOOK = 1.0
-"""Seconds between looks at the config and the certificates."""
-PATIENCE = 5
-"""Looks after which what kept a good config from being in force, a socket or a certificate, is tried again."""
+POLL_SECONDS = 1.0
+"""Seconds between checks of the config and the certificates."""
+RETRY_POLLS = 5
+"""Checks after which a valid config is tried again that failed because of a socket or a certificate."""
 
-GARBAGE = 20_000
-"""Objects after which circles among them are looked for: records wait in thousands, and have none."""
+GC_THRESHOLD = 20_000
+"""Threshold of the garbage collector: thousands of records may be queued, and have no cycles."""
 
-STRETCH = 0.0005
-"""Seconds for which the thread of the event log has the interpreter while requests wait for it; Python's own are ten
-times as many."""
+SWITCH_INTERVAL = 0.0005
+"""Switch interval in seconds, a tenth of Python's default, so that the event log's thread does not delay requests."""
 
 log = logging.getLogger("proxy.config")
 
 
 class Signals:
-    """What the outside asks for: to end, or to look again."""
+    """Signal handlers: stop on SIGTERM and SIGINT, reload on SIGHUP."""
 
     def __init__(self) -> None:
         self.ended = asyncio.Event()
@@ -51,9 +49,9 @@ class Signals:
         self._look.set()
 
     async def pause(self) -> bool:
-        """Wait a while, or until asked to look; true where it was asked for."""
+        """Wait for the next check; true if a signal asked for it."""
         try:
-            async with asyncio.timeout(LOOK):
+            async with asyncio.timeout(POLL_SECONDS):
                 await self._look.wait()
         except TimeoutError:
             return False
@@ -62,11 +60,11 @@ class Signals:
 
 
 async def run(path: Path, hold: bool) -> None:
-    """Serve until SIGTERM or SIGINT; raises ConfigFaults or CannotStart unless told to hold."""
+    """Serve until SIGTERM or SIGINT; raises ConfigFaults or CannotStart unless `hold` is set."""
     signals = Signals()
     _allow_open_files()
-    gc.set_threshold(GARBAGE)
-    sys.setswitchinterval(STRETCH)
+    gc.set_threshold(GC_THRESHOLD)
+    sys.setswitchinterval(SWITCH_INTERVAL)
     said = ""
     while not signals.ended.is_set():
         text = await _text(path)
@@ -86,36 +84,36 @@ async def _started(path: Path) -> Sidecar:
     logs.set_up(config.log)
     sidecar = Sidecar(config, str(path))
     await sidecar.start()
-    gc.freeze()  # what is there now is there to stay
+    gc.freeze()  # these objects are permanent
     return sidecar
 
 
 async def _serve(sidecar: Sidecar, path: Path, text: str | None, signals: Signals) -> None:
-    missing, looks = "", 0
+    missing, polls = "", 0
     reviewed: Config | None = None
     while not signals.ended.is_set():
-        if sidecar.has_looked and reviewed is not sidecar.snapshot.config:
+        if sidecar.is_discovered and reviewed is not sidecar.snapshot.config:
             reviewed = sidecar.snapshot.config
-            _say_doubts(sidecar.snapshot)
+            _log_warnings(sidecar.snapshot)
         asked = await signals.pause()
         if signals.ended.is_set():
             break
         sidecar.refresh_certificates()
         newest = await _text(path)
-        looks += 1
+        polls += 1
         if asked or newest != text:
-            text, looks = newest, 0
+            text, polls = newest, 0
             missing = await _reload(sidecar, path)
-        elif missing and looks % PATIENCE == 0:
+        elif missing and polls % RETRY_POLLS == 0:
             missing = await _reload(sidecar, path, missing)
     log.info("shutting down")
     await sidecar.stop()
 
 
 async def _reload(sidecar: Sidecar, path: Path, known: str = "") -> str:
-    """Put the file in force, or say why not; what is missing, where that may come without a change of the file.
+    """Reload the file. Returns the error if it may go away without a change of the file.
 
-    A fault that is known has been said and counted.
+    A `known` error was logged and counted before.
     """
     metrics = sidecar.metrics
     try:
@@ -123,7 +121,7 @@ async def _reload(sidecar: Sidecar, path: Path, known: str = "") -> str:
         await sidecar.reload(config)
     except (ConfigFaults, CannotStart) as fault:
         if str(fault) != known:
-            _say("not reloaded, the old config stays in force", fault)
+            _log_fault("not reloaded, the old config stays in force", fault)
             metrics.reloads.add("failure")
             metrics.last_reload.set(0)
         sidecar.history.reload_problem = str(fault)
@@ -136,23 +134,23 @@ async def _reload(sidecar: Sidecar, path: Path, known: str = "") -> str:
 
 
 def _allow_open_files() -> None:
-    """As many as the system lets us have: some still allow 1,024 unless asked, less than limits.connections."""
+    """Raise the soft limit to the hard limit: the default may be 1,024, less than limits.connections."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _say(what: str, fault: Exception) -> None:
+def _log_fault(what: str, fault: Exception) -> None:
     for line in str(fault).splitlines():
         log.error("%s: %s", what, line)
 
 
-def _say_doubts(snapshot: Snapshot) -> None:
-    for doubt in config_warnings(snapshot):
-        log.warning("%s", doubt)
+def _log_warnings(snapshot: Snapshot) -> None:
+    for warning in config_warnings(snapshot):
+        log.warning("%s", warning)
 
 
 async def _text(path: Path) -> str | None:
-    """The file as it is now; None where it cannot be read."""
+    """The content of the file; None if it cannot be read."""
     try:
         return await asyncio.to_thread(path.read_text, encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -160,17 +158,17 @@ async def _text(path: Path) -> str | None:
 
 
 async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, signals: Signals) -> None:
-    """Say the reason on all sockets until the file is another, or a while if that is not it."""
+    """Answer with the reason on all sockets until the file changes, or until the start may succeed."""
     servers = HoldingServers(text, fault)
     problems = await servers.open()
     if not is_known:
-        _say("holding", fault)
+        _log_fault("holding", fault)
         for problem in problems:
-            _say("holding, but not there", problem)
-    looks = 0
+            _log_fault("holding, but could not bind", problem)
+    polls = 0
     while not await signals.pause() and await _text(path) == text:
-        looks += 1
-        if looks % PATIENCE or not isinstance(fault, CannotStart):
+        polls += 1
+        if polls % RETRY_POLLS or not isinstance(fault, CannotStart):
             continue
         if servers.may_bind() and _may_start(path, fault):
             break
@@ -178,7 +176,7 @@ async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, 
 
 
 def _may_start(path: Path, fault: CannotStart) -> bool:
-    """Whether it is worth trying, for which the sockets have to be let go: not while the same file is missing."""
+    """Whether to release the sockets and try to start: not while the same error remains."""
     try:
         prepare(load(path))
     except (ConfigFaults, CannotStart) as found:

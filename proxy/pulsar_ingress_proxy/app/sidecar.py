@@ -1,4 +1,4 @@
-"""The sidecar's life: start, serve, take up a changed config, shut down."""
+"""The sidecar's lifecycle: start, serve, reload, shut down."""
 
 import asyncio
 import logging
@@ -34,7 +34,7 @@ log = logging.getLogger("proxy")
 
 
 class Sidecar:
-    """All sockets of one process, and the snapshot they share."""
+    """All servers of one process, and the snapshot they share."""
 
     def __init__(self, config: Config, source: str | None = None) -> None:
         self._config = config
@@ -43,7 +43,7 @@ class Sidecar:
         self._not_ready: str | None = "starting"
         self._status = StatusServer(self.metrics, self._why_not_ready)
         self._discovery: DiscoveryManager | None = None
-        self._said: frozenset[Conflict] = frozenset()
+        self._logged_conflicts: frozenset[Conflict] = frozenset()
         self._pool: ConnectionPool | None = None
         self._tls: ServerTls | None = None
         self._events: EventLog | None = None
@@ -68,12 +68,12 @@ class Sidecar:
 
     @property
     def discovered(self) -> Discovered:
-        """What discovery has found so far."""
+        """The current result of discovery."""
         return self._discovery.discovered if self._discovery is not None else NOTHING
 
     @property
-    def has_looked(self) -> bool:
-        """Whether the snapshot is of all that there is to be known, as far as that can be known now."""
+    def is_discovered(self) -> bool:
+        """Whether discovery, if it is on, has had its first result or timed out."""
         return self._discovery is None or self._discovery.not_ready is None
 
     @property
@@ -82,11 +82,11 @@ class Sidecar:
 
     @property
     def console_port(self) -> int | None:
-        """None where there is no console."""
+        """None without a console."""
         return self._console.port if self._console is not None else None
 
     async def start(self) -> None:
-        """Bind everything; raises CannotStart, and leaves nothing bound, where that fails."""
+        """Bind everything; raises CannotStart and leaves nothing bound if that fails."""
         config = self._config
         towards_brokers, self._tls = prepare(config)
         try:
@@ -95,7 +95,7 @@ class Sidecar:
             self._events = self._event_log()
             recent = Recent() if config.console.address is not None else None
             recorder = Recorder(self.metrics, self._events, recent, config.cluster_name, _own_name())
-            self._context = ServerContext(self._picture(config, 1), brokers, recorder)
+            self._context = ServerContext(self._snapshot(config, 1), brokers, recorder)
             self._context.tracing = self._tracing = tracing.wanted()
             self.history.note(None, self.snapshot, "start")
             await self._discover(config, config)
@@ -115,9 +115,9 @@ class Sidecar:
         log.info("serving %s; metrics on %s", ", ".join(str(server.bind) for server in self._servers), metrics)
 
     async def reload(self, config: Config) -> None:
-        """Put a new config in force; raises CannotStart, and leaves the old one in force, where that cannot be.
+        """Put a new config in force; raises CannotStart and keeps the old one if that fails.
 
-        Requests that have begun keep the snapshot they began with; sockets that stay keep their connections.
+        Requests in progress keep their snapshot; sockets that stay keep their connections.
         """
         assert self._pool is not None
         kept = {_place(server.bind): server for server in self._servers}
@@ -148,13 +148,13 @@ class Sidecar:
         log.info("generation %d is in force", self.snapshot.generation)
 
     def refresh_certificates(self) -> bool:
-        """Whether certificates whose files have changed are in force from now on."""
+        """Reload certificates whose files have changed. Returns whether any did."""
         towards = (self._tls, self._pool.brokers.tls if self._pool is not None else None)
         refreshed = [tls.refresh() for tls in towards if tls is not None]
         return any(refreshed)
 
     async def stop(self) -> None:
-        """Be not ready, stop accepting, let what runs finish, write what was recorded, and close everything."""
+        """Become unready, stop accepting, drain, flush events and spans, and close everything."""
         self._not_ready = "shutting down"
         await asyncio.gather(*(server.close(self._config.drain_seconds) for server in self._servers), *self._closing)
         if self._discovery is not None:
@@ -177,30 +177,30 @@ class Sidecar:
     # Discovery.
 
     async def _discover(self, config: Config, previous: Config) -> None:
-        """Begin to look around, or go on by another config; what was found stays in force meanwhile."""
+        """Start discovery, or reload its config; previous results stay in force meanwhile."""
         if self._discovery is not None:
             await self._discovery.reload(config, previous)
         elif is_wanted(config):
             assert self._pool is not None
-            self._discovery = DiscoveryManager(self.metrics, self._pool.brokers, self._dial, self._take_up)
+            self._discovery = DiscoveryManager(self.metrics, self._pool.brokers, self._dial, self._install_discovered)
             await self._discovery.start(config)
 
-    def _take_up(self) -> None:
-        """Put what was found in force."""
+    def _install_discovered(self) -> None:
+        """Put a new result of discovery in force."""
         self._install(self._config, "discovery")
         log.info("generation %d is in force, by discovery", self.snapshot.generation)
 
     def _install(self, config: Config, cause: Cause) -> None:
         previous = self.snapshot
-        self._context.install(self._picture(config, previous.generation + 1))
+        self._context.install(self._snapshot(config, previous.generation + 1))
         self.history.note(previous, self.snapshot, cause)
         conflicts = frozenset(self.snapshot.conflicts)
-        for conflict in sorted(conflicts - self._said, key=str):
+        for conflict in sorted(conflicts - self._logged_conflicts, key=str):
             log.warning("%s: %s", conflict.subject, conflict.text)
-        self._said = conflicts
+        self._logged_conflicts = conflicts
         self.metrics.discovery_conflicts.set(len(conflicts))
 
-    def _picture(self, config: Config, generation: int) -> Snapshot:
+    def _snapshot(self, config: Config, generation: int) -> Snapshot:
         snapshot = build(config, generation, self.discovered)
         if self._discovery is None or self._discovery.zone is None:
             return snapshot
@@ -224,7 +224,7 @@ class Sidecar:
         return events
 
     async def _open_console(self, recent: Recent) -> None:
-        """The console is there for those who look: where it cannot be had, clients are served all the same."""
+        """Open the console; a failure is logged and does not stop the sidecar."""
         address = parse_authority(self._config.console.address or "")
         assert address is not None
         assert address.port is not None
@@ -261,7 +261,7 @@ class Sidecar:
     async def _open_beside(
         self, servers: Iterable[HttpServer | BinaryServer], binds: list[BindAddress], tls: ServerTls | None
     ) -> list[HttpServer | BinaryServer]:
-        """Open more sockets. One that has another scheme now, at an address that stays, takes that over."""
+        """Open more sockets. A new scheme at the same address replaces the old socket."""
         addresses = {bind.address for bind in binds if bind.port}
         giving_way = [server for server in servers if server.bind.address in addresses]
         for server in giving_way:
@@ -280,7 +280,7 @@ class Sidecar:
 
 
 def _own_name() -> str:
-    """What events call this sidecar."""
+    """The sidecar's name in events."""
     return os.environ.get("POD_NAME") or socket.gethostname()
 
 
@@ -289,8 +289,8 @@ def _place(bind: BindAddress) -> tuple[str, str]:
 
 
 async def bound(what: str, opening: Awaitable[None]) -> None:
-    """Open a socket; raises CannotStart where that cannot be."""
+    """Open a socket; raises CannotStart."""
     try:
         await opening
-    except (OSError, UnicodeError) as error:  # a label of more than 63 letters is no name to IDNA
+    except (OSError, UnicodeError) as error:  # IDNA rejects labels over 63 characters
         raise CannotStart(f"{what}: cannot be bound: {getattr(error, 'strerror', None) or error}") from None
