@@ -43,7 +43,7 @@ class Round:
         try:
             await self._rounds.round()
         except Unanswered as refusal:
-            self._rounds._bear(refusal)
+            self._rounds._failed(refusal)
             return refusal.reason
         return None
 

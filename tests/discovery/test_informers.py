@@ -215,14 +215,14 @@ async def test_missing_kinds_are_logged_in_one_line_and_watched_once_defined(
         api.define(GATEWAY_API, "v1", "httproutes")
         await watched.until_synced("HTTPRoute")
     assert said.lines[0] == (
-        "the cluster has no Gateway, HTTPRoute, TLSRoute, TCPRoute, IstioGateway, VirtualService; taken up once it has"
+        "the cluster does not serve Gateway, HTTPRoute, TLSRoute, TCPRoute, IstioGateway, VirtualService; will retry"
     )
     assert sorted(said.lines[1:]) == [
-        "the cluster has Gateway now",
-        "the cluster has HTTPRoute now",
-        "the cluster has HTTPRoute now",
-        "the cluster has no Gateway; taken up once it has",
-        "the cluster has no HTTPRoute; taken up once it has",
+        "the cluster does not serve Gateway; will retry",
+        "the cluster does not serve HTTPRoute; will retry",
+        "the cluster serves Gateway now",
+        "the cluster serves HTTPRoute now",
+        "the cluster serves HTTPRoute now",
     ]
 
 
@@ -285,7 +285,7 @@ async def test_kind_that_keeps_failing_is_waited_for_and_then_skipped(
         api.script[ROUTES].clear()
         await watched.until_synced("HTTPRoute")
     assert watched.news.hosts == [["pulsar.example.com"]]
-    assert "HTTPRoute: not seen yet; going on without" in caplog.text
+    assert "HTTPRoute: not synced yet; continuing without" in caplog.text
 
 
 async def test_nothing_is_pushed_when_api_server_dies_during_the_initial_lists(tmp_path: Path) -> None:
@@ -330,9 +330,9 @@ async def test_discovered_state_stays_in_force_while_the_api_server_is_away(tmp_
         async with serving_api(api, api.port):
             await watched.news.number(2)
             await said.until("the API server is back")
-            away, back = [line for line in said.lines if "the cluster has" not in line]
+            away, back = [line for line in said.lines if "the cluster does not serve" not in line]
     assert watched.news.hosts == [["pulsar.example.com"], ["pulsar.example.com", "second.example.com"]]
-    assert away.endswith("; what is known stays in force")
+    assert away.endswith("; keeping the known objects")
     assert back == "the API server is back"
 
 

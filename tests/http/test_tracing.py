@@ -179,8 +179,8 @@ THERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
         ({}, None),
         (THERE | {"OTEL_SDK_DISABLED": "true"}, None),
         (THERE | {"OTEL_TRACES_EXPORTER": "none"}, None),
-        (THERE | {"OTEL_TRACES_EXPORTER": "zipkin"}, "not zipkin by http/protobuf"),
-        (THERE | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "not otlp by grpc"),
+        (THERE | {"OTEL_TRACES_EXPORTER": "zipkin"}, "not zipkin over http/protobuf"),
+        (THERE | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "not otlp over grpc"),
     ],
 )
 def test_tracing_is_off_unless_environment_configures_otlp_over_http(

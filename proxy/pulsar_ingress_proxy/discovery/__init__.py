@@ -1,1 +1,1 @@
-"""What is learned from Kubernetes and from the brokers' admin API."""
+"""Discovery of ingresses and brokers, from Kubernetes and from the brokers' admin API."""

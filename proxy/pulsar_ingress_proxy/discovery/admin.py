@@ -1,7 +1,7 @@
-"""`brokers.discover: admin`: what the brokers say of themselves, asked over and over by their admin API.
+"""`brokers.discover: admin`: polls the brokers' admin API for brokers and their listeners.
 
-The list of brokers comes from any of them, its listeners from each itself. Tokens go to brokers only, over connections
-that have shown whose they are, and never in clear where the pool is https.
+The list of brokers comes from any broker, the listeners from each broker itself. Tokens are sent only to brokers, over
+verified connections, and never over http if the pool is https.
 """
 
 import asyncio
@@ -32,19 +32,19 @@ from pulsar_ingress_proxy.syntax.listeners import (
 log = logging.getLogger("proxy.discovery")
 
 KIND = "Broker"
-"""Its name among the kinds of the discovery metrics."""
+"""The `kind` label of the discovery metrics."""
 _EVERY = 30.0
-"""Seconds between rounds, at most."""
+"""Maximum seconds between rounds."""
 _AT_ONCE = 16
 _MOST_BROKERS = 4096
 _MOST_BYTES = 4 << 20
-"""Of an answer; a broker's whole configuration has some 30 KB."""
+"""Maximum size of an answer; a broker's whole configuration has some 30 KB."""
 _PORT = re.compile(r"\d+")
 _TOKEN = re.compile(r"[!-~]+")
 
 
 class Unanswered(Exception):
-    """A broker has not answered what was asked: says which and why. `reason` is a word of the metric's."""
+    """A broker did not answer, or not usably. `reason` is a value of the metric's label."""
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
@@ -53,15 +53,15 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BrokerAdmin:
-    """How brokers are asked, and at which address each is reached."""
+    """A client of the brokers' admin API."""
 
     config: Config
     pool: BrokerPool
     dial: Callable[[Authority], ServiceUrl | None]
-    """The address of a broker that the address book knows."""
+    """Returns the address of a broker in the address book."""
 
     async def brokers(self, token: str | None) -> list[Authority]:
-        """The ids of all brokers that there are, which are their names and ports; raises Unanswered."""
+        """The ids (host and port) of all brokers; raises Unanswered."""
         unanswered = Unanswered("unreachable", "brokers.webServiceUrl is empty")
         for url in self.pool.in_turn(self.config.web_pool):
             try:
@@ -75,7 +75,7 @@ class BrokerAdmin:
         raise unanswered
 
     async def broker(self, name: Authority, token: str | None) -> DiscoveredBroker:
-        """What one broker says of itself; raises Unanswered."""
+        """One broker by its own configuration; raises Unanswered."""
         pool = self.config.web_pool[0]
         url = self.dial(name) or ServiceUrl(pool.scheme, name.host, str(name.port or pool.port))
         if token is not None and (pool.scheme, url.scheme) == ("https", "http"):
@@ -114,7 +114,7 @@ class BrokerAdmin:
 
 
 class AdminPoller:
-    """`run` until cancelled; `news` hears of what is told and differs from what was told before."""
+    """Polls until cancelled; `news` is called with each changed result."""
 
     def __init__(
         self, asking: BrokerAdmin, metrics: Metrics, reported: Discovered, news: Callable[[Discovered], None]
@@ -124,23 +124,23 @@ class AdminPoller:
         self._news = news
         self._reported = reported
         self._known = {broker.names[0]: broker for broker in reported.brokers}
-        self._said = ""
+        self._logged = ""
         metrics.discovery_synced.set(0, KIND)
 
     async def run(self) -> None:
-        """Never returns. What fails leaves what was known before."""
+        """Poll forever. After a failure the previous result stays."""
         try:
             while True:
                 try:
                     await self.round()
                 except Unanswered as refused:
-                    self._bear(refused)
+                    self._failed(refused)
                 await asyncio.sleep(random.uniform(0.5, 1) * _EVERY)  # noqa: S311 - no secret
         finally:
             self._metrics.discovery_synced.drop(KIND)
 
     async def round(self) -> None:
-        """Ask everybody once; raises Unanswered where somebody did not answer."""
+        """Ask every broker once; raises Unanswered if any did not answer."""
         token = await asyncio.to_thread(read_token, self._asking.config.brokers.admin_token_file)
         names = await self._asking.brokers(token)
         limit = asyncio.Semaphore(_AT_ONCE)
@@ -160,7 +160,7 @@ class AdminPoller:
                 known[name.host] = broker
         self._known = known
         listeners = self._reported.listeners
-        if len(known) == len(names):  # or a listener that exists might be refused as unknown
+        if len(known) == len(names):  # with a partial list, existing listeners would be refused as unknown
             listeners = frozenset(name for broker in known.values() for name in broker.listeners)
         reported = Discovered(brokers=tuple(known[name] for name in sorted(known)), listeners=listeners)
         if reported != self._reported:
@@ -169,19 +169,19 @@ class AdminPoller:
         if failures := [answer for answer in answers if isinstance(answer, Unanswered)]:
             raise failures[0]
         self._metrics.discovery_synced.set(1, KIND)
-        self._said = ""
+        self._logged = ""
 
-    def _bear(self, refused: Unanswered) -> None:
+    def _failed(self, refused: Unanswered) -> None:
         self._metrics.discovery_synced.set(0, KIND)
         self._metrics.discovery_restarts.add(KIND, refused.reason)
-        if refused.reason != self._said:
-            self._said = refused.reason
-            log.warning("%s; what brokers said before stays in force", refused)
+        if refused.reason != self._logged:
+            self._logged = refused.reason
+            log.warning("%s; keeping the previous result", refused)
 
 
 def described(name: Authority, runtime: Mapping[str, Any], internal: str) -> DiscoveredBroker:
-    """A broker by its configuration: its listeners, and its web ports as the internal one's; raises Unanswered."""
-    # The broker writes Java's own text of each value: Optional[8080], null.
+    """A broker from its configuration: its listeners, with its web ports on the internal one; raises Unanswered."""
+    # Values are Java's toString(): Optional[8080], null.
     text = str(runtime.get("advertisedListeners") or "")
     try:
         if VARIABLE.search(text):
@@ -202,7 +202,7 @@ def described(name: Authority, runtime: Mapping[str, Any], internal: str) -> Dis
 
 
 def read_token(file: str | None) -> str | None:
-    """The token as it is now, since whoever issues it replaces it; raises Unanswered."""
+    """Read the token, which may be rotated; raises Unanswered."""
     if file is None:
         return None
     try:

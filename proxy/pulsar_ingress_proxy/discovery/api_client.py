@@ -1,8 +1,8 @@
-"""The API server as the sidecar sees it: requests, watches, and what its refusals mean.
+"""A client of the Kubernetes API server: requests, watches and errors.
 
-Connections are the `kubernetes` package's, which takes a second and 60 MB to import: whoever imports this module does
-so when discovery is on. The package's Watch is not used: it loses Retry-After, takes half an event for text, and makes
-a client of its own, with the system's CAs, for every watch.
+It uses connections of the `kubernetes` package, which takes a second and 60 MB to import, so this module is imported
+only if discovery is on. The package's Watch is not used: it loses Retry-After, returns partial events as text, and
+creates a client with the system's CAs for every watch.
 """
 
 import asyncio
@@ -44,15 +44,15 @@ _REASONS: Mapping[int, Reason] = {
     429: "throttled",
 }
 _PAGE = 200
-"""Objects: more would keep everything else waiting while they are parsed."""
+"""Objects per page; parsing larger pages would block the event loop."""
 _LONGEST_LINE = 8 << 20
-"""Bytes of an event; etcd keeps no object of more than 1.5 MB."""
+"""Maximum size of an event in bytes; etcd's limit for objects is 1.5 MB."""
 _LONGEST_WAIT = 300.0
-"""Seconds of a Retry-After that are honoured: nobody is to keep us blind for a day."""
+"""Maximum Retry-After that is honoured, in seconds."""
 
 
 class Refused(Exception):
-    """What was asked for did not come: `reason` in the metric's words, and when to ask `after`, if the server said."""
+    """A request failed. `reason` is a value of the metric's label, `after` the server's Retry-After in seconds."""
 
     def __init__(self, reason: Reason, text: str, after: float | None = None) -> None:
         super().__init__(text)
@@ -73,30 +73,30 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds."""
+    """Timeouts and intervals in seconds."""
 
     connect: float = 10
     answer: float = 30
-    """Until a page of a list has come whole."""
+    """To receive a page of a list."""
     silence: float = 150
-    """Between two pieces of a watch: API servers send bookmarks about every minute."""
+    """Without data on a watch; API servers send bookmarks about every minute."""
     watch: float = 300
-    """That a watch lasts at least, and twice that at most; another goes on where it ends."""
+    """Minimum duration of a watch; the maximum is twice that."""
     first_pause: float = 0.5
     longest_pause: float = 30
     absent: float = 15
-    """Between looks for kinds that the cluster lacks."""
+    """Between checks for kinds that the cluster lacks."""
     rest: float = 10
-    """From the first list to the last, before conclusions are drawn without it."""
+    """From the first completed list until the result is published without the missing ones."""
     gather: float = 0.05
-    """From a change until it is in force, so that those which come together make one generation."""
+    """Debounce: changes within this time make one generation."""
 
 
 PATIENCE = Patience()
 
 
 class KubernetesApi:
-    """One API server. Credentials that it does not take any longer are read again."""
+    """A client of one API server. It reads the credentials again when the server rejects them."""
 
     def __init__(self, credentials: Credentials, patience: Patience = PATIENCE) -> None:
         self.credentials = credentials
@@ -107,13 +107,13 @@ class KubernetesApi:
         self._connecting = asyncio.Lock()
 
     async def connect(self) -> None:
-        """Read the credentials; raises NoCredentials. Nothing is asked yet."""
+        """Read the credentials, without a request; raises NoCredentials."""
         client, self._namespace = await self.credentials.client()
         await self.close()
         self._client, self._is_stale = client, False
 
     async def home(self) -> str:
-        """The namespace of the credentials; raises Refused where they cannot be read."""
+        """The namespace of the credentials; raises Refused."""
         with self._refusals():
             await self._connected()
         return self._namespace
@@ -128,7 +128,7 @@ class KubernetesApi:
         return await self._got(path, {})
 
     async def pages(self, path: str) -> AsyncIterator[Page]:
-        """All objects of a collection; raises Refused, also in between."""
+        """All objects of a collection, page by page; raises Refused, also between pages."""
         query = {"limit": str(_PAGE)}
         while True:
             found = await self._got(path, query)
@@ -150,7 +150,7 @@ class KubernetesApi:
 
     @asynccontextmanager
     async def watch(self, path: str, version: str, seconds: int) -> AsyncIterator[AsyncIterator[Event]]:
-        """What happened since that version, until the server ends the watch; raises Refused, also in between."""
+        """Events since that version, until the server ends the watch; raises Refused, also between events."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -171,7 +171,7 @@ class KubernetesApi:
             yield event
 
     async def served(self, kinds: Iterable[Kind]) -> dict[str, str]:
-        """Of these kinds those that the cluster has, by name, each with the version to read it in; raises Refused."""
+        """The kinds among these that the cluster serves, by name, with the version to use; raises Refused."""
         found: dict[str, str] = {}
         wanted = [*kinds]
         for group in dict.fromkeys(kind.group for kind in wanted):
@@ -199,7 +199,7 @@ class KubernetesApi:
     async def _asked(
         self, path: str, query: Mapping[str, str], within: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
-        """An answer whose status is 200."""
+        """Send a request; raises Refused unless the status is 200."""
         with self._refusals():
             client = await self._connected()
             method, url, headers, *_ = await client.param_serialize(
@@ -219,7 +219,7 @@ class KubernetesApi:
         after = answer.headers.get("Retry-After", "")
         raise Refused(
             reason,
-            _said(said) or f"{answer.status} {answer.reason}",
+            _status_message(said) or f"{answer.status} {answer.reason}",
             min(float(after), _LONGEST_WAIT) if after.isdecimal() else None,
         )
 
@@ -232,24 +232,24 @@ class KubernetesApi:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Whatever goes wrong in it is a Refused."""
+        """Convert errors to Refused."""
         try:
             yield
         except NoCredentials as fault:
             raise Refused("unauthorized", str(fault)) from None
         except (ConfigException, aiohttp.ClientConnectorCertificateError) as error:
-            self._is_stale = True  # a token or a CA that has changed is there when its file is read again
+            self._is_stale = True  # the token or CA may have been rotated: read the files again
             raise Refused("unauthorized", f"{self.credentials}: {_line(error)}") from None
         except aiohttp.SocketTimeoutError:
-            raise Refused("silent", "the API server has said nothing for too long") from None
+            raise Refused("silent", "no data from the API server for too long") from None
         except TimeoutError:
             raise Refused("unreachable", "the API server did not answer in time") from None
         except aiohttp.ClientConnectionError as error:
             raise Refused("unreachable", f"the API server cannot be reached: {_line(error)}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise Refused("closed", f"the API server broke off: {_line(error)}") from None
+            raise Refused("closed", f"the API server closed the connection: {_line(error)}") from None
         except (ValueError, RecursionError, LineTooLong) as error:
-            raise Refused("garbled", f"what the API server says cannot be read: {_line(error)}") from None
+            raise Refused("garbled", f"invalid answer from the API server: {_line(error)}") from None
 
 
 def collection(kind: Kind, version: str, namespace: str) -> str:
@@ -259,7 +259,7 @@ def collection(kind: Kind, version: str, namespace: str) -> str:
 
 
 def typed(kind: Kind, version: str, each: Object) -> Object:
-    """An object that says what it is: a list's items do not, where their kind is built in."""
+    """Set apiVersion and kind, which the items of lists of built-in kinds lack."""
     return {**each, "apiVersion": f"{kind.group}/{version}" if kind.group else version, "kind": kind.kind}
 
 
@@ -268,7 +268,7 @@ def _object(data: bytes) -> Object:
 
 
 def _event(line: bytes) -> Event:
-    """One line of a watch; raises Refused where that is what it says, and ValueError where it is no event."""
+    """Parse one line of a watch; raises Refused for an ERROR event, and ValueError for an invalid one."""
     event = _object(line)
     subject = _is(dict, event.get("object"))
     match event.get("type"):
@@ -279,11 +279,11 @@ def _event(line: bytes) -> Event:
         case "ERROR":
             code = subject.get("code")
             raise Refused(_REASONS.get(code, "refused") if isinstance(code, int) else "refused", _message(subject))
-    raise ValueError(f"'{event.get('type')}' is no event")
+    raise ValueError(f"unknown event type '{event.get('type')}'")
 
 
 def _named(found: object) -> Object:
-    """An object that has a name."""
+    """Check that an object has a name."""
     named: Object = _is(dict, found)
     _is(str, _metadata(named).get("name"))
     return named
@@ -299,8 +299,8 @@ def _is(kind: type[Sought], found: object) -> Sought:
     return found
 
 
-def _said(answer: bytes) -> str:
-    """What a Status says, if it is one."""
+def _status_message(answer: bytes) -> str:
+    """The message of a Status, if it is one."""
     try:
         return _message(_object(answer))
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""How the cluster is reached, and as whom: a kubeconfig that is named, the pod's own account, or the user's kubeconfig.
+"""Credentials for the API server: a given kubeconfig, the pod's service account, or the user's kubeconfig.
 
-That order is the one of Kubernetes' own tools. What the files hold, plugins and rotated tokens included, is the
-business of the `kubernetes` package.
+This is the order of Kubernetes' own tools. The `kubernetes` package reads the files, including plugins and rotated
+tokens.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from kubernetes.aio.config import (
 
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _KEPT_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
-"""A connection whose other end is gone is noticed in half a minute, as by the pings of client-go."""
+"""Detects a dead peer within half a minute, like the pings of client-go."""
 
 
 class NoCredentials(Exception):
-    """They cannot be read: says where they were looked for."""
+    """The credentials cannot be read."""
 
 
 class Credentials:
-    """Where they are; their files are read whenever a client is made."""
+    """The location of the credentials; their files are read for each new client."""
 
     def __init__(self, kubeconfig: str | None = None, context: str | None = None) -> None:
         self._kubeconfig = kubeconfig or os.environ.get("KUBECONFIG") or None
@@ -42,9 +42,9 @@ class Credentials:
         return "the pod's service account" if self.in_pod else self._kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION
 
     async def client(self) -> tuple[ApiClient, str]:
-        """A client, and the namespace where these credentials are at home; raises NoCredentials."""
+        """A new client, and the namespace of the credentials; raises NoCredentials."""
         configuration = Configuration()
-        configuration.disable_strict_ssl_verification = True  # many a cluster's CA is not RFC 5280's to the letter
+        configuration.disable_strict_ssl_verification = True  # many clusters' CAs do not fully comply with RFC 5280
         try:
             namespace = await self._load(configuration)
             client = ApiClient(configuration)
@@ -59,9 +59,9 @@ class Credentials:
 
     async def _load(self, configuration: Configuration) -> str:
         if self.in_pod:
-            load_incluster_config(configuration)  # reads the token again every minute: a projected one is replaced
+            load_incluster_config(configuration)  # reads the token every minute, as projected tokens rotate
             return await asyncio.to_thread(_pod_namespace)
-        await asyncio.to_thread(_look_for, str(self))
+        await asyncio.to_thread(_check_exists, str(self))
         loader = await load_kube_config(
             self._kubeconfig, self._context, client_configuration=configuration, persist_config=False
         )
@@ -69,7 +69,7 @@ class Credentials:
 
 
 class _Rest(RESTClientObject):
-    """As many connections as there are watches, and each notices when its other end is gone."""
+    """Without a limit of connections, as each watch has one, and with TCP keep-alive."""
 
     def _create_connector(self) -> aiohttp.TCPConnector:
         return aiohttp.TCPConnector(limit=0, ssl=self.ssl_context, socket_factory=_kept_alive)
@@ -88,8 +88,8 @@ def _pod_namespace() -> str:
     return _NAMESPACE.read_text().strip() if _NAMESPACE.exists() else "default"
 
 
-def _look_for(kubeconfig: str) -> None:
-    """Raise FileNotFoundError where none of the files is there; the package would say that a key is missing."""
+def _check_exists(kubeconfig: str) -> None:
+    """Raise FileNotFoundError if none of the files exists; the package would report a missing key."""
     files = [Path(file).expanduser() for file in kubeconfig.split(os.pathsep) if file]
     if not any(file.exists() for file in files):
         raise FileNotFoundError("there is no such file")

@@ -1,10 +1,10 @@
-"""One kind of object in one namespace, followed for as long as anybody wants it: list, watch, and never stop.
+"""An informer: lists and watches one kind of object in one namespace.
 
     list ──▶ watch from the list's version ──▶ ended in time, closed, silent: watch on from the last version seen
      ▲                                     └─▶ expired (410), or an error in the stream: list again
-     └── whatever was refused: after a pause, longer each time, or as long as the server says (429, Retry-After)
+     └── any error: after a backoff, or as long as the server says (429, Retry-After)
 
-What a list says is held against what is known, so that objects which did not change are nobody's concern.
+Objects of a list that did not change are not reported again.
 """
 
 import asyncio
@@ -15,29 +15,29 @@ from pulsar_ingress_proxy.discovery.api_client import Event, KubernetesApi, Obje
 from pulsar_ingress_proxy.discovery.reconciler.kinds import Kind
 
 _HEALTHY = 1.0
-"""Seconds that a watch must last to count as one: some middlemen end them at once, again and again."""
+"""Seconds that a watch without events must last to count as healthy: some intermediaries close them at once."""
 
 
 class InformerHandler(Protocol):
-    """Who hears what a watch sees, and how it fares."""
+    """Receives the objects and the state of an informer."""
 
     def put(self, obj: Object) -> None: ...
     def remove(self, kind: Kind, namespace: str, name: str) -> None: ...
     def listed(self, watch: "Informer") -> None:
-        """All objects that there are have been put."""
+        """All objects of a list have been put."""
 
     def opened(self, watch: "Informer") -> None:
-        """From now on every change is heard of."""
+        """A watch has started."""
 
     def ended(self, watch: "Informer") -> None:
-        """In good order; another goes on where it ended."""
+        """A watch ended normally; another one continues."""
 
     def refused(self, watch: "Informer", refused: Refused) -> None:
-        """What is known stays, and grows old until it is opened again."""
+        """A list or watch failed; known objects stay until the next one succeeds."""
 
 
 class Backoff:
-    """How long to wait before asking again: longer each time, and never the same for two."""
+    """Exponential backoff with jitter."""
 
     def __init__(self, first: float, longest: float) -> None:
         self._first, self._longest = first, longest
@@ -50,7 +50,7 @@ class Backoff:
 
 
 class Recovery:
-    """Word that the API server is back, from whoever reaches it first to all who wait for it."""
+    """Wakes all informers in backoff as soon as one reaches the API server."""
 
     def __init__(self) -> None:
         self._back = asyncio.Event()
@@ -76,7 +76,7 @@ class Informer:
         kind: Kind,
         version: str,
         namespace: str,
-        audience: InformerHandler,
+        handler: InformerHandler,
         recovery: Recovery,
     ) -> None:
         self.kind = kind
@@ -84,32 +84,32 @@ class Informer:
         self._served_as = version
         self._path = collection(kind, version, namespace)
         self._cluster = cluster
-        self._audience = audience
+        self._handler = handler
         self._recovery = recovery
         self._pauses = Backoff(cluster.patience.first_pause, cluster.patience.longest_pause)
         self._known: dict[str, str] = {}
-        """The version of every object that is known, by name."""
+        """The resourceVersion of each known object, by name."""
         self._version: str | None = None
-        """Where to go on; None: with a list."""
+        """The resourceVersion to watch from; None: list first."""
 
     async def run(self) -> None:
-        """Returns when the cluster does not serve the kind any longer, with everything forgotten."""
+        """Run until the cluster no longer serves the kind, then remove all objects."""
         while True:
             try:
                 if self._version is None:
                     self._version = await self._list()
-                    self._audience.listed(self)
+                    self._handler.listed(self)
                 await self._watch(self._version)
-                self._audience.ended(self)
+                self._handler.ended(self)
             except Refused as refused:
                 if refused.reason == "absent" and await self._is_gone():
                     self._forget_all_but(set())
                     return
-                self._audience.refused(self, refused)
+                self._handler.refused(self, refused)
                 await self._pause(refused)
 
     async def _is_gone(self) -> bool:
-        """A 404 may be a middleman's, and all objects of a kind are much to forget for that."""
+        """Check with API discovery whether the kind is gone, as a 404 may come from an intermediary."""
         if not self.kind.optional:
             return False
         try:
@@ -133,7 +133,7 @@ class Informer:
         seconds = random.uniform(1, 2) * self._cluster.patience.watch  # noqa: S311 - or all would end at once
         async with self._cluster.watch(self._path, version, max(1, int(seconds))) as events:
             began, is_healthy = clock(), False
-            self._audience.opened(self)
+            self._handler.opened(self)
             self._recovery.tell()
             try:
                 async for event in events:
@@ -170,11 +170,11 @@ class Informer:
         name, version = metadata["name"], metadata.get("resourceVersion", "")
         if self._known.get(name) != version:
             self._known[name] = version
-            self._audience.put(typed(self.kind, self._served_as, found))
+            self._handler.put(typed(self.kind, self._served_as, found))
 
     def _remove(self, name: str) -> None:
         if self._known.pop(name, None) is not None:
-            self._audience.remove(self.kind, self.namespace, name)
+            self._handler.remove(self.kind, self.namespace, name)
 
     def _forget_all_but(self, seen: set[str]) -> None:
         for name in self._known.keys() - seen:

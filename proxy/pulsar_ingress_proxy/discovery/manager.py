@@ -1,4 +1,4 @@
-"""Discovery while the sidecar runs: its sources, what they have found together, and what of that is kept on disk."""
+"""Runs the sources of discovery, merges their results, and keeps them on disk."""
 
 import asyncio
 import importlib
@@ -20,13 +20,13 @@ from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 log = logging.getLogger("proxy.discovery")
 
 _GRACE = 10.0
-"""Seconds for which a sidecar that has seen nothing yet is not ready. Then it is, ignorant or not: the gateway beside
-it has other clients too, and where one container of a pod is not ready, none of them is."""
+"""Maximum seconds of unreadiness before the first result: an unready container makes the gateway's whole pod unready,
+and the gateway has other clients, too."""
 _BETWEEN_WRITES = 1.0
-_BEFORE_ANEW = 5.0
+_RESTART_SECONDS = 5.0
 
 KEYS = ("kubernetes", "brokers", "internal_listener_name")
-"""Keys of the config that decide what is found."""
+"""Config keys that affect discovery."""
 
 
 def is_wanted(config: Config) -> bool:
@@ -34,14 +34,14 @@ def is_wanted(config: Config) -> bool:
 
 
 def missing_package() -> str | None:
-    """What to do where the `kubernetes` package is not installed, which is an extra."""
+    """What to do if the `kubernetes` package, an optional extra, is not installed."""
     if importlib.util.find_spec("kubernetes") is not None:
         return None
     return "needs the package 'kubernetes': pip install 'pulsar-ingress-proxy[kubernetes]'"
 
 
 class DiscoveryManager:
-    """`findings` and `zone` are what is known now; `news` is called when they have changed."""
+    """`discovered` and `zone` are the current results; `news` is called when they have changed."""
 
     def __init__(
         self,
@@ -59,33 +59,33 @@ class DiscoveryManager:
         self._is_news = asyncio.Event()
         self._written: Known | None = None
         self._is_of_config = False
-        """Whether what is known was found by the config in force, or by one before it."""
+        """Whether the known result was found under the current config."""
         self._tasks: list[asyncio.Task[None]] = []
         self._grace: asyncio.TimerHandle | None = None
         self.discovered: Discovered = NOTHING
         self.not_ready: str | None = None
-        """Why the sidecar should not be asked yet."""
+        """Why the sidecar is not ready yet."""
 
     @property
     def zone(self) -> str | None:
         return self._known.zone
 
     async def start(self, config: Config) -> None:
-        """Take up what is on disk, and begin to look. Waits for nobody but the disk."""
+        """Load the last result from disk, and start the sources without waiting for them."""
         self._state = State(config) if config.kubernetes.state_path is not None else None
         self._is_of_config = not config.kubernetes.enabled
         if self._state is not None and (known := await asyncio.to_thread(self._state.read)) is not None:
             self._is_of_config = True
             self._written = known
-            self._learn(known)
-            log.info("begun with what was known last")
+            self._update(known)
+            log.info("starting with the last known state from kubernetes.statePath")
         elif config.kubernetes.enabled:
             self.not_ready = "the cluster has not been seen yet"
             self._grace = asyncio.get_running_loop().call_later(_GRACE, self._be_ready, "it is ready nonetheless")
         self._begin(config)
 
     async def reload(self, config: Config, previous: Config) -> None:
-        """Look by another config; what was found by the one before stays until something is found by this one."""
+        """Restart the sources with a new config; previous results stay until there are new ones."""
         if all(getattr(config, key) == getattr(previous, key) for key in KEYS):
             return
         await self._end()
@@ -93,11 +93,11 @@ class DiscoveryManager:
         observed = self._known.observed if config.kubernetes.enabled else NOTHING
         reported = self._known.reported if config.brokers.discover == "admin" else NOTHING
         self._is_of_config = not config.kubernetes.enabled
-        self._learn(Known(observed, reported, self._known.zone))
+        self._update(Known(observed, reported, self._known.zone))
         self._begin(config)
 
     async def stop(self) -> None:
-        """End all tasks; what is not on disk yet is written."""
+        """Stop the sources, and write the result to disk if it has changed."""
         self._be_ready()
         await self._end()
         if self._state is not None:
@@ -111,7 +111,7 @@ class DiscoveryManager:
             works.append(partial(self._ask, config))
         if self._state is not None:
             works.append(partial(self._keep, self._state))
-        self._tasks = [asyncio.get_running_loop().create_task(_over_and_over(work)) for work in works]
+        self._tasks = [asyncio.get_running_loop().create_task(_restarting(work)) for work in works]
 
     async def _end(self) -> None:
         tasks, self._tasks = self._tasks, []
@@ -127,13 +127,13 @@ class DiscoveryManager:
 
         cluster = KubernetesApi(Credentials())
         try:
-            await InformerSet(config, cluster, self._metrics, self._see).run()
+            await InformerSet(config, cluster, self._metrics, self._on_observed).run()
         finally:
             await cluster.close()
 
     async def _ask(self, config: Config) -> None:
         asking = BrokerAdmin(config, self._pool, self._dial)
-        await AdminPoller(asking, self._metrics, self._known.reported, self._hear).run()
+        await AdminPoller(asking, self._metrics, self._known.reported, self._on_reported).run()
 
     async def _keep(self, state: State) -> None:
         while True:
@@ -148,19 +148,19 @@ class DiscoveryManager:
             await asyncio.to_thread(state.write, known)
             self._written = known
 
-    # What the sources tell.
+    # Called by the sources.
 
-    def _see(self, observed: Discovered, zone: str | None) -> None:
+    def _on_observed(self, observed: Discovered, zone: str | None) -> None:
         self._is_of_config = True
         self._is_news.set()
-        self._learn(Known(observed, self._known.reported, zone))
+        self._update(Known(observed, self._known.reported, zone))
         self._be_ready()
 
-    def _hear(self, reported: Discovered) -> None:
+    def _on_reported(self, reported: Discovered) -> None:
         self._is_news.set()
-        self._learn(Known(self._known.observed, reported, self._known.zone))
+        self._update(Known(self._known.observed, reported, self._known.zone))
 
-    def _learn(self, known: Known) -> None:
+    def _update(self, known: Known) -> None:
         if known == self._known:
             return
         self._known = known
@@ -175,11 +175,11 @@ class DiscoveryManager:
             self._grace.cancel()
 
 
-async def _over_and_over(work: Callable[[], Coroutine[None, None, None]]) -> None:
-    """Nothing that goes wrong ends discovery for good."""
+async def _restarting(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    """Restart a source whenever it fails."""
     while True:
         try:
             await work()
         except Exception:
-            log.exception("a part of discovery has failed, and is begun anew")
-        await asyncio.sleep(_BEFORE_ANEW)
+            log.exception("a part of discovery failed; restarting it")
+        await asyncio.sleep(_RESTART_SECONDS)

@@ -1,7 +1,7 @@
-"""A folder of manifests as an object store: what a cluster that has just these objects would show, with no cluster.
+"""An object store from a folder of manifests, without a cluster.
 
-Files are read as `kubectl apply -R -f` would read them. Pods are hardly ever written down, so those of a StatefulSet
-are made up as its controller would make them.
+Files are read as by `kubectl apply -R -f`. As manifests rarely have pods, those of StatefulSets are generated as the
+controller would.
 """
 
 import json
@@ -17,13 +17,13 @@ from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MOST_PODS = 1000
-"""That a StatefulSet is taken to have."""
+"""Maximum number of pods generated for a StatefulSet."""
 
 Manifest = Mapping[str, Any]
 
 
 class BadManifests(Exception):
-    """All that is wrong with a folder of manifests, a line a fault."""
+    """All faults of a folder of manifests, one per line."""
 
 
 def read_store(folder: str | Path, config: Config) -> ObjectStore:
@@ -39,7 +39,7 @@ def read_store(folder: str | Path, config: Config) -> ObjectStore:
 
 
 def read_manifests(folder: Path) -> Iterator[Manifest]:
-    """All objects of a folder, those within lists too; raises BadManifests with every fault."""
+    """All objects of a folder, including those in lists; raises BadManifests with every fault."""
     if not folder.is_dir():
         raise BadManifests(f"{folder}: is not a folder")
     found: list[Manifest] = []
@@ -69,7 +69,7 @@ def _objects(path: Path, faults: list[str]) -> list[Manifest]:
 
 
 def _flat(document: object, place: str, faults: list[str]) -> Iterator[Manifest]:
-    """An object, or those of a list; an empty document is none."""
+    """The objects in a document: one, those of a list, or none if it is empty."""
     if document is None:
         return
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str) or "apiVersion" not in document:
@@ -92,7 +92,7 @@ def _why(error: Exception) -> str:
 
 
 def _own_namespace(objects: Iterable[Manifest], config: Config) -> str:
-    """Where the sidecar would be: it is in no manifest, so by what the config names, else by where the brokers are."""
+    """The sidecar's namespace, guessed from the config, else from the namespace of the brokers."""
     if config.kubernetes.namespaces:
         return config.kubernetes.namespaces[0]
     pools = {(pool.service.namespace, pool.service.name) for pool in Scope(config, PodIdentity("")).pools}
@@ -109,7 +109,7 @@ def _own_namespace(objects: Iterable[Manifest], config: Config) -> str:
 
 
 def _pods(obj: Manifest) -> Iterator[Manifest]:
-    """The pods of a StatefulSet, as far as they can be told without a cluster: no addresses."""
+    """The pods of a StatefulSet, without addresses."""
     if (obj["apiVersion"], obj["kind"]) != ("apps/v1", "StatefulSet"):
         return
     spec = _record(obj.get("spec"))

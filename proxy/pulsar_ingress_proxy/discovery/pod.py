@@ -1,6 +1,6 @@
-"""The pod that this sidecar and its gateway are in: namespace, labels, and the zone of its node.
+"""The pod of this sidecar and its gateway: namespace, labels, and the zone of its node.
 
-Told by the downward API where the manifest has it, else by one `get` on the pod and one on the node.
+Read from the downward API if the manifest has it, else by one `get` on the pod and one on the node.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ _ZONE = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class OwnPod:
-    """What is known of it; a zone only where one was asked for."""
+    """The sidecar's pod; the zone only if it was asked for."""
 
     own: PodIdentity
     zone: str | None = None
 
 
 async def own_pod(cluster: KubernetesApi, with_zone: bool, labels_file: Path = LABELS) -> OwnPod:
-    """Look at it; raises Refused where the API server would have to be asked and is away."""
+    """Read the sidecar's pod; raises Refused if the API server is needed and unreachable."""
     namespace = os.environ.get("POD_NAMESPACE") or await cluster.home()
     labels = await asyncio.to_thread(_read_labels, labels_file)
     node = os.environ.get("NODE_NAME")
@@ -72,7 +72,7 @@ def _labels(found: Object) -> dict[str, str]:
 
 
 def _read_labels(file: Path) -> dict[str, str] | None:
-    """`key="value"`, a line each; None where the manifest mounts none."""
+    """Parse lines of `key="value"`; None if there is no such file."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError:

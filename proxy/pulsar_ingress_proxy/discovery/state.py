@@ -1,6 +1,6 @@
-"""What was known last, on disk, to start with while the API server is away.
+"""The last known result on disk, to start with while the API server is unreachable.
 
-A file that is not whole, of another version or written under another config is of no use, and no harm.
+A file that is incomplete, of another version or from another config is ignored.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """All that discovery knows at one moment."""
+    """The results of all sources of discovery."""
 
     observed: Discovered = NOTHING
-    """In the cluster."""
+    """From Kubernetes."""
     reported: Discovered = NOTHING
-    """By the brokers."""
+    """From the brokers."""
     zone: str | None = None
 
 
@@ -39,7 +39,7 @@ _KNOWN = TypeAdapter(Known)
 
 
 class State:
-    """A file in `kubernetes.statePath`. Its methods wait for the disk."""
+    """A file in `kubernetes.statePath`. Its methods block."""
 
     def __init__(self, config: Config) -> None:
         assert config.kubernetes.state_path is not None
@@ -49,7 +49,7 @@ class State:
         self._writing = threading.Lock()
 
     def read(self) -> Known | None:
-        """What was written last, if it is of use."""
+        """The last written result, if it is valid."""
         try:
             with self._file.open("rb") as file:
                 data = file.read(_MOST_BYTES + 1)
@@ -82,7 +82,7 @@ class State:
         return _KNOWN.validate_python(known)
 
     def write(self, known: Known) -> None:
-        """Put it in place whole, or leave what is there; a fault is told once."""
+        """Replace the file atomically; a failure is logged once."""
         state = {"version": _VERSION, "config": self._config, "known": _KNOWN.dump_python(known, mode="json")}
         data = json.dumps(state, separators=(",", ":")).encode()
         unfinished = self._file.with_name(f".{FILE}.{os.getpid()}")
@@ -107,7 +107,7 @@ class State:
 
 
 def _fingerprint(config: Config) -> str:
-    """Of all keys that decide what is found: what was found under others may be what these are to keep out."""
+    """A hash of all keys that affect discovery: a result under other keys may contain what these exclude."""
     keys = config.model_dump(mode="json", include={"kubernetes", "brokers", "internal_listener_name"})
     del keys["kubernetes"]["state_path"]
     return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()

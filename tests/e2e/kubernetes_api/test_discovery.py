@@ -167,7 +167,7 @@ async def test_no_lookup_fails_while_the_api_server_is_killed_and_comes_back(
         assert set(map(tuple, tags(cluster))) == {("external",)}
         assert (await at.lookup("third.example.com"))[0] == 200
         assert tags(cluster) == [["external"]]
-    assert at.sidecar.output.count("what is known stays in force") == 1
+    assert at.sidecar.output.count("keeping the known objects") == 1
     assert at.sidecar.output.count("the API server is back") == 1
 
 
@@ -186,7 +186,7 @@ async def test_sidecar_starts_from_saved_state_while_the_api_server_is_down(
         assert await at.readiness() == "ok"
         assert (await at.lookup())[0] == 200
         assert tags(cluster) == [["external"]]
-        await at.sidecar.says("what is known stays in force")
+        await at.sidecar.says("keeping the known objects")
         await api_server.start()
         await in_sync(at)
         await at.after(admin.delete(ingress(namespace, "public", HOST)))
@@ -224,7 +224,7 @@ async def test_discovery_follows_gateway_api_kinds_that_are_defined_and_removed_
         assert (await at.lookup())[0] == 200
         assert tags(cluster) == [[]]
     absent = (
-        "the cluster has no Gateway, HTTPRoute, TLSRoute, TCPRoute, IstioGateway, VirtualService; taken up once it has"
+        "the cluster does not serve Gateway, HTTPRoute, TLSRoute, TCPRoute, IstioGateway, VirtualService; will retry"
     )
     assert at.sidecar.output.count(absent) == 1
 

@@ -1,4 +1,4 @@
-"""What operators write on objects: our annotations, and those of others that say where an object is reached. Pure."""
+"""Our annotations on objects, and those of other projects that tell how an object is reached. Pure."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,21 +25,21 @@ _SECTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """The annotations of one object, as far as they matter here."""
+    """The relevant annotations of one object."""
 
     listeners: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """By section; that of no section is everybody else's."""
+    """By section; the empty key is for all other sections."""
     lookup_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     allowed_listeners: frozenset[str] | None = None
     expose: frozenset[str] | None = None
     external_urls: tuple[ServiceUrl, ...] = ()
-    """Where `{host}` stands for the route's host."""
+    """`{host}` stands for the route's host."""
     hosts: tuple[str, ...] = ()
-    """Names that external-dns is told to give it."""
+    """Host names for external-dns."""
     passes_tls: bool = False
-    """An Ingress whose controller is told to leave TLS to the backend."""
+    """Whether an Ingress has TLS passthrough."""
     faults: tuple[str, ...] = ()
-    """What is wrong with them, each with its annotation."""
+    """Each fault begins with its annotation."""
 
     def listener(self, section: str) -> str | None:
         return self.listeners.get(section) or self.listeners.get("")
@@ -52,7 +52,7 @@ NONE = Annotations()
 
 
 def read_annotations(annotations: Mapping[str, str]) -> Annotations:
-    """Read an object's annotations. One that is wrong is as if it were not there, and is told."""
+    """Parse an object's annotations. Invalid ones are ignored and reported as faults."""
     faults: list[str] = []
     listeners = _checked(LISTENER, annotations, _listeners, faults)
     properties = _checked(LOOKUP_PROPERTIES, annotations, _pairs, faults)
@@ -89,7 +89,7 @@ def _checked(
 
 
 def _listeners(text: str) -> Iterator[tuple[str, str]]:
-    """`NAME`, or `sectionA=NAME,sectionB=NAME`; a name without a section is for all the others."""
+    """Parse `NAME`, or `sectionA=NAME,sectionB=NAME`; a name without a section is for all others."""
     seen: set[str] = set()
     for part in _parts(text):
         section, equals, name = part.rpartition("=")

@@ -1,4 +1,4 @@
-"""How routes hang on gateways: through which sections, with which hosts, on which listener. Pure."""
+"""How routes are attached to gateways: sections, hosts and listeners. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from pulsar_ingress_proxy.syntax.hosts import ANY, covers, meet
 
 
 class ClusterView(Protocol):
-    """The other objects, as far as a derivation asks for them."""
+    """The other objects that a derivation may look up."""
 
     @property
     def scope(self) -> Scope: ...
@@ -23,25 +23,25 @@ class ClusterView(Protocol):
     def brokers_behind(self, service: Key) -> tuple[BrokerPod, ...]: ...
 
     def services_before(self, gateway: Gateway) -> tuple[Service, ...]:
-        """Those that lead to a gateway of Istio, on the pod of which we are."""
+        """The Services of an Istio gateway whose pod is ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A route's place at one of our gateways. An Ingress is a gateway of its own."""
+    """The attachment of a route to a section of one of our gateways. An Ingress is its own gateway."""
 
     hosts: tuple[str, ...]
     listener: str | None
     is_own: bool
-    """Whether the listener is the route's own, and not its gateway's."""
+    """Whether the listener is annotated on the route, not on its gateway."""
     section: Section | None
-    """None where the gateway is listed but not seen."""
+    """None if the gateway is listed in the config but not visible."""
     key: Key | None = None
     gateway: Gateway | None = None
 
 
 def attachments(route: Route, around: ClusterView) -> Iterator[Attachment]:
-    """All places through which requests for this route come to us."""
+    """The attachments of a route to our gateways."""
     if route.key.kind == "Ingress":
         if around.scope.has_class(route):
             yield from _ingress_sections(route)
@@ -61,7 +61,7 @@ def attachments(route: Route, around: ClusterView) -> Iterator[Attachment]:
 
 
 def hosts_at(section: Section, route: Route) -> tuple[str, ...]:
-    """The hosts that a route has there: those it asks for that the section lets it have."""
+    """The hosts of a route that the section allows."""
     offered = [host for namespace, host in section.hosts if namespace in (ANY, route.key.namespace)]
     return meet(route.hosts or (ANY,), offered)
 
@@ -76,7 +76,7 @@ def _attached(
 
 
 def _ingress_sections(ingress: Route) -> Iterator[Attachment]:
-    """An Ingress says whether a host has TLS; that it is on port 443 or 80 is what everybody means by that."""
+    """The sections of an Ingress: hosts with TLS on port 443, others on port 80, as is the convention."""
     takes: frozenset[Carries] = frozenset(["tls" if ingress.annotations.passes_tls else "http"])
     for port in (443, 80):
         tls = port == 443

@@ -1,4 +1,4 @@
-"""The brokers' pods: which they are, what they call themselves, and which Services lead to which. Pure."""
+"""The brokers' pods: their names, and the Services that lead to them. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from pulsar_ingress_proxy.syntax.selectors import selects
 
 
 class BrokerId(NamedTuple):
-    """A pod, or an endpoint that somebody wrote by hand, by its address."""
+    """A pod by its name, or a manually created endpoint by its address."""
 
     namespace: str
     name: str
@@ -20,13 +20,13 @@ class BrokerId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerPod:
-    """One broker, as the cluster has it."""
+    """One broker, as found in the cluster."""
 
     id: BrokerId
     names: tuple[str, ...]
-    """All that it may call itself, the one to dial it by first."""
+    """All its names, the one to dial first."""
     by: Key
-    """The object that shows it."""
+    """The object it was found by."""
     ports: Ports = ()
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     ending: bool = False
@@ -34,7 +34,7 @@ class BrokerPod:
 
 def names_of(hostname: str, subdomain: str, namespace: str, ips: Iterable[str], domain: str) -> tuple[str, ...]:
     """A pod's DNS name in all its forms, and its addresses (kubernetes.io, DNS for Services and Pods)."""
-    if not subdomain:  # the bare name leads nowhere, but it is what a broker finds out about itself
+    if not subdomain:  # the bare name does not resolve, but brokers may use it for themselves
         return tuple(dict.fromkeys((*ips, hostname)))
     name = f"{hostname}.{subdomain}"
     full = f"{name}.{namespace}"
@@ -70,7 +70,7 @@ class BrokerPods:
                 self._by_label[(id_.namespace, *item)].add(id_)
 
     def behind(self, service: Key) -> tuple[BrokerPod, ...]:
-        """The brokers that a Service leads to, of several any two: those that stay, where some are about to end."""
+        """The brokers behind a Service, at most two; those that are not terminating, if there are any."""
         found = self._services.get(service)
         if found is None:
             return ()
@@ -111,7 +111,7 @@ class BrokerPods:
         return selects(service.selector, pod.labels)
 
     def _endpoint_broker(self, id_: BrokerId, slices: list[Slice]) -> BrokerPod | None:
-        """A broker of which only the Service's endpoints tell: pods are not watched, or it is none."""
+        """A broker known only by endpoints of a Service: pods are not watched, or it is not a pod."""
         found = [
             (one, endpoint)
             for one in slices

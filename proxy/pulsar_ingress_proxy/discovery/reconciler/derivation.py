@@ -1,4 +1,4 @@
-"""What follows from one object, with the few others that it refers to. Pure."""
+"""Derives ingresses, addresses and conflicts from one object and those it refers to. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from pulsar_ingress_proxy.routing.ingresses import Ingress
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """One object's part in what is found."""
+    """The results from one object."""
 
     ingresses: tuple[Ingress, ...] = ()
     addresses: tuple[Address, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
     hosts: frozenset[tuple[str, bool]] = frozenset()
-    """That it leads somewhere from outside, and whether connections say that they are for them."""
+    """Hosts that are routed from outside, and whether connections carry the host."""
 
 
 def derive(obj: Gateway | Route | Service, around: ClusterView) -> Derived:
-    """An object's part, as far as it has one."""
+    """Derive the results from one object."""
     match obj:
         case Route():
             places = tuple(attachments(obj, around))

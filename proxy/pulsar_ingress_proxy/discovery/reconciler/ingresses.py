@@ -1,4 +1,4 @@
-"""From annotated objects to ingresses: the hosts that they carry, and the listener behind them. Pure."""
+"""Derives ingresses from annotated objects: their hosts and listeners. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ Carried = Iterable[tuple[str, str]]
 
 
 def route_ingresses(route: Route, places: Iterable[Attachment], scope: Scope) -> Iterator[Ingress | Conflict]:
-    """The ingresses of a route that has a listener of its own; with its gateway's, the gateway is the ingress."""
+    """The ingresses of a route with its own listener; otherwise the gateway is the ingress."""
     places = tuple(places)
     carried = [
         (at.listener, host)
@@ -27,11 +27,11 @@ def route_ingresses(route: Route, places: Iterable[Attachment], scope: Scope) ->
     ]
     yield from _ingresses(route.key, route.annotations, carried, scope)
     if known := {at.section.name for at in places if at.section is not None} - {""}:
-        yield from _strange_sections(route.key, route.annotations, known)
+        yield from _unknown_sections(route.key, route.annotations, known)
 
 
 def gateway_ingresses(gateway: Gateway, scope: Scope) -> Iterator[Ingress | Conflict]:
-    """The ingresses of a gateway: its sections, each with its listener."""
+    """The ingresses of a gateway, by the listeners of its sections."""
     if not scope.is_beside(gateway):
         return
     carried = [
@@ -42,11 +42,11 @@ def gateway_ingresses(gateway: Gateway, scope: Scope) -> Iterator[Ingress | Conf
         if host != ANY or section.tells_hosts
     ]
     yield from _ingresses(gateway.key, gateway.annotations, carried, scope)
-    yield from _strange_sections(gateway.key, gateway.annotations, {section.name for section in gateway.sections})
+    yield from _unknown_sections(gateway.key, gateway.annotations, {section.name for section in gateway.sections})
 
 
 def service_ingresses(service: Service, scope: Scope) -> Iterator[Ingress | Conflict]:
-    """The ingress of a Service that leads to our gateway from outside: the names that it has there."""
+    """The ingress of a Service that exposes our gateway, with its external names."""
     listener = service.annotations.listener("")
     if listener is None or not service.is_outside or not scope.is_ingress(service):
         return
@@ -59,7 +59,7 @@ def _ingresses(key: Key, annotations: Annotations, carried: Carried, scope: Scop
     hosts: dict[str, list[str]] = {}
     for listener, host in dict.fromkeys(carried):
         if host == ANY and not scope.trusts(key.namespace):
-            continue  # not everybody may say what becomes of all that nobody else has
+            continue  # only trusted namespaces may claim every host
         allowed = list(scope.allowed(host))
         hosts.setdefault(listener, []).extend(allowed)
         if not allowed:
@@ -77,7 +77,7 @@ def _ingresses(key: Key, annotations: Annotations, carried: Carried, scope: Scop
             )
 
 
-def _strange_sections(key: Key, annotations: Annotations, known: set[str]) -> Iterator[Conflict]:
+def _unknown_sections(key: Key, annotations: Annotations, known: set[str]) -> Iterator[Conflict]:
     for name in annotations.listeners:
         if name and name not in known:
             there = f"there are {', '.join(sorted(known))}" if known else "it has none"
@@ -87,10 +87,9 @@ def _strange_sections(key: Key, annotations: Annotations, known: set[str]) -> It
 def resolve_hosts(
     ingresses: Mapping[Key, Iterable[Ingress]], scope: Scope
 ) -> tuple[list[tuple[Key, Ingress]], list[Conflict]]:
-    """Ingresses such that no host is of two listeners.
+    """Resolve conflicts, so that no host has two listeners.
 
-    A route says more than the gateway it hangs on, and whoever may say how brokers are reached more than others.
-    Among equals that disagree nobody has the host.
+    Trusted namespaces take precedence over others, and routes over gateways. If equals disagree, none gets the host.
     """
     ranked = sorted(
         ((_rank(key, scope), key, ingress) for key, own in ingresses.items() for ingress in own),

@@ -7,17 +7,17 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of object, and where the API server has it."""
+    """A kind of object in the Kubernetes API."""
 
     name: str
-    """What the rest of discovery calls it: the kind, and for those of Istio that others have too, `Istio…`."""
+    """Unique name: the kind, with the prefix `Istio` if another group has the same kind."""
     group: str
     versions: tuple[str, ...]
-    """Those we can read, the preferred one first."""
+    """Supported versions, the preferred one first."""
     kind: str
     plural: str
     optional: bool = False
-    """A CRD, which a cluster may not have, or not yet."""
+    """Whether it is a CRD, which a cluster may lack."""
 
     @property
     def api_versions(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ _BY_GROUP: Mapping[tuple[str, str], Kind] = {(kind.group, kind.kind): kind for k
 
 
 def kind_of(obj: Mapping[str, Any]) -> Kind | None:
-    """The kind of an object, by group and kind; None where it is none of ours. Any version that we can read will do."""
+    """The kind of an object; None if the kind or its version is not supported."""
     group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
     kind = _BY_GROUP.get((group, str(obj.get("kind", ""))))
     return kind if kind is not None and version in kind.versions else None

@@ -1,4 +1,4 @@
-"""What all objects show together: ingresses without contradictions, and brokers with their addresses. Pure."""
+"""Merges the results of all objects into ingresses without conflicts, and brokers with their addresses. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -20,8 +20,7 @@ from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 def merge_objects(
     config: Config, derived: Mapping[Key, Derived], pods: Mapping[BrokerId, BrokerPod], around: ClusterView
 ) -> tuple[Discovered, tuple[Conflict, ...]]:
-    """The findings, in an order that depends on nothing but the objects, and of the conflicts the routes to brokers
-    that nobody gives a listener."""
+    """The merged result in a stable order, and the conflicts for routes to brokers that have no listener."""
     scope = around.scope
     ingresses, disputes = resolve_hosts({key: one.ingresses for key, one in derived.items()}, scope)
     conflicts = [*disputes, *(conflict for one in derived.values() for conflict in one.conflicts)]
@@ -42,7 +41,7 @@ def merge_objects(
         brokers.append(broker)
         conflicts += disagreements
     if not brokers:
-        conflicts.append(_nobody(config, around))
+        conflicts.append(_no_brokers(config, around))
     found = Discovered(
         tuple(ingress for _, ingress in ingresses), tuple(brokers), conflicts=in_order([*conflicts, *unmapped])
     )
@@ -50,7 +49,7 @@ def merge_objects(
 
 
 class _ListenerOf:
-    """The listener of a host by the ingress that has it; an ingress of the config before one that was found."""
+    """The listener of a host by its ingress; ingresses of the config come first."""
 
     def __init__(self, config: Config, found: Iterable[Ingress]) -> None:
         written = (Ingress(one.name, tuple(one.hosts), one.listener) for one in config.ingresses)
@@ -62,7 +61,7 @@ class _ListenerOf:
 
 
 def _internal(config: Config, member: BrokerPod, around: ClusterView) -> Iterator[Claim]:
-    """How the sidecar itself reaches a broker: on the ports behind the config's URLs, else on those it shows."""
+    """A broker's internal addresses: the ports behind the config's URLs, else the ports of its pod."""
     known = known_ports(member, around) or {
         number: scheme
         for name, number in member.ports
@@ -78,8 +77,8 @@ def _no_listener(address: Address, member: BrokerPod) -> Conflict:
     return Conflict(str(address.by), text)
 
 
-def _nobody(config: Config, around: ClusterView) -> Conflict:
-    """Why no broker is found, as far as that can be told."""
+def _no_brokers(config: Config, around: ClusterView) -> Conflict:
+    """Why no broker was found."""
     scope = around.scope
     if scope.broker_selector is not None:
         where = ", ".join(sorted(scope.broker_namespaces))

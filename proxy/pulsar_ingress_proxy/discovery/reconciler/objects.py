@@ -1,6 +1,6 @@
-"""Objects of the cluster, each cut down to what is needed of it. Pure.
+"""Kubernetes objects, reduced to the fields that are needed. Pure.
 
-Routes of all kinds are one record, and so are gateways of both groups: what they say differs in words alone.
+Routes of all kinds share one record, and so do gateways of both groups.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from pulsar_ingress_proxy.discovery.reconciler.annotations import Annotations
 from pulsar_ingress_proxy.discovery.reconciler.kinds import BY_NAME
 
 Carries = Literal["http", "tls", "tcp"]
-"""What a rule sees of a connection: requests, the server name of a TLS that it does not end, or bytes."""
+"""What a rule routes: HTTP requests, TLS by its server name without terminating it, or TCP."""
 
 
 class Key(NamedTuple):
@@ -27,20 +27,20 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A listener of a Gateway, or a server of Istio's: a port, and who may be reached through it."""
+    """A listener of a Gateway, or a server of an Istio Gateway."""
 
     name: str
     port: int
     takes: frozenset[Carries]
-    """The rules that apply there."""
+    """The types of rules that apply."""
     tls: bool | None
-    """Whether clients speak TLS to it; None where the bytes pass and the backend knows."""
+    """Whether clients use TLS; None: bytes are passed, and the backend decides."""
     hosts: tuple[tuple[str, str], ...]
-    """Namespace and host: whose routes may have which hosts there, `*` for any."""
+    """Namespaces of routes and the hosts that they may use; `*` for any."""
 
     @property
     def tells_hosts(self) -> bool:
-        """Whether what comes through says which host it is for; bytes do not."""
+        """Whether connections carry the host; plain TCP does not."""
         return self.takes != {"tcp"}
 
 
@@ -52,23 +52,23 @@ class Gateway:
     annotations: Annotations
     sections: tuple[Section, ...]
     selector: Mapping[str, str] | None = field(hash=False)
-    """Istio's: the labels of the pods it is for."""
+    """For Istio: the labels of the gateway's pods."""
     addresses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A gateway that a route asks to be attached to, and where there."""
+    """A gateway, section and port that a route refers to."""
 
     gateway: Key
     section: str | None = None
     port: int | None = None
     refused: bool = False
-    """Its status says that it is not attached."""
+    """Whether the route's status says that it is not accepted."""
 
 
 class Backend(NamedTuple):
-    """Where a rule leads to; no Service where it is something else."""
+    """The backend of a rule; `service` is None if it is not a Service."""
 
     service: Key | None
     port: int | str | None = None
@@ -79,13 +79,13 @@ class Rule:
     carries: Carries
     backends: tuple[Backend, ...]
     hosts: tuple[str, ...] = ()
-    """Narrower than the route's; none: the route's."""
+    """Narrows the route's hosts; empty: all of them."""
     whole: bool = True
-    """Takes every path."""
+    """Whether it matches every path."""
     port: int | None = None
-    """Of the gateway; None: any."""
+    """The gateway's port; None: any."""
     gateways: frozenset[Key] | None = None
-    """Of the route's gateways; None: all."""
+    """Narrows the route's gateways; None: all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Route:
     parents: tuple[Parent, ...] = ()
     ingress_class: str | None = None
     tls_hosts: tuple[str, ...] = ()
-    """An Ingress's: the hosts that are served over TLS."""
+    """For an Ingress: the hosts with TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Service:
     selector: Mapping[str, str] = field(hash=False)
     ports: tuple[ServicePort, ...]
     addresses: tuple[str, ...] = ()
-    """Where it is reached from outside, as far as the object shows."""
+    """External addresses in its status or spec."""
 
     @property
     def is_outside(self) -> bool:
@@ -138,16 +138,16 @@ class Pod:
     subdomain: str = ""
     ips: tuple[str, ...] = ()
     ports: tuple[tuple[str, int], ...] = ()
-    """Name and number, of all containers."""
+    """Name and number of the ports of all containers."""
     ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One backend of a Service: a pod, or what somebody wrote there by hand."""
+    """One endpoint of a Service: a pod, or a manually created one."""
 
     name: str
-    """The pod's, else its first address."""
+    """The pod's name, else its first address."""
     is_pod: bool
     ips: tuple[str, ...]
     hostname: str = ""
@@ -162,7 +162,7 @@ class Slice:
     service: str
     endpoints: tuple[Endpoint, ...]
     ports: tuple[tuple[str, int], ...]
-    """The Service's name of each port, and the number at the endpoints."""
+    """The Service's name of each port, and the endpoints' port number."""
 
 
 Object = Gateway | Route | Service | Pod | Slice

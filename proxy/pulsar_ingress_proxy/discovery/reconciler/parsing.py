@@ -1,7 +1,6 @@
-"""From an object as the API server or a YAML file has it to the record that is kept of it. Pure.
+"""Parses objects of the API server or of YAML files into the records of `objects`. Pure.
 
-What is not as it should be is as if it were not there: the API server checks what it stores, and of a file that
-nobody has checked the rest is still worth reading.
+Invalid parts are ignored: the API server validates what it stores, and the rest of a manifest is still useful.
 """
 
 import ipaddress
@@ -37,14 +36,14 @@ _NOTHING: frozenset[Carries] = frozenset()
 
 
 def key_of(kind: Kind, obj: Raw) -> Key | None:
-    """An object's identity; None where it has none."""
+    """An object's identity; None if it lacks a namespace or name."""
     metadata = _record(obj.get("metadata"))
     namespace, name = metadata.get("namespace"), metadata.get("name")
     return Key(kind.name, namespace, name) if isinstance(namespace, str) and isinstance(name, str) else None
 
 
 def read(key: Key, obj: Raw) -> Object | None:
-    """What is kept of an object; None where nothing is, as of a pod that has ended."""
+    """Parse an object; None if it is not needed, such as a pod that has terminated."""
     return _READERS[key.kind](key, _record(obj.get("metadata")), _record(obj.get("spec")), obj)
 
 
@@ -79,8 +78,8 @@ def _ingress_backend(key: Key, backend: object) -> Backend:
 def _gateway(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Gateway:
     sections = []
     for one in _records(spec.get("listeners")):
-        # allowedRoutes: from the same namespace unless it says otherwise; whom a selector lets in, a route's status
-        # says, since namespaces' labels are not watched.
+        # The default of allowedRoutes is Same. Namespace labels are not watched, so for Selector the route's status
+        # decides.
         allowed = _record(_record(one.get("allowedRoutes")).get("namespaces")).get("from", "Same")
         namespace = {"Same": key.namespace, "All": ANY, "Selector": ANY}.get(allowed)
         host = normal(str(one.get("hostname") or ANY))
@@ -128,8 +127,8 @@ def _istio_gateway(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Gateway:
 
 
 def _istio_protocol(protocol: str, tls: Raw | None) -> tuple[frozenset[Carries], bool | None]:
-    """Which rules of a VirtualService apply to a server, as networking.istio.io/v1 TLSRoute and TCPRoute say."""
-    # PASSTHROUGH is the first of the modes, so it is what an absent one means.
+    """The rules of a VirtualService that apply to a server (networking.istio.io/v1 TLSRoute and TCPRoute)."""
+    # PASSTHROUGH is the first mode, and so the default.
     passes = tls is not None and tls.get("mode", "PASSTHROUGH") in ("PASSTHROUGH", "AUTO_PASSTHROUGH")
     match protocol:
         case "HTTP" | "HTTP2" | "GRPC" | "GRPC-WEB":
@@ -159,7 +158,7 @@ def _gateway_route(carries: Carries) -> Callable[[Key, Raw, Raw, Raw], Route]:
                 backends = ()
             rules.append(Rule(carries, backends, whole=carries != "http" or _takes_all_paths(one)))
         annotations, hosts = read_annotations(_texts(metadata.get("annotations"))), _hosts(spec.get("hostnames"))
-        # Hosts that are none must not make it a route of every host.
+        # If all hosts are invalid, the route must not match every host.
         has_place = bool(hosts) or not spec.get("hostnames")
         return Route(key, annotations, hosts, tuple(rules), tuple(parents) if has_place else ())
 
@@ -202,7 +201,7 @@ def _virtual_service(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Route:
     rules = tuple(
         rule for carries in carried for one in _records(spec.get(carries)) for rule in _istio_rules(key, carries, one)
     )
-    # A single label is a Service's name, for the mesh.
+    # A single label is the name of a Service in the mesh.
     hosts = tuple(host for host in _hosts(spec.get("hosts")) if "." in host or host == ANY)
     if exported and ANY not in exported:
         parents = tuple(parent for parent in parents if parent.gateway.namespace in exported)
@@ -217,7 +216,7 @@ def _istio_gateways(key: Key, names: object) -> Iterator[Key]:
 
 
 def _istio_rules(key: Key, carries: Carries, rule: Raw) -> Iterator[Rule]:
-    """One for each of a rule's alternatives."""
+    """One rule for each alternative of `match`."""
     routes = _records(rule.get("route"))
     backends = tuple(
         _destination(key, _record(one.get("destination")))
@@ -227,7 +226,7 @@ def _istio_rules(key: Key, carries: Carries, rule: Raw) -> Iterator[Rule]:
     for match in _records(rule.get("match")) or [{}]:
         authority = _record(match.get("authority"))
         if authority and "exact" not in authority:
-            continue  # which hosts that means is not written anywhere
+            continue  # prefix and regex do not tell the hosts
         named = [authority["exact"]] if authority else match.get("sniHosts")
         hosts = _hosts(named)
         if named and not hosts:
@@ -364,7 +363,7 @@ def _number(value: object) -> int | None:
 
 
 def _addresses(values: Iterable[object]) -> Iterator[str]:
-    """Hosts and addresses as they stand in URLs: IPv6 in brackets."""
+    """Hosts and addresses in URL form: IPv6 in brackets."""
     for value in values:
         if isinstance(value, str) and value:
             try:

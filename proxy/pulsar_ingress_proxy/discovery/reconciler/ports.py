@@ -1,4 +1,4 @@
-"""Which of a broker's ports is which: web or binary, with TLS or without. Pure."""
+"""Tells a broker's ports apart: web or binary, with or without TLS. Pure."""
 
 import re
 
@@ -16,7 +16,7 @@ Ports = tuple[tuple[str, int], ...]
 
 
 def number_of(port: ServicePort, ports: Ports) -> int | None:
-    """The pod's port that a Service's leads to; None where it goes by a name that the pod does not have."""
+    """The pod's port behind a Service's port; None if the pod has no port of that name."""
     if isinstance(port.target, int) or port.target.isdigit():
         return int(port.target)
     numbers = dict(reversed(ports))
@@ -24,9 +24,9 @@ def number_of(port: ServicePort, ports: Ports) -> int | None:
 
 
 def schemes_of(port: ServicePort, ports: Ports, known: dict[int, str]) -> frozenset[str]:
-    """What is spoken there: as the config's own URLs say, else by the port's names and its number.
+    """The schemes of a port: by the config's URLs, else by the port's names and number.
 
-    None where nothing tells, several where they tell different things.
+    Empty if nothing tells, several if names and number disagree.
     """
     number = number_of(port, ports)
     if number in known:
@@ -39,12 +39,12 @@ def schemes_of(port: ServicePort, ports: Ports, known: dict[int, str]) -> frozen
 
 
 def families_of(schemes: frozenset[str]) -> frozenset[tuple[str, str]]:
-    """Web, binary, or both: each as its plain scheme and the one with TLS."""
+    """The families of these schemes: web, binary, or both."""
     return frozenset(family for family in (WEB_SCHEMES, BINARY_SCHEMES) if schemes.intersection(family))
 
 
 def _by_name(name: str) -> str | None:
-    """`http`, `https`, `tcp-pulsar`, `tls-pulsarssl`, `web-tls`; where a name has both words, pulsar is the product."""
+    """`http`, `https`, `tcp-pulsar`, `tls-pulsarssl`, `web-tls`; in `pulsar-http`, pulsar is the product."""
     words = re.split(r"[-_.]", name.lower())
     family = next(
         (f for f, word in ((WEB_SCHEMES, _WEB), (BINARY_SCHEMES, _BINARY)) if any(map(word.fullmatch, words))), None

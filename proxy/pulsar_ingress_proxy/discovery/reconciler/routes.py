@@ -1,7 +1,7 @@
-"""From routes to addresses: where a rule leads to one broker, its host is how that broker is reached. Pure.
+"""Derives brokers' addresses from routes: if a rule leads to one broker, its host is that broker's address. Pure.
 
-The host is the route's, scheme and port are the gateway's. What objects cannot show, `external-url` says. What could
-mean two things is told as a conflict and gives no address.
+The host comes from the route, scheme and port from the gateway. `external-url` overrides them. Ambiguous routes are
+reported as conflicts and give no address.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,25 +28,25 @@ from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, DEFAULT_PORTS,
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """How a broker is reached, by the word of one object."""
+    """An address of a broker, by one object."""
 
     broker: BrokerId
     listener: str | None
-    """None: that of the ingress which has its host."""
+    """None: the listener of the host's ingress."""
     url: ServiceUrl
     source: Source
     by: Key
     weak: bool = False
-    """Through the pool's own Service, which leads to one broker only as long as there is one."""
+    """Whether it is the pool's Service, which leads to one broker only while there is one."""
 
 
 class _Unclear(Exception):
-    """Why objects give no address."""
+    """Why an object gives no address."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Lead:
-    """The one broker that a host leads to, and by which backend."""
+    """The one broker that a host leads to, and its Service and port."""
 
     broker: BrokerPod
     service: Service
@@ -54,7 +54,7 @@ class _Lead:
 
 
 def route_addresses(route: Route, places: Iterable[Attachment], around: ClusterView) -> Iterator[Address | Conflict]:
-    """What a route says about how brokers are reached."""
+    """The addresses of brokers by a route."""
     if not around.scope.trusts(route.key.namespace):
         return
     for at in places:
@@ -68,7 +68,7 @@ def route_addresses(route: Route, places: Iterable[Attachment], around: ClusterV
 
 
 def service_addresses(service: Service, around: ClusterView) -> Iterator[Address | Conflict]:
-    """What a Service of one broker that is reached from outside says."""
+    """The addresses of a broker by its external Service."""
     scope, annotations, listener = around.scope, service.annotations, service.annotations.listener("")
     if listener is None or not service.is_outside or service.key.namespace not in scope.broker_namespaces:
         return
@@ -86,7 +86,7 @@ def service_addresses(service: Service, around: ClusterView) -> Iterator[Address
 
 
 def routed_hosts(route: Route, places: Iterable[Attachment]) -> Iterator[tuple[str, bool]]:
-    """The hosts that lead anywhere, and whether connections say that they are for them."""
+    """The hosts that have backends, and whether connections carry the host."""
     for at in places:
         for host, rules in _by_host(route, at).items():
             if any(rule.backends for rule in rules):
@@ -108,7 +108,7 @@ def _by_host(route: Route, at: Attachment) -> dict[str, list[Rule]]:
 
 
 def _lead(host: str, rules: Iterable[Rule], around: ClusterView) -> _Lead | None:
-    """The one broker behind a host; None where it is no broker's, as that of the pool is not."""
+    """The one broker behind a host; None if there is none, or for the pool's host."""
     leads: dict[BrokerId, tuple[BrokerPod, Backend]] = {}
     is_whole, has_others, crowd = False, False, ""
     for rule in rules:
@@ -159,7 +159,7 @@ def _addresses(route: Route, at: Attachment, host: str, lead: _Lead, around: Clu
 
 
 def _speaking(annotations: Annotations, at: Attachment, scope: Scope) -> Annotations:
-    """Whose external-url holds: the route's, else the gateway's, if that may say how brokers are reached."""
+    """The annotations whose external-url applies: the route's, else the gateway's if its namespace is trusted."""
     gateway = at.gateway
     if annotations.external_urls or annotations.is_wrong(EXTERNAL_URL) or gateway is None:
         return annotations
@@ -190,7 +190,7 @@ def _written_url(url: ServiceUrl, route: Route, at: Attachment, host: str, aroun
 
 
 def _host(route: Route, at: Attachment, host: str, around: ClusterView) -> str:
-    """The route's host; where bytes are routed by their port alone, the one name or address that its gateway has."""
+    """The route's host, or for TCP the single name or address of its gateway."""
     if not is_wild(host):
         return host
     if at.section is None or "tcp" not in at.section.takes:
@@ -208,10 +208,10 @@ def _host(route: Route, at: Attachment, host: str, around: ClusterView) -> str:
 
 
 def _outer_port(at: Attachment, section: Section, around: ClusterView) -> int:
-    """The port that clients connect to. Istio's is the gateway Service's port, or else what that leads to.
+    """The port that clients connect to.
 
-    A server's number is looked up among the Service's ports first and is the pod's own port where none has it
-    (pilot/pkg/model/gateway.go, resolvePorts).
+    For Istio, a server's number is a port of the gateway's Service, or else a target port (pilot/pkg/model/gateway.go,
+    resolvePorts).
     """
     gateway = at.gateway
     services = around.services_before(gateway) if gateway is not None and gateway.selector is not None else ()
@@ -257,7 +257,7 @@ def _service_urls(
 
 
 def known_ports(broker: BrokerPod, around: ClusterView) -> dict[int, str]:
-    """The broker's ports that the config's own URLs lead to, and what is spoken there."""
+    """The schemes of the broker's ports that the config's URLs lead to."""
     known: dict[int, str] = {}
     for pool in around.scope.pools:
         service = around.service(pool.service)

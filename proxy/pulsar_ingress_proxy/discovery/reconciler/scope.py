@@ -1,4 +1,4 @@
-"""Where this sidecar stands: beside which gateways, in front of which brokers, and whom it believes. Pure."""
+"""The scope of this sidecar: its gateways, its brokers, and the namespaces it trusts. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,29 +13,29 @@ from pulsar_ingress_proxy.syntax.selectors import Selector, parse_selector, sele
 
 @dataclass(frozen=True, slots=True)
 class PodIdentity:
-    """The sidecar's own pod, that is the gateway's."""
+    """The pod of the sidecar and its gateway."""
 
     namespace: str
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """None of them: not known."""
+    """Empty: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A URL that the config has for brokers, and the Service behind it."""
+    """A broker URL of the config, and its Service."""
 
     url: ServiceUrl
     service: Key
 
 
 class Scope:
-    """What config and own pod say about every object, whatever else there is."""
+    """What config and pod tell about any object."""
 
     def __init__(self, config: Config, own: PodIdentity) -> None:
         keys = config.kubernetes
         self.own = own
         self.namespaces = frozenset(keys.namespaces or (own.namespace,))
-        """Watched: what is elsewhere does not exist."""
+        """The watched namespaces."""
         self._classes = frozenset(name for name in keys.gateways if "/" not in name)
         self._named = tuple(_listed(name) for name in keys.gateways if "/" in name)
         self._names_any = bool(keys.gateways)
@@ -44,28 +44,28 @@ class Scope:
         urls = [*config.web_pool, *(parse_service_url(url) for url in config.brokers.broker_service_url)]
         self.pools = tuple(Pool(url, key) for url in urls if (key := _service_behind(url.host, own.namespace)))
         self.domain = next(filter(None, (url.host.partition(".svc.")[2] for url in urls)), "cluster.local")
-        """The cluster's."""
+        """The cluster's DNS domain."""
         known = frozenset(pool.service.namespace for pool in self.pools) & self.namespaces
         self.broker_namespaces = known or frozenset([own.namespace])
         gateways = (named.namespace for named in self._named if named.kind in ("gateway", "service"))
         self.gateway_namespaces = frozenset([own.namespace, *gateways])
 
     def trusts(self, namespace: str) -> bool:
-        """Whether addresses are taken from there: whoever can write them receives clients' tokens."""
+        """Whether to accept brokers' addresses from a namespace: who can set them receives clients' tokens."""
         return namespace in self.broker_namespaces or namespace in self.gateway_namespaces
 
     def allowed(self, host: str) -> Iterator[str]:
-        """A host, as far as allowedHostSuffixes lets it be one of ours."""
+        """The part of a host pattern that allowedHostSuffixes allows."""
         return hosts.under(host, self._suffixes)
 
     def lists(self, key: Key) -> bool:
-        """Whether kubernetes.gateways has this very object."""
+        """Whether kubernetes.gateways lists this object."""
         return any(named.means(key) for named in self._named)
 
     def is_beside(self, gateway: Gateway) -> bool:
         """Whether this gateway is ours."""
         if gateway.selector is not None and self.own.labels:
-            # The selector says which pods a gateway of Istio is for: if not this one, then no list can make it ours.
+            # An Istio gateway that does not select this pod is not ours, even if it is listed.
             if not selects(gateway.selector, self.own.labels):
                 return False
             names_gateways = any(named.kind == "gateway" for named in self._named)
@@ -73,11 +73,11 @@ class Scope:
         return self._counts(gateway.key, bool(gateway.annotations.listeners))
 
     def is_attached(self, route: Route, gateway: Key, seen: Gateway | None) -> bool:
-        """Whether a route that hangs on this gateway comes to us by it."""
+        """Whether a route is attached to one of our gateways by this gateway."""
         if seen is not None and self.is_beside(seen):
             return True
         if gateway.kind == "IstioGateway" and self.own.labels:
-            # Its selector says no, or cannot be seen.
+            # Its selector does not match, or is not visible.
             return seen is None and self.lists(gateway)
         return self._counts(gateway, bool(route.annotations.listeners))
 
@@ -96,13 +96,13 @@ class Scope:
         return self.is_gateways(service) or self._counts(service.key, bool(service.annotations.listeners))
 
     def _counts(self, key: Key, annotated: bool) -> bool:
-        """By the list; where there is none, every annotated object does."""
+        """Whether an object is ours: by kubernetes.gateways, or without that, by its annotation."""
         return self.lists(key) if self._names_any else annotated
 
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """An element of kubernetes.gateways: `gateway/ns/name`, or with its group where two have the kind."""
+    """An element of kubernetes.gateways: `gateway/ns/name`, with a group if the kind is ambiguous."""
 
     kind: str
     group: str
@@ -125,7 +125,7 @@ def _listed(text: str) -> _Listed:
 
 
 def _service_behind(host: str, own_namespace: str) -> Key | None:
-    """The Service that a host of the cluster's DNS means, by its own name or by one of its pods'."""
+    """The Service of a host in the cluster's DNS, which may be that of one of its pods."""
     name, svc, _ = f"{host}.".partition(".svc.")
     labels = name.strip(".").split(".")
     match labels:

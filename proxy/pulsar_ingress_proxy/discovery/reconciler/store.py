@@ -1,7 +1,7 @@
-"""The objects of a cluster as far as they matter, and what follows from them. Pure.
+"""The store of Kubernetes objects, and the result derived from them. Pure.
 
-Of each object a small record is kept. A change of any of them derives everything again: that takes some 50 ms for a
-thousand ingresses and three hundred brokers, and `reconcile` can run in another thread meanwhile.
+Any change derives everything again. That takes some 50 ms for a thousand ingresses and three hundred brokers, and can
+run in another thread.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -26,20 +26,17 @@ __all__ = ["ObjectStore", "PodIdentity", "Reconciled"]
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What all objects show together, the same for the same objects however they came."""
+    """The result of all objects; it does not depend on their order."""
 
     discovered: Discovered
     unmapped: tuple[Conflict, ...]
-    """Routes to brokers that nobody gives a listener; they are among the conflicts too."""
+    """Routes to brokers without a listener; also among the conflicts."""
     hosts: frozenset[tuple[str, bool]]
-    """Hosts, and wildcards, that lead somewhere through our gateways or to a broker.
-
-    Each with whether connections say that they are for it: those that are routed by port alone have any host.
-    """
+    """Hosts and wildcards that are routed through our gateways or to a broker; whether connections carry the host."""
 
 
 class ObjectStore:
-    """All objects that were seen."""
+    """All relevant objects."""
 
     def __init__(self, config: Config, own: PodIdentity) -> None:
         self._config = config
@@ -47,17 +44,17 @@ class ObjectStore:
         self._objects: dict[Key, Object] = {}
 
     def put(self, obj: Mapping[str, Any]) -> bool:
-        """Take an object in, new or changed; whether what is found may have changed."""
+        """Add or update an object. Returns whether the result may have changed."""
         kind = kind_of(obj)
         key = key_of(kind, obj) if kind is not None else None
         return key is not None and self._put(key, obj)
 
     def remove(self, kind: str, namespace: str, name: str) -> bool:
-        """Forget an object; `kind` is a `Kind.name`."""
+        """Remove an object; `kind` is a `Kind.name`."""
         return self._objects.pop(Key(kind, namespace, name), None) is not None
 
     def replace(self, kind: str, objects: Iterable[Mapping[str, Any]], namespace: str | None = None) -> bool:
-        """Take a fresh list of one kind, or of one namespace's, for all there was of it; `kind` is a `Kind.name`."""
+        """Replace all objects of one kind, or those of one namespace; `kind` is a `Kind.name`."""
         listed = {key: obj for obj in objects if (key := key_of(BY_NAME[kind], obj)) is not None}
         known = [key for key in self._objects if key.kind == kind and namespace in (None, key.namespace)]
         changed = [self.remove(*key) for key in known if key not in listed]
@@ -65,7 +62,7 @@ class ObjectStore:
         return any(changed)
 
     def reconciler(self) -> Callable[[], Reconciled]:
-        """Works out what the objects of this moment show; it may be called in another thread."""
+        """A function that derives the result from the current objects; it may be called in another thread."""
         view = _View(self.scope, self._objects.copy())
         return lambda: _reconcile(self._config, view)
 
@@ -94,7 +91,7 @@ def _reconcile(config: Config, view: "_View") -> Reconciled:
     derived = {
         key: derive(obj, view)
         for key, obj in view.objects.items()
-        # Most Services say nothing by themselves.
+        # Services without annotations give no results themselves.
         if isinstance(obj, Gateway | Route) or (isinstance(obj, Service) and obj.annotations != NONE)
     }
     discovered, unmapped = merge_objects(config, derived, view.pods.brokers, view)
@@ -102,7 +99,7 @@ def _reconcile(config: Config, view: "_View") -> Reconciled:
 
 
 class _View:
-    """The objects of one moment, as derivations ask for them."""
+    """A copy of the store for derivations."""
 
     def __init__(self, scope: Scope, objects: Mapping[Key, Object]) -> None:
         self.scope = scope
