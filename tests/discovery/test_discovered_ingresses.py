@@ -178,7 +178,7 @@ def test_host_given_to_two_listeners_by_two_sections_is_on_neither() -> None:
     discovered = scene(text).discovered()
     assert discovered.ingresses == ()
     said = (
-        "pulsar.example.com: is of gateway/edge/public (external) and gateway/edge/public (partner): it is of neither"
+        "pulsar.example.com: is of gateway/edge/public (external) and gateway/edge/public (partner): used for neither"
     )
     assert said in reported(discovered)
 
@@ -408,13 +408,13 @@ def test_annotations_set_lookup_properties_allowed_listeners_and_expose() -> Non
     [
         (LISTENER + "'ex ternal'", "listener: 'ex ternal' is not a listener name"),
         (LISTENER + "''", "listener: is empty"),
-        (LISTENER + "'a,b'", "listener: says twice which listener the whole has"),
+        (LISTENER + "'a,b'", "listener: has two listeners for the whole object"),
         (LISTENER + "'=a'", "listener: '' is not the name of a section"),
         ("pulsar-ingress-proxy/lookup-properties: rack", "lookup-properties: 'rack' is not a property"),
         ("pulsar-ingress-proxy/allowed-listeners: 'a b'", "allowed-listeners: 'a b' is not a listener name"),
-        ("pulsar-ingress-proxy/expose: lookups", "expose: 'lookups' is nothing to expose; there are lookup, client,"),
+        ("pulsar-ingress-proxy/expose: lookups", "expose: 'lookups' cannot be exposed; choose from lookup, client,"),
         ("pulsar-ingress-proxy/external-url: 'ftp://x'", "external-url: 'ftp://x' has the unknown scheme 'ftp'"),
-        ("pulsar-ingress-proxy/external-url: 'http://{n}.x'", "external-url: 'http://{n}.x' has another variable"),
+        ("pulsar-ingress-proxy/external-url: 'http://{n}.x'", "external-url: 'http://{n}.x' has a variable other than"),
         ("pulsar-ingress-proxy/external-url: 'http://a,http://b'", "external-url: has two http URLs: keep one"),
         ("pulsar-ingress-proxy/listner: external", "listner: unknown annotation; known are pulsar-ingress-proxy/lis"),
     ],

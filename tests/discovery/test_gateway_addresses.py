@@ -109,7 +109,7 @@ def test_tcp_route_without_host_uses_the_only_address_of_its_gateway() -> None:
     two = gateway(status="status: {addresses: [{value: 203.0.113.7}, {value: 203.0.113.8}]}")
     discovered = scene(brokers(), two, text).discovered()
     assert addresses(discovered) == {}
-    assert "by which host it is reached (203.0.113.7 or 203.0.113.8)" in reported(discovered)[0]
+    assert "its external host is not known (203.0.113.7 or 203.0.113.8)" in reported(discovered)[0]
 
 
 def test_external_url_annotation_of_a_gateway_applies_to_its_routes() -> None:
@@ -125,7 +125,7 @@ def test_external_url_annotation_of_a_gateway_applies_to_its_routes() -> None:
     [
         pytest.param(route("HTTPRoute", "http", 8080, "'*.b0.example.com'"), "is a wildcard", id="wildcard"),
         pytest.param(route("HTTPRoute", "http", 6650), "is binary", id="binary over HTTP"),
-        pytest.param(route("TCPRoute", "tcp", 6650, ""), "nothing says by which host", id="no host"),
+        pytest.param(route("TCPRoute", "tcp", 6650, ""), "its external host is not known", id="no host"),
     ],
 )
 def test_route_without_usable_host_or_port_gives_no_address_and_is_reported(text: str, said: str) -> None:
@@ -138,7 +138,7 @@ def test_route_whose_gateway_is_not_seen_gives_no_address_and_is_reported() -> N
     text = route("HTTPRoute", "http", 8080, annotations="pulsar-ingress-proxy/listener: external")
     discovered = scene(brokers(), text).discovered()
     assert addresses(discovered) == {}
-    assert "its gateway gateway/edge/public is not seen" in reported(discovered)[0]
+    assert "its gateway gateway/edge/public is not visible" in reported(discovered)[0]
 
 
 def test_redirect_rules_and_zero_weight_backends_are_ignored() -> None:

@@ -110,7 +110,7 @@ def test_route_to_several_brokers_gives_no_address_and_is_reported_except_for_th
     """
     discovered = scene(brokers(), everybody, ingress(service="everybody")).discovered()
     assert addresses(discovered) == {}
-    assert ["and that to several brokers: it is nobody's address" in line for line in reported(discovered)] == [True]
+    assert ["which leads to several brokers: not used as an address" in line for line in reported(discovered)] == [True]
     discovered = scene(brokers(), ingress(service="pulsar-broker")).discovered()
     assert (addresses(discovered), reported(discovered)) == ({}, [])
 
@@ -184,7 +184,7 @@ def test_route_without_listener_inherits_that_of_the_ingress_with_its_host() -> 
     assert addresses(store.discovered()) == {}
     (line,) = reported(store.discovered())
     assert line.startswith("ingress/pulsar/broker-0: leads https://broker-0.pulsar.example.com to pulsar-broker-0.")
-    assert line.endswith("nothing says on which listener: annotate it with pulsar-ingress-proxy/listener")
+    assert line.endswith("but has no listener: annotate it with pulsar-ingress-proxy/listener")
     assert len(store.reconciled().unmapped) == 1
 
 

@@ -148,7 +148,7 @@ async def test_sidecar_is_not_ready_before_the_cluster_has_been_seen(
     api: FakeApi, brokers: SimulatedCluster, tmp_path: Path
 ) -> None:
     async with reachable(api, tmp_path), running(brokers, kubernetes=WATCHED) as place:
-        assert await place.readiness() == "not ready: the cluster has not been seen yet"
+        assert await place.readiness() == "not ready: discovery has not synced yet"
         await api.watched(BUILT_IN["Pod"].format("pulsar"))
         place._installed.clear()
         await api.put(INGRESSES, "public", **ingress_parts("pulsar.example.com"))
@@ -172,7 +172,7 @@ async def test_sidecar_becomes_ready_after_the_grace_period_without_a_cluster(
         await ready.wait()
         assert await place.readiness() == "ok"
         assert (await place.ask("pulsar.example.com"))[0] in (200, 307)
-    assert "the cluster has not been seen yet; it is ready nonetheless" in caplog.text
+    assert "discovery has not synced yet; becoming ready anyway" in caplog.text
 
 
 async def test_sidecar_starts_with_saved_state_while_the_api_server_is_away(
@@ -272,7 +272,7 @@ async def test_discovery_conflicts_are_logged_once_and_counted(
             await place.until_hosts("pulsar.example.com", "whose.example.com")
             assert place.sidecar.metrics.discovery_conflicts.values[()] == 1
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len([line for line in said if "it is of neither" in line]) == 1
+    assert len([line for line in said if "used for neither" in line]) == 1
 
 
 async def test_start_names_the_package_to_install_when_kubernetes_is_missing(

@@ -223,7 +223,7 @@ def test_discovered_broker_matched_by_two_config_lines_is_left_out() -> None:
     broker = picture.book.resolve(Authority("10.0.0.10", 8081), 80)
     assert broker is not None
     assert broker.name == "10.0.0.10:8081"
-    assert ["what was found of it is left out" in conflict.text for conflict in picture.conflicts] == [True]
+    assert ["its discovered addresses are unused" in conflict.text for conflict in picture.conflicts] == [True]
 
 
 @pytest.mark.parametrize(

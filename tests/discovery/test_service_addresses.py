@@ -81,9 +81,7 @@ def test_external_service_of_one_broker_gives_its_address_but_no_ingress(
 @pytest.mark.parametrize(
     ("type_", "ports", "ingress_", "said"),
     [
-        pytest.param(
-            "NodePort", WEB_AND_BINARY, "", "nothing says by which host it is reached: annotate it", id="no host"
-        ),
+        pytest.param("NodePort", WEB_AND_BINARY, "", "its external host is not known: annotate it", id="no host"),
         pytest.param(
             "LoadBalancer",
             WEB_AND_BINARY,
@@ -92,7 +90,7 @@ def test_external_service_of_one_broker_gives_its_address_but_no_ingress(
             id="two",
         ),
         pytest.param(
-            "LoadBalancer", "{name: kafka, port: 9092}", "{ip: 203.0.113.7}", "which of its ports is web", id="no port"
+            "LoadBalancer", "{name: kafka, port: 9092}", "{ip: 203.0.113.7}", "cannot be told apart", id="no port"
         ),
         pytest.param(
             "LoadBalancer",

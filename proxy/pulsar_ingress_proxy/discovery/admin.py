@@ -71,7 +71,7 @@ class BrokerAdmin:
                 continue
             if found := [authority for name in ids if (authority := parse_authority(str(name))) is not None]:
                 return found[:_MOST_BROKERS]
-            unanswered = Unanswered("garbled", f"{url} lists no brokers, and is one")
+            unanswered = Unanswered("garbled", f"{url} lists no brokers, not even itself")
         raise unanswered
 
     async def broker(self, name: Authority, token: str | None) -> DiscoveredBroker:
@@ -185,7 +185,7 @@ def described(name: Authority, runtime: Mapping[str, Any], internal: str) -> Dis
     text = str(runtime.get("advertisedListeners") or "")
     try:
         if VARIABLE.search(text):
-            raise ValueError("has a template, which is nobody's address")
+            raise ValueError("has a template, which cannot be an address")
         listeners: dict[str, Urls] = dict(parse_advertised_listeners("" if text == "null" else text))
     except ValueError as fault:
         raise Unanswered("garbled", f"advertisedListeners of broker {name}: {fault}") from None
@@ -220,5 +220,5 @@ def _parsed(answer: bytes, kind: type[Any], url: ServiceUrl) -> Any:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, kind):
-        raise Unanswered("garbled", f"what {url} answers is not what brokers answer")
+        raise Unanswered("garbled", f"unexpected answer from {url}")
     return found

@@ -80,8 +80,8 @@ class DiscoveryManager:
             self._update(known)
             log.info("starting with the last known state from kubernetes.statePath")
         elif config.kubernetes.enabled:
-            self.not_ready = "the cluster has not been seen yet"
-            self._grace = asyncio.get_running_loop().call_later(_GRACE, self._be_ready, "it is ready nonetheless")
+            self.not_ready = "discovery has not synced yet"
+            self._grace = asyncio.get_running_loop().call_later(_GRACE, self._be_ready, "becoming ready anyway")
         self._begin(config)
 
     async def reload(self, config: Config, previous: Config) -> None:

@@ -73,7 +73,7 @@ def _flat(document: object, place: str, faults: list[str]) -> Iterator[Manifest]
     if document is None:
         return
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str) or "apiVersion" not in document:
-        faults.append(f"{place}: is no Kubernetes object: it needs apiVersion and kind")
+        faults.append(f"{place}: is not a Kubernetes object: it needs apiVersion and kind")
     elif document["kind"].endswith("List") and "items" in document:
         for item, one in enumerate(document["items"] or (), 1):
             yield from _flat(one, f"{place}: item {item}", faults)

@@ -106,7 +106,7 @@ def _entries(config: Config, discovered: Discovered, conflicts: list[Conflict]) 
     for found, written in _matched(discovered.brokers, lines):
         if len({line for line, _ in written if not line.is_template}) > 1:
             names = " and ".join(broker.name for _, broker in written)
-            conflicts.append(Conflict(found.names[0], f"is {names} by the config: what was found of it is left out"))
+            conflicts.append(Conflict(found.names[0], f"is {names} by the config: its discovered addresses are unused"))
         elif not written:
             others.append(Entry(found.names[0], found.listeners, found.sources, found.names[1:], found.names[0]))
         else:

@@ -96,7 +96,7 @@ def _listeners(text: str) -> Iterator[tuple[str, str]]:
         if equals and not _SECTION.fullmatch(section := section.strip()):
             raise ValueError(f"'{section}' is not the name of a section: write section=listener")
         if section in seen:
-            raise ValueError(f"says twice which listener {section or 'the whole'} has")
+            raise ValueError(f"has two listeners for {section or 'the whole object'}")
         seen.add(section)
         yield section, check_name(name.strip())
     if not seen:
@@ -119,7 +119,7 @@ def _names(text: str) -> Iterator[tuple[str, None]]:
 def _areas(text: str) -> Iterator[tuple[str, None]]:
     for part in _parts(text):
         if part not in get_args(Exposable):
-            raise ValueError(f"'{part}' is nothing to expose; there are {', '.join(get_args(Exposable))}")
+            raise ValueError(f"'{part}' cannot be exposed; choose from {', '.join(get_args(Exposable))}")
         yield part, None
 
 
@@ -128,7 +128,7 @@ def _urls(text: str) -> Iterator[tuple[str, ServiceUrl]]:
     for part in _parts(text):
         url = parse_service_url(part, template=True)
         if any(match[1] != "host" or match[2] for match in VARIABLE.finditer(url.authority)):
-            raise ValueError(f"'{part}' has another variable than {{host}}")
+            raise ValueError(f"'{part}' has a variable other than {{host}}")
         if url.scheme in seen:
             raise ValueError(f"has two {url.scheme} URLs: keep one")
         seen.add(url.scheme)

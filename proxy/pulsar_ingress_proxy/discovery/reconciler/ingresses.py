@@ -107,7 +107,7 @@ def resolve_hosts(
         if len(best) > 1:
             said = " and ".join(f"{best[name].name} ({name})" for name in sorted(best))
             host_ = "every host" if host == ANY else host
-            conflicts.append(Conflict(host_, f"is of {said}: it is of neither"))
+            conflicts.append(Conflict(host_, f"is of {said}: used for neither"))
     resolved = []
     for _, key, ingress in ranked:
         hosts = tuple(host for host in ingress.hosts if owners[host] == ingress.listener)

@@ -73,7 +73,7 @@ def _internal(config: Config, member: BrokerPod, around: ClusterView) -> Iterato
 
 
 def _no_listener(address: Address, member: BrokerPod) -> Conflict:
-    text = f"leads {address.url} to {member.names[0]}, and nothing says on which listener: annotate it with {LISTENER}"
+    text = f"leads {address.url} to {member.names[0]}, but has no listener: annotate it with {LISTENER}"
     return Conflict(str(address.by), text)
 
 

@@ -120,10 +120,10 @@ def _lead(host: str, rules: Iterable[Rule], around: ClusterView) -> _Lead | None
             else:
                 has_others = True
             if len(brokers) > 1 and backend.service is not None and not _is_pool(backend.service, around.scope):
-                crowd = f"{host} leads to {backend.service}, and that to several brokers: it is nobody's address"
+                crowd = f"{host} leads to {backend.service}, which leads to several brokers: not used as an address"
     if len(leads) > 1:
         names = ", ".join(sorted(broker.names[0] for broker, _ in leads.values()))
-        raise _Unclear(f"{host} leads to {len(leads)} brokers ({names}): it is nobody's address")
+        raise _Unclear(f"{host} leads to {len(leads)} brokers ({names}): not used as an address")
     if not leads:
         if crowd:
             raise _Unclear(crowd)
@@ -170,7 +170,7 @@ def _derived_url(
     route: Route, at: Attachment, host: str, lead: _Lead, schemes: frozenset[str], around: ClusterView
 ) -> ServiceUrl:
     if at.section is None:
-        raise _Unclear(f"its gateway {at.key} is not seen, so scheme and port of {host} are not known")
+        raise _Unclear(f"its gateway {at.key} is not visible, so scheme and port of {host} are not known")
     plain, with_tls = _only_family(lead, schemes)
     if "http" in at.section.takes and plain in BINARY_SCHEMES:
         raise _Unclear(f"{host} is for HTTP, and port {lead.port.port} of {lead.service.key} is binary")
@@ -194,7 +194,7 @@ def _host(route: Route, at: Attachment, host: str, around: ClusterView) -> str:
     if not is_wild(host):
         return host
     if at.section is None or "tcp" not in at.section.takes:
-        raise _Unclear(f"its host {host} is a wildcard, which is nobody's address")
+        raise _Unclear(f"its host {host} is a wildcard, which cannot be an address")
     gateway = at.gateway
     names = route.annotations.hosts
     if gateway is not None and not names:
@@ -203,7 +203,7 @@ def _host(route: Route, at: Attachment, host: str, around: ClusterView) -> str:
             gateway.annotations.hosts or gateway.addresses or tuple(one for each in services for one in each.addresses)
         )
     if len(names) != 1:
-        raise _Unclear(f"nothing says by which host it is reached{_choice(names)}: annotate it with {EXTERNAL_URL}")
+        raise _Unclear(f"its external host is not known{_choice(names)}: annotate it with {EXTERNAL_URL}")
     return names[0]
 
 
@@ -234,7 +234,7 @@ def _service_urls(
 ) -> Iterator[tuple[ServiceUrl, Source]]:
     def host() -> str:
         if len(hosts) != 1:
-            raise _Unclear(f"nothing says by which host it is reached{_choice(hosts)}: annotate it with {EXTERNAL_URL}")
+            raise _Unclear(f"its external host is not known{_choice(hosts)}: annotate it with {EXTERNAL_URL}")
         return hosts[0]
 
     written = service.annotations.external_urls
@@ -244,7 +244,7 @@ def _service_urls(
     known = known_ports(broker, around)
     found = [(port, schemes_of(port, broker.ports, known)) for port in service.ports]
     if not written and not any(schemes for _, schemes in found):
-        raise _Unclear(f"nothing says which of its ports is web and which binary: annotate it with {EXTERNAL_URL}")
+        raise _Unclear(f"its ports cannot be told apart as web or binary: annotate it with {EXTERNAL_URL}")
     for port, schemes in found:
         if not schemes or any(_family(url.scheme) in families_of(schemes) for url in written):
             continue
