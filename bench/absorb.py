@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Self
 
-from bench.processes import TICKS, processes_of
+from bench.processes import SessionClock
 from pulsar_ingress_pipeline.progress import Progress
 from pulsar_ingress_pipeline.runner import Runner
 from pulsar_ingress_pipeline.session import session
@@ -47,26 +47,17 @@ class Taken:
         return sum((cost for name, cost in self.stages.items() if name.startswith(prefixes or "")), Cost())
 
 
-class Processes(threading.Thread):
-    """The CPU time of a session's processes, this one's, also of those that have ended.
-
-    PySpark's daemon waits for none of its workers, so that the system forgets what they took. A worker ends when it
-    has had nothing to do for a minute, so it is enough to look now and then.
-    """
+class Processes(SessionClock, threading.Thread):
+    """The clock of this session, looked at often enough: a worker ends when it has had nothing to do for a minute."""
 
     def __init__(self) -> None:
-        super().__init__(daemon=True)
-        self._ticks: dict[tuple[str, str], int] = {}
+        SessionClock.__init__(self, os.getsid(0))
+        threading.Thread.__init__(self, daemon=True)
         self._is_over = threading.Event()
 
     def run(self) -> None:
         while not self._is_over.wait(5):
             self.cpu_seconds()
-
-    def cpu_seconds(self) -> float:
-        for one in processes_of(os.getsid(0)):
-            self._ticks[one.id] = one.own
-        return sum(list(self._ticks.values())) / TICKS
 
     def __enter__(self) -> Self:
         self.start()

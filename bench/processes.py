@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 START_SECONDS = 20
 STOP_SECONDS = 30
+_LOOK = 0.05
+"""Seconds between two looks at processes that may end."""
 
 
 class CannotMeasure(Exception):
@@ -63,6 +65,51 @@ def processes_of(session: int) -> Iterator[Process]:
             if int(fields[3]) == session:
                 times = [int(field) for field in fields[11:15]]
                 yield Process((stat.parent.name, fields[19]), sum(times[:2]), sum(times[2:]))
+
+
+class SessionClock:
+    """The CPU time of a session's processes, also of those that have ended since the clock was last read.
+
+    PySpark's daemon waits for none of its workers, so that the system forgets what they took.
+    """
+
+    def __init__(self, session: int) -> None:
+        self._session = session
+        self._ticks: dict[tuple[str, str], int] = {}
+
+    def cpu_seconds(self) -> float:
+        for one in processes_of(self._session):
+            self._ticks[one.id] = one.own
+        return sum(list(self._ticks.values())) / TICKS
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """By a command and all processes that it started."""
+
+    cpu: float
+    wall: float
+    peak: int
+    """Bytes of memory, at most at a time; pages that processes share are counted for each."""
+
+
+def used_by(command: Sequence[str], said: Path) -> Used:
+    """Run a command to its end, in a session of its own that is looked at all the time."""
+    began = time.monotonic()
+    with said.open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
+    clock, cpu, peak = SessionClock(process.pid), 0.0, 0
+    while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+        cpu = clock.cpu_seconds()
+        peak = max(peak, sum(_resident(one.id[0]) for one in processes_of(process.pid)))
+        time.sleep(_LOOK)
+    _, status, usage = ended
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise CannotMeasure(f"{shlex.join(command)}: {said.read_text(errors='replace')[-2000:]}")
+    # The system's own count has what came after the last look, but not Spark's Python workers.
+    cpu, peak = max(cpu, usage.ru_utime + usage.ru_stime), max(peak, usage.ru_maxrss * 1024)
+    return Used(cpu, time.monotonic() - began, peak)
 
 
 class Child:
