@@ -43,6 +43,8 @@ _ALWAYS = {
     "spark.sql.unionOutputPartitioning": "false",
     # It would ask after each row how large all columns are by now: half of what all tables cost.
     "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
+    # The first `lower` would have ICU look at all of Unicode, which takes seconds.
+    "spark.sql.icu.caseMappings.enabled": "false",
 }
 _FOR_SMALL = {
     # Compiling a query costs more than running it on a few rows,
