@@ -169,7 +169,8 @@ def _maintain(options: argparse.Namespace) -> int:
     from pulsar_ingress_pipeline.lake import maintenance
     from pulsar_ingress_pipeline.lake.storage import Storage
 
-    print("\n".join(maintenance.maintain(Storage.of(options.tables), options.retain_hours)))
+    for line in maintenance.maintain(Storage.of(options.tables), options.retain_hours):
+        print(line, flush=True)
     return 0
 
 
@@ -177,7 +178,8 @@ def _export(options: argparse.Namespace) -> int:
     from pulsar_ingress_pipeline.lake.export import export
     from pulsar_ingress_pipeline.lake.storage import Storage
 
-    print("\n".join(export(Storage.of(options.tables), options.out)))
+    for line in export(Storage.of(options.tables), options.out):
+        print(line, flush=True)
     return 0
 
 

@@ -88,7 +88,7 @@ class Runner:
 
     def maintain(self) -> None:
         """Also opens the tables again: maintenance makes versions of its own."""
-        maintenance.maintain(self._tables)
+        list(maintenance.maintain(self._tables))
         self.open()
 
     def __str__(self) -> str:

@@ -146,9 +146,9 @@ def test_maintenance_merges_small_files_removes_what_no_version_has_and_keeps_ev
     orphan.write_bytes(b"left by a command that was killed")
     before, storage = contents(tables), Storage.of(str(tables.folder))
     assert len(tables.files("events")) == 3
-    maintenance.maintain(storage, retain_hours=1)
+    list(maintenance.maintain(storage, retain_hours=1))
     assert orphan.exists()  # it may be of a command that is at work
-    told = maintenance.maintain(storage, retain_hours=0)
+    told = list(maintenance.maintain(storage, retain_hours=0))
     assert any(line.startswith("events: ") for line in told)
     assert not orphan.exists()
     assert len(tables.files("events")) == 1
@@ -165,13 +165,16 @@ def test_export_writes_each_table_as_parquet_and_refuses_a_folder_in_use(tables:
     write(tables.events, "a.jsonl", [event(1, 0), event(2, 0, **MISS)])
     tables.take()
     out = tmp_path / "out"
-    assert "events: 2 rows of version 0" in export(Storage.of(str(tables.folder)), str(out))
+    assert "events: 2 rows of version 0" in list(export(Storage.of(str(tables.folder)), str(out)))
     assert pa.parquet.read_table(out / "misses" / "misses.parquet")["misses"].to_pylist() == [1]
     assert not (out / "_shares").exists()
     with pytest.raises(PipelineFault, match="is not empty"):
-        export(Storage.of(str(tables.folder)), str(out))
+        list(export(Storage.of(str(tables.folder)), str(out)))
     with pytest.raises(PipelineFault, match="there are no tables"):
-        export(Storage.of(str(tmp_path / "nothing")), str(tmp_path / "more"))
+        list(export(Storage.of(str(tmp_path / "nothing")), str(tmp_path / "more")))
+    for unwritable in ("/proc/nowhere", out / "misses" / "misses.parquet"):
+        with pytest.raises(PipelineFault, match=f"^--out {unwritable}: cannot be written: "):
+            list(export(Storage.of(str(tables.folder)), str(unwritable)))
 
 
 def test_tables_of_the_earlier_layout_are_refused(tmp_path: Path) -> None:

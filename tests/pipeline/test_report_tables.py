@@ -257,6 +257,8 @@ def test_missing_tables_bad_since_file_and_unwritable_output_raise_faults(tables
         write(str(tables), str(tmp_path / "report.html"), since=str(tmp_path / "older.html"))
     with pytest.raises(PipelineFault, match="Is a directory"):
         write(str(tables), str(tmp_path))
+    with pytest.raises(PipelineFault, match=r"^/proc/nowhere/.*: cannot be written: No such"):
+        write(str(tables), "/proc/nowhere/report.html")
 
 
 @pytest.mark.parametrize(

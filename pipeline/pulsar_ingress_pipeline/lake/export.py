@@ -1,5 +1,6 @@
 """Tables as plain Parquet files, for those who read nothing else."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
@@ -10,15 +11,20 @@ from pulsar_ingress_pipeline.lake.storage import Storage
 from pulsar_ingress_pipeline.lake.table import opened
 
 
-def export(tables: Storage, out: str) -> list[str]:
-    """Write every table to a folder of its own; gives a line for each."""
+def export(tables: Storage, out: str) -> Iterator[str]:
+    """Write every table to a folder of its own; gives a line for each as soon as it is written."""
     check(tables)
     if "://" in out:
         raise PipelineFault(f"--out {out}: should be a folder of this machine")
     target = Path(out)
-    if target.exists() and any(target.iterdir()):
-        raise PipelineFault(f"--out {out}: is not empty; export to a new folder")
-    return [_export(tables, name, target / name) for name in names(tables) if not name.startswith(SHARES)]
+    try:
+        if target.exists() and any(target.iterdir()):
+            raise PipelineFault(f"--out {out}: is not empty; export to a new folder")
+        for name in names(tables):
+            if not name.startswith(SHARES):
+                yield _export(tables, name, target / name)
+    except OSError as error:
+        raise PipelineFault(f"--out {out}: cannot be written: {error.strerror or error}") from None
 
 
 def _export(tables: Storage, name: str, folder: Path) -> str:

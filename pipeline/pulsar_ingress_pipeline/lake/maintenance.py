@@ -5,6 +5,7 @@ commit of ours that finds another one's fails.
 """
 
 import logging
+from collections.abc import Iterator
 
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import CommitProperties
@@ -24,10 +25,11 @@ COMPACTED = ("events", "files", "quarantine")
 """Tables whose commits only add; the others have a file a day by themselves."""
 
 
-def maintain(tables: Storage, retain_hours: int = RETAIN_HOURS) -> list[str]:
-    """Maintain every table; gives a line for each."""
+def maintain(tables: Storage, retain_hours: int = RETAIN_HOURS) -> Iterator[str]:
+    """Maintain every table; gives a line for each as soon as it is done."""
     check(tables)
-    return [_maintain(tables.below(name), name, retain_hours) for name in names(tables)]
+    for name in names(tables):
+        yield _maintain(tables.below(name), name, retain_hours)
 
 
 def _maintain(storage: Storage, name: str, retain_hours: int) -> str:

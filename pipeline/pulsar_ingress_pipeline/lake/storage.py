@@ -154,11 +154,14 @@ class Storage:
 
     def write(self, path: str, data: bytes) -> None:
         with _explained(f"{self.url}/{path}"):
-            if self.is_local:
+            if not self.is_local:
+                obstore.put(self._store, path, data)
+                return
+            try:
                 Path(self.url, path).parent.mkdir(parents=True, exist_ok=True)
                 Path(self.url, path).write_bytes(data)
-            else:
-                obstore.put(self._store, path, data)
+            except FileNotFoundError as error:  # which `_explained` leaves to those who read
+                raise PipelineFault(f"{self.url}/{path}: cannot be written: {error.strerror}") from None
 
     def delete(self, path: str) -> None:
         with _explained(f"{self.url}/{path}"):
