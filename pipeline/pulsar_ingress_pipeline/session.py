@@ -50,6 +50,8 @@ _NOISE = re.compile(r"\s*$|WARNING: |Picked up |\s+at |:: ")
 
 _WHERE = re.compile(r"^(== (SQL|DataFrame)|JVM stacktrace|Driver stacktrace)", re.MULTILINE)
 _EXCEPTION = re.compile(r"^(?:: |Caused by: |Exception in thread \S+ )?([\w.$]+(?:Exception|Error|Fault): \S.*)")
+_OURS = f"{PipelineFault.__module__}.{PipelineFault.__qualname__}: "
+"""What a fault of ours in an executor begins with."""
 
 _HADOOP = "spark.hadoop."
 _LOG = Path(__file__).parent / "log4j2.properties"
@@ -157,6 +159,6 @@ def cause(error: Exception | str) -> str:
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
     if named := [found[1] for line in lines if (found := _EXCEPTION.match(line))]:
-        return named[-1]
+        return named[-1].removeprefix(_OURS)
     before = [line for line in _WHERE.split(text)[0].splitlines() if line.strip()]
     return next(iter(before if before and before[0].startswith("[") else lines[-1:]), text)

@@ -107,6 +107,8 @@ def test_bundled_java_wrapper_drops_the_vector_module_flag(tmp_path: Path, monke
         ("An error occurred while calling o1.save.\n: org.apache.spark.SparkException: Job aborted.\n\tat org.A.b\n"
          "Caused by: java.io.IOException: No space left on device\n\tat java.base/x\n",
          "java.io.IOException: No space left on device"),
+        ("  File \"x\"\npulsar_ingress_pipeline.faults.PipelineFault: /ro: Permission denied\n",
+         "/ro: Permission denied"),
         ("a word\n", "a word"),
     ],
 )  # fmt: skip
