@@ -87,7 +87,7 @@ def replay_files(spark: SparkSession, source: Storage, config: Config) -> tuple[
 
 
 def _host() -> Column:
-    """What a door is known by: over the binary protocol the TLS server name."""
+    """What identifies an ingress: over the binary protocol, the TLS server name."""
     return F.when(F.col("protocol") == "binary", F.col("server_name")).otherwise(F.col("host"))
 
 

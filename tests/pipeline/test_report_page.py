@@ -162,12 +162,12 @@ def test_rows_left_out_of_the_page_are_counted() -> None:
 def test_report_without_data_says_what_is_missing() -> None:
     tables = ("flows", "listener_windows", "latency_windows", "misses", "namespaces", "owner_changes")
     words = Elements(page(Report("/tables", MADE, absent=tables), None)).text
-    assert "The tables hold no lookups." in words
+    assert "The tables contain no lookups." in words
     assert "The table listener_windows is not there." in words
     assert "No client names a listener itself." in words
-    assert "There is no report to compare with" in words
+    assert "There is no earlier report to compare with" in words
     assert "No host is asked for that no ingress has." in words
-    assert "Given a --config, the report tells" in words
+    assert "With --config, the report lists" in words
     assert read(page(Report("/tables", MADE), None)) is None
 
 
@@ -220,9 +220,9 @@ def test_no_numbers_are_read_from_a_file_that_is_not_a_report(block: str) -> Non
 
 def test_reports_of_other_or_rebuilt_tables_are_not_compared() -> None:
     assert incomparable(NUMBERS, NUMBERS) is None
-    assert "no report" in (incomparable(None, NUMBERS) or "")
+    assert "no earlier report" in (incomparable(None, NUMBERS) or "")
     assert "other tables: /old" in (incomparable(replace(NUMBERS, tables="/old"), NUMBERS) or "")
-    assert "made anew" in (incomparable(replace(NUMBERS, lookups=5000), NUMBERS) or "")
+    assert "made again" in (incomparable(replace(NUMBERS, lookups=5000), NUMBERS) or "")
 
 
 def test_page_lists_changes_since_the_previous_report() -> None:

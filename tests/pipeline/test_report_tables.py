@@ -247,7 +247,7 @@ def test_report_is_written_for_empty_and_missing_tables(tmp_path: Path) -> None:
     assert made.numbers is None
     assert "misses" not in made.absent
     assert "listener_windows" in made.absent
-    assert "The tables hold no lookups." in (tmp_path / "report.html").read_text()
+    assert "The tables contain no lookups." in (tmp_path / "report.html").read_text()
 
 
 def test_missing_tables_bad_since_file_and_unwritable_output_raise_faults(tables: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""What would turn a miss into a hit: a line of config, or a word on whose part it is to mend it.
+"""What would turn a miss into a hit: a line of config, or who has to fix it.
 
-What can be proven is `suggest`'s to say; here is the word for each reason.
+`suggest` prints what the tables prove; this has a text for each reason.
 """
 
 from collections.abc import Collection
@@ -22,17 +22,18 @@ class Advice:
 
 
 _DROP = "clientListenerName: ignore"
+_FIX_OR_IGNORE = "Fix the clients, or ignore the names that they send:"
 _BY_REASON = {
-    "not-allowed": Advice("Clients name a listener that they may not: mend them, or the ingress’s allowedListeners."),
-    "conflicting-names": Advice("Two names in one lookup: mend the clients. This drops their word:", _DROP),
-    "bad-listener-name": Advice(
-        "What they name is no listener’s name: mend the clients. This drops their word:", _DROP
-    ),
-    "client-named": Advice("Clients may not name a listener here: mend them. This drops their word:", _DROP),
+    "not-allowed": Advice("Clients name a listener that is not allowed. Fix them, or the ingress’s allowedListeners."),
+    "conflicting-names": Advice(f"A lookup has two different names. {_FIX_OR_IGNORE}", _DROP),
+    "bad-listener-name": Advice(f"The name is not a valid listener name. {_FIX_OR_IGNORE}", _DROP),
+    "client-named": Advice(f"Clients must not name a listener here. {_FIX_OR_IGNORE}", _DROP),
     "broker-lacks-listener": Advice(
         "A broker has no such listener: add it to advertisedListeners in that broker’s own config."
     ),
-    "overloaded": Advice("Too many at once: more sidecars, or limits.inFlight if brokers are fast and memory allows."),
+    "overloaded": Advice(
+        "Too many requests at the same time. Run more sidecars, or raise limits.inFlight if memory allows it."
+    ),
 }
 
 
@@ -43,15 +44,17 @@ def advise(miss: Row, listener: str | None, known: Collection[str] = ()) -> Advi
         case "no-rule":
             return _new_host(miss, listener)
         case "not-allowed" if named and named not in known:
-            return Advice(f"They name {named}, which no broker is known to have: mend the clients.")
+            return Advice(f"Clients name {named}, which no broker is known to have. Fix the clients.")
         case "not-allowed" if named and ingress:
-            text = f"They name {named}. Mend the clients, or let the ingress {ingress} allow it"
-            return Advice(f"{text}, beside the names it has:", _flow("allowedListeners", [named]))
+            text = f"Clients name {named}. Fix the clients, or allow it at the ingress {ingress}"
+            return Advice(f"{text}, in addition to the names it allows:", _flow("allowedListeners", [named]))
         case "unknown-listener":
-            text = f"No broker has {named or 'the listener they name'}"
-            return Advice(f"{text}: mend the clients, or add it to advertisedListeners. This drops their word:", _DROP)
+            text = f"No broker has {named or 'the listener that clients name'}"
+            return Advice(
+                f"{text}. Fix the clients, add it to advertisedListeners, or ignore the names that they send:", _DROP
+            )
         case "not-exposed" if ingress:
-            text = f"The ingress {ingress} does not let lookups through. Beside what it exposes:"
+            text = f"The ingress {ingress} does not expose lookups. Add to what it exposes:"
             return Advice(text, _flow("expose", ["lookup", "client"]))
         case reason:
             return _BY_REASON.get(reason, Advice("Look at the events of this host."))
@@ -62,14 +65,14 @@ def _new_host(miss: Row, listener: str | None) -> Advice:
     found = next(iter(suggest(Evidence((seen,), (), () if listener is None else (listener,)), None, support=1)), None)
     if found is None:
         return Advice(
-            "It asks for no host that an ingress could have. lookupListenerName would take it, as it takes all."
+            "The lookups have no host that an ingress could match. lookupListenerName would apply to them, too."
         )
     if found.element is None:
-        return Advice("No lookup has a listener yet: name one in an ingress with this host.")
+        return Advice("No lookup has a listener yet. Add an ingress with this host and a listener.")
     config = f"{found.key}:\n  - {_flow(None, dict(found.element))}"
     if parse_address(found.element["hosts"][0].strip("[]")) is not None:
-        return Advice("It asks by address: a probe, or a client to mend. If it is a door:", config)
-    return Advice("Add the host to an ingress, or one of its own:", config)
+        return Advice("Requested by IP address: a probe, or a client to fix. If it is an ingress:", config)
+    return Advice("Add the host to an existing ingress, or add an ingress:", config)
 
 
 def _flow(key: str | None, value: Any) -> str:

@@ -77,12 +77,12 @@ def read(html: str) -> Numbers | None:
 def incomparable(then: Numbers | None, now: Numbers | None) -> str | None:
     """Why two reports cannot be compared; None where they can."""
     if then is None or now is None:
-        return "There is no report to compare with: the next one in this place will tell what has changed."
+        return "There is no earlier report to compare with. The next report written here will show what has changed."
     if then.tables != now.tables:
-        return f"The report before this one was of other tables: {then.tables}."
+        return f"The previous report was made from other tables: {then.tables}."
     if any(getattr(then, name) > getattr(now, name) for name in _COUNTS):
         return (
-            "The tables hold less than when the report before this one was made: they were made anew, or hours of them."
+            "The tables contain less than when the previous report was made: all or some hours of them were made again."
         )
     return None
 

@@ -1,4 +1,4 @@
-"""Addresses that the address book lacks, answers that leak them, and clients that name listeners themselves."""
+"""Addresses missing from the address book, answers that leak them, and clients that name listeners themselves."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -48,7 +48,7 @@ def client_named(events: DataFrame) -> DataFrame:
 TABLES = (
     Table(
         "unmapped_addresses",
-        "Addresses that brokers redirect to and the address book has no answer for: lines that it lacks.",
+        "Addresses that brokers redirect to and that the address book lacks.",
         "listener and address of unmapped redirects, of all kinds of requests",
         (
             col.CLIENTS_LISTENER,

@@ -78,8 +78,8 @@ def finish_anomalies(merged: DataFrame) -> DataFrame:
 def _with_silence(merged: DataFrame) -> DataFrame:
     """An hour in which others had lookups and an ingress had none is an hour of none, once the ingress is known."""
     hours = merged.select(SPAN, "window_start").distinct()
-    doors = merged.groupBy(SPAN, "ingress").agg(F.min("window_start").alias("since"))
-    grid = hours.join(doors, SPAN).where(F.col("window_start") >= F.col("since"))
+    ingresses = merged.groupBy(SPAN, "ingress").agg(F.min("window_start").alias("since"))
+    grid = hours.join(ingresses, SPAN).where(F.col("window_start") >= F.col("since"))
     none = F.lit(0).cast("long")
     silent = grid.withColumns({"lookups": none, "misses": none, "p95_ms": F.lit(None).cast("double")}).drop("since")
     together = merged.unionByName(silent).groupBy(SPAN, "window_start", "ingress")

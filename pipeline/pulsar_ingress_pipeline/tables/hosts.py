@@ -59,7 +59,7 @@ HOST = Field("host", STRING, "lower case, without port; binary: the TLS server n
 TABLES = (
     Table(
         "hosts",
-        "Which hosts clients ask for, and by which ingress they come.",
+        "Hosts that clients request, and the ingress of each.",
         "host, ingress and protocol of requests",
         (
             HOST,
@@ -76,8 +76,8 @@ TABLES = (
     ),
     Table(
         "drift",
-        "Hosts that clients ask for and no ingress has, by the newest request. Which hosts of a config nobody asks "
-        "for is not in events: `report --config` and `suggest --config` tell that.",
+        "Hosts that clients request and no ingress has, by the newest request. Which hosts of a config nobody requests "
+        "is not in events: `report --config` and `suggest --config` show that.",
         "host whose newest request came through no ingress",
         (
             HOST,

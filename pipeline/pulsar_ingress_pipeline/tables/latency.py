@@ -55,8 +55,8 @@ TABLES = (
     ),
     Table(
         "latency_buckets",
-        "How long requests took, as a histogram: sum `requests` by `bucket` over any windows, doors or brokers, and "
-        f"their quantiles are known to {ERROR:.0%}. Each bound is {(1 + ERROR) / (1 - ERROR):.6f} times the one "
+        "How long requests took, as a histogram: sum `requests` by `bucket` over any windows, ingresses or brokers, "
+        f"and their quantiles are known to {ERROR:.0%}. Each bound is {(1 + ERROR) / (1 - ERROR):.6f} times the one "
         f"before (as in DDSketch); {1 - ERROR:g} times the bound is within {ERROR:.0%} of all in "
         f"the bucket.",
         "five minutes, ingress, broker, kind and bucket of requests",

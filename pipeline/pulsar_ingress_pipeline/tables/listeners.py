@@ -117,7 +117,7 @@ def finish_generations(merged: DataFrame) -> DataFrame:
 TABLES = (
     Table(
         "listener_windows",
-        "Listener hits and misses over time: the hit ratio of a door, and which rule decided.",
+        "Listener hits and misses over time: the hit ratio of an ingress, and which rule decided.",
         "five minutes, ingress, listener, rule and protocol of lookups",
         (col.WINDOW, col.INGRESS, col.LISTENER, col.RULE, col.PROTOCOL, col.HITS, col.MISSES),
         listener_windows,
@@ -125,7 +125,7 @@ TABLES = (
     ),
     Table(
         "sidecar_windows",
-        "The same by sidecar: one that decides otherwise than its neighbours has another config, or an old one.",
+        "The same by sidecar. A sidecar that decides differently from the others has a different or an old config.",
         "five minutes, sidecar, ingress, listener, rule and protocol of lookups",
         (col.WINDOW, col.SIDECAR, col.INGRESS, col.LISTENER, col.RULE, col.PROTOCOL, col.HITS, col.MISSES),
         lambda counts: listener_windows(counts, "sidecar"),
@@ -133,7 +133,7 @@ TABLES = (
     ),
     Table(
         "misses",
-        "What is asked for and not served: the hosts that no rule knows, and the names that are refused.",
+        "Missed lookups: hosts that no rule matches, and names that are refused.",
         "ingress, host, reason and protocol of missed lookups",
         (col.INGRESS, col.ASKED, col.REASON, col.PROTOCOL, col.MISSES, *col.SEEN),
         misses,
@@ -157,7 +157,7 @@ TABLES = (
     ),
     Table(
         "namespaces",
-        "Whose lookups they are.",
+        "Lookups by tenant and namespace.",
         "day, tenant and namespace of lookups",
         (
             col.DATE,

@@ -74,7 +74,7 @@ def _changed_before(place: Column) -> Column:
 TABLES = (
     Table(
         "owner_changes",
-        "How often topics change hands: what moves without need costs every client a lookup. Brokers move bundles, "
+        "How often topics change their owner: each move costs every client a lookup. Brokers move bundles, "
         "which events do not name; the next best is the namespace, by the sum of its topics' changes.",
         "topic looked up",
         (

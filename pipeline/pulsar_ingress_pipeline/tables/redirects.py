@@ -163,7 +163,7 @@ def _closed(steps: DataFrame) -> DataFrame:
 TABLES = (
     Table(
         "redirect_hops",
-        "What became of redirects over time, and how many of them the sidecar followed for a request.",
+        "What happened to redirects over time, and how many the sidecar followed for a request.",
         "five minutes, listener, kind, action and hops of requests that met a redirect",
         (
             col.WINDOW,
