@@ -196,7 +196,7 @@ def test_page_describes_loops_budgets_drift_generations_and_anomalies() -> None:
         "the sidecar gave up at c:443",
         "public 1,000 15 98.5 % none: spent 1.5 times",
         "The error budget of public is spent .",
-        "lost.example.com had an ingress before, and none any more .",
+        "lost.example.com no longer has an ingress .",
         "lost.example.com was of public 9 7",
         "pulsar.partner.example of partners",
         "gateway-0 8 2026-11-16 09:00 200 50 % -25.00 points",
