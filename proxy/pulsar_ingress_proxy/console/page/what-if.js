@@ -66,6 +66,7 @@ export function again({ scheme, host, topic, method, clientNamed, clientNamedBy,
 // A lookup through the first ingress, and what the first broker of the address book may answer.
 async function example() {
   const [{ ingresses, listeners }, { brokers: [broker] }] = await Promise.all([get("ingresses"), get("brokers")]);
+  if (byId("question").contains(document.activeElement) || byId("url").value) return; // someone is filling in the form already
   const hosts = ingresses.filter(({ expose }) => !expose || expose.includes("lookup")).flatMap((ingress) => ingress.hosts);
   const host = hosts.find((name) => !name.includes("*")) ?? hosts[0]?.replace("*", "any") ?? "pulsar.example.com";
   byId("url").value = `https://${host}${TOPIC}`;
