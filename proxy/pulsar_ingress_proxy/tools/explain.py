@@ -57,7 +57,10 @@ class Redirection(_Shown):
     from_: str
     to: str | None
     action: Action
-    why: str
+
+
+Redirected = tuple[Redirection, str]
+"""What happens to a Location, and why."""
 
 
 class BodyKey(_Shown):
@@ -96,6 +99,7 @@ class Explanation(_Shown):
     reason: str | None
     upstream: str | None = None
     location: Redirection | None = Field(None, description="null where the request is refused")
+    redirect: str | None = Field(None, description="why the location becomes that")
     body: Body | None = Field(None, description="null where the request is refused")
     kind: str = "(refused)"
     refusal: OwnAnswer | None
@@ -125,7 +129,7 @@ class Explanation(_Shown):
         if self.location is not None:
             yield f"location  {self.location.from_}"
             yield f"  {self.location.action:<9} {self.location.to or '(the client gets 502)'}"
-            yield f"  {self.location.why}"
+            yield f"  {self.redirect}"
         if self.body is not None:
             yield f"body      {self.body.why}"
             for key in self.body.keys:
@@ -194,13 +198,14 @@ def _explanation(
     snapshot: Snapshot,
     upstream: str,
     route: str,
-    location: Redirection | None,
+    location: Redirected | None,
     body: Body | None,
 ) -> Explanation:
     """What both protocols have in common."""
     request, decision, selection = decided.request, decided.decision, decided.decision.selection
     refused = decision.refusal
-    answered = {} if refused else {"upstream": upstream, "route": route, "location": location, "body": body}
+    there, why = location or (None, None)
+    answered = {"upstream": upstream, "route": route, "location": there, "redirect": why, "body": body}
     return Explanation(
         ingress=selection.ingress.name if selection.ingress is not None else None,
         listener=selection.listener,
@@ -212,7 +217,7 @@ def _explanation(
         steps=steps(request, selection, snapshot),
         suggestion=suggestion(request, decision, snapshot),
         shadow=snapshot.config.shadow,
-        **answered,
+        **({} if refused else answered),
     )
 
 
@@ -317,18 +322,18 @@ def _why_body(leak: LeakAction | None, listener: str, keys: list[BodyKey]) -> st
             return f"all addresses are on '{listener}'" if keys else "it has no addresses"
 
 
-def _redirect(decisions: DecisionCache, location: str, request: Request, selection: Selection) -> Redirection:
+def _redirect(decisions: DecisionCache, location: str, request: Request, selection: Selection) -> Redirected:
     redirect = decide_redirect(location, request, selection, decisions)
     to = redirect.location
     if redirect.broker is not None:
         to = f"{dial_url(redirect.broker, decisions.snapshot)}{redirect.target}"
-    return Redirection(from_=location, to=to, action=redirect.action, why=_why(redirect, selection.listener))
+    return Redirection(from_=location, to=to, action=redirect.action), _why(redirect, selection.listener)
 
 
-def _binary_redirect(decisions: DecisionCache, location: str, selection: Selection, scheme: str) -> Redirection:
+def _binary_redirect(decisions: DecisionCache, location: str, selection: Selection, scheme: str) -> Redirected:
     """What becomes of an answer that names the broker to ask next."""
     if selection.listener is None:
-        return Redirection(from_=location, to=location, action="passed", why=_why(RedirectDecision("passed"), None))
+        return Redirection(from_=location, to=location, action="passed"), _why(RedirectDecision("passed"), None)
     is_tls = location.startswith("pulsar+ssl:")
     response = LookupResponse(url_tls=location.encode()) if is_tls else LookupResponse(url=location.encode())
     redirect, _ = answers.decide_redirect(response, selection, scheme, decisions, can_follow=True)
@@ -338,7 +343,7 @@ def _binary_redirect(decisions: DecisionCache, location: str, selection: Selecti
     elif redirect.action == "rewritten":
         answers.put_redirect(response, selection, decisions.snapshot)
         to = ((scheme == "pulsar+ssl" and response.url_tls) or response.url or response.url_tls).decode()
-    return Redirection(from_=location, to=to, action=redirect.action, why=_why(redirect, selection.listener))
+    return Redirection(from_=location, to=to, action=redirect.action), _why(redirect, selection.listener)
 
 
 def _route(decision: Decision) -> str:

@@ -122,7 +122,7 @@ function withoutTokens(text) {
 }
 
 function rendered(verdict, link) {
-  const { listener, rule, ingress, refusal, reason, upstream, route, location, body, steps, suggestion, shadow, kind, generation } = verdict;
+  const { listener, rule, ingress, refusal, reason, upstream, route, location, redirect, body, steps, suggestion, shadow, kind, generation } = verdict;
   const headline = refusal ? `Refused with ${refusal.status}` : listener ? `Listener ${listener}` : "No listener: a miss";
   return [
     h("div", { class: `headline ${refusal ? "bad" : listener ? "good" : "bad"}` },
@@ -139,12 +139,12 @@ function rendered(verdict, link) {
       h("div", {}, h("p", {}, h("b", {}, step.rule), h("span", { class: "soft small" }, ` ${ABOUT[step.rule]} `), badge(WORDS[step.outcome], KINDS[step.outcome])), h("p", { class: "small" }, step.text))))) : null,
     h("h4", {}, "Where it goes"),
     h("p", {}, upstream ? h("code", { class: "name" }, upstream) : "Nowhere", h("span", { class: "soft small block" }, route)),
-    ...(location ? redirect(location) : []),
+    ...(location ? redirected(location, redirect) : []),
     ...(body ? answer(body) : []),
   ].filter(Boolean);
 }
 
-function redirect({ from, to, action, why }) {
+function redirected({ from, to, action }, why) {
   return [
     h("h4", {}, "The redirect"),
     h("p", {}, badge(action, action === "refused" ? "bad" : "redirect"), h("span", { class: "soft small" }, ` ${why}`)),
