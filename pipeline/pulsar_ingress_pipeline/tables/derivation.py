@@ -30,7 +30,7 @@ from pulsar_ingress_pipeline.tables.writing import Part, Writer, arrow_schema, t
 _DAY = len("2026-11-16")
 _ALL = "all"
 
-SMALL_EVENTS, SMALL_SHARES = 2 << 20, 8 << 20
+SMALL_EVENTS, SMALL_SHARES = 2 << 20, 64 << 20
 """Bytes of Parquet that are sooner worked on than a query for many is compiled."""
 PARTITION = 8 << 20
 """Bytes of Parquet for each partition of a shuffle; each of its tasks has a file for each."""
