@@ -48,7 +48,7 @@ class Taken:
 
 
 class Processes(SessionClock, threading.Thread):
-    """The clock of this session, looked at often enough: a worker ends when it has had nothing to do for a minute."""
+    """CPU time of all our processes, read often: a worker ends when it has had nothing to do for a minute."""
 
     def __init__(self) -> None:
         SessionClock.__init__(self, os.getsid(0))

@@ -43,7 +43,7 @@ class Progress:
             self._out.flush()
 
     def watch(self, spark: SparkSession) -> None:
-        """Show what this session is at."""
+        """Show what Spark is working on."""
         if self._is_terminal:
             self._numbers = _operations(spark) if is_remote() else _status_store(spark)
 

@@ -56,7 +56,7 @@ def _copies(
 ) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     """Which rows of the new files are there already."""
     total = sum(file.rows for file in new)
-    if not before and len(new) == 1:  # whoever wrote the file has looked
+    if not before and len(new) == 1:  # the task that wrote the file has looked
         return np.zeros(total, np.bool_)
     keys = events.parquet([file.path for file in (*before, *new)], ["id", "time"])
     return event_files.copies(keys["id"], keys["time"])[-total:]

@@ -1,7 +1,7 @@
 """The whole page: one file that needs nothing else, runs nothing and asks for nothing.
 
 Its numbers stand in its HTML, for the next report to compare itself with, so each `--out` is a series of its own. Kept
-beside the tables they would be one series for all who make reports, and whoever only reads could make none.
+beside the tables they would be one series for all who make reports, and those with read access only could make none.
 """
 
 import json

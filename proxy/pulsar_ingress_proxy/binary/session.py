@@ -135,7 +135,7 @@ class Session(asyncio.Protocol):
             self._hold(_FROM_CLIENT, len(decoder.held) + sum(map(_size, self._early)))
 
     def _hold(self, where: int, size: int) -> None:
-        """Charge for the bytes buffered there now; end this session if the shared budget is exhausted."""
+        """Charge for the bytes buffered there now; close the connection if the shared budget is exhausted."""
         more = size - self._charged[where]
         if more > 0 and not self._context.buffers.take(more):
             if where in (_FROM_CLIENT, _CONNECT):
