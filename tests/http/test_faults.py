@@ -18,7 +18,7 @@ async def test_internal_error_gets_500_and_is_logged_and_counted_once(
     start: Start, broker: RawBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await start(broker.url)
-    monkeypatch.setattr(headers, "RequestHead", lambda fields: 1 / 0)
+    monkeypatch.setattr(headers, "RequestHead", lambda *_: 1 / 0)
     client = await served.client(GET + GET)
     answer = await client.message()
     assert answer.status == 500

@@ -107,7 +107,7 @@ async def test_internal_error_log_has_request_id_and_no_secrets(
     start: Start, broker: RawBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     served = await start(broker.url)
-    monkeypatch.setattr(headers, "RequestHead", lambda fields: 1 / 0)
+    monkeypatch.setattr(headers, "RequestHead", lambda *_: 1 / 0)
     client = await served.client(GET)
     identity = (await client.head()).one(b"x-request-id").decode()
     assert identity in caplog.text

@@ -22,7 +22,8 @@ def decide(lookup: Lookup, endpoint: ClientEndpoint, decisions: DecisionCache) -
     selected, snapshot = lookup_selection(endpoint, name, decisions), decisions.snapshot
     request, selection = selected.request, selected.selection
     refusal = not_exposed(request.target.area, selection, snapshot) or selection.refusal
-    decision = Decision(selection, refusal, BROKERS, snapshot.listener_label(selection.listener))
+    reason = refusal.code if refusal is not None else selection.reason
+    decision = Decision(selection, refusal, BROKERS, snapshot.listener_label(selection.listener), reason)
     return decisions.keep(key, DecidedRequest(request, decision))
 
 

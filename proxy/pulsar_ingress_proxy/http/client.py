@@ -202,7 +202,7 @@ class ClientConnection(BaseProtocol):
         self.idle_since = self.loop.time()
         if self.transport is None:
             return
-        if not keep_alive or self.is_draining or not self._body.is_eof():
+        if not keep_alive or self.is_draining or not (self._body is EMPTY_PAYLOAD or self._body.is_eof()):
             self._held = b""
             self.transport.close()
             return
@@ -349,7 +349,9 @@ class ClientConnection(BaseProtocol):
             end = (self._head_end + data).find(_END_OF_HEAD)
             if end >= 0 and (end := end + 4 - len(self._head_end)) < len(data):
                 data, rest = data[:end], data[end:]
-        if not self.charge(memory.HEAD * len(data)):
+        # Before parsing: the parser keeps a head until the next one comes, also if the request is refused.
+        room = memory.HEAD * len(data) + memory.FIELD * data.count(b"\n")
+        if not self.charge(room if self._head_bytes else room + memory.REQUEST):
             self._refuse_overload()
             return
         messages, _, _ = self._parser.feed_data(data)
@@ -363,17 +365,17 @@ class ClientConnection(BaseProtocol):
     def _begin(self, message: RawRequestMessage, body: StreamReader, last_bytes: int, rest: bytes) -> None:
         """Start a request with a complete head; `rest` came after it."""
         size = self._head_bytes + last_bytes
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         self._head_bytes, self._head_end = 0, b""
         if size > self._head_limit and headers.size(message) > self._head_limit:
             self._refuse_head()
             return
-        room = memory.REQUEST + memory.FIELD * len(message.raw_headers)
-        if not self.charge(room if body is EMPTY_PAYLOAD else room + room_for(_length(message))):
-            self._refuse_overload()
-            return
         self._body, self._body_left = body, None
         if body is not EMPTY_PAYLOAD:
+            if not self.charge(room_for(_length(message))):
+                self._refuse_overload()
+                return
             if not self._has_tail:
                 self._body_left = _length(message)
             if rest:

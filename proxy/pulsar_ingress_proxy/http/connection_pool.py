@@ -21,8 +21,8 @@ class ConnectionPool:
         self.idle_timeout = idle_timeout
         """Seconds."""
         self._idle: dict[str, list[UpstreamConnection]] = {}
-        self._asked: set[UpstreamConnection] = set()
-        """Connections that await an answer and have no timer of their own."""
+        self._open: set[UpstreamConnection] = set()
+        """All connections, whose answers may be overdue."""
         self._ticker = self._loop.call_later(_TICK, self._tick)
         self._sweeper = self._loop.call_later(idle_timeout, self._sweep)
 
@@ -46,27 +46,21 @@ class ConnectionPool:
             return kept
         if kept is not None:
             kept.close()
-        return await self.brokers.dial(url, lambda: UpstreamConnection(self._loop, url))
+        connection = await self.brokers.dial(url, lambda: UpstreamConnection(self._loop, url))
+        self._open.add(connection)
+        return connection
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """Keep the connection if it can be reused; otherwise close it."""
         self.brokers.succeeded(connection.url)
         now = self._loop.time()
-        if connection.reusable and now - connection.born < _LIFETIME:
-            connection.rest(now)
+        if now - connection.born < _LIFETIME and connection.rest(now):
             idle = self._idle.get(connection.url.text)
             if idle is None:
                 idle = self._idle[connection.url.text] = []
             idle.append(connection)
         else:
             connection.close()
-
-    def watch(self, connection: UpstreamConnection) -> None:
-        """Apply the timeout to a connection's answer."""
-        self._asked.add(connection)
-
-    def unwatch(self, connection: UpstreamConnection) -> None:
-        self._asked.discard(connection)
 
     def close(self) -> None:
         self._ticker.cancel()
@@ -78,8 +72,11 @@ class ConnectionPool:
 
     def _tick(self) -> None:
         now = self._loop.time()
-        for connection in list(self._asked):
-            connection.expire(now)
+        for connection in list(self._open):
+            if connection.alive:
+                connection.expire(now)
+            else:
+                self._open.discard(connection)
         self._ticker = self._loop.call_later(_TICK, self._tick)
 
     def _sweep(self) -> None:

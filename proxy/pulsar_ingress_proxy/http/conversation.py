@@ -162,7 +162,7 @@ class Conversation:
             self._connection = None
             return cycle.follow(redirect, connection.status, method) if redirect is not None else None
         data = b""
-        if cycle.needs_check(connection):
+        if cycle.needs_check(connection.status):
             data = await self._gather(connection)
             if connection.complete or not cycle.config.shadow:
                 cycle.answer_lookup(connection, data)

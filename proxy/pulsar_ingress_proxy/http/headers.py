@@ -1,8 +1,9 @@
 """Heads of requests and answers. Heads are always rebuilt from parsed fields; raw bytes are never forwarded."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from operator import itemgetter
 
 from aiohttp.http import RawRequestMessage
 
@@ -32,6 +33,10 @@ _OURS = frozenset(
 )  # fmt: skip
 
 _SPECIAL = HOP_BY_HOP | _OURS
+_JOINED = _SPECIAL - {b"x-pulsar-listenername", b"x-original-principal"}
+
+_NAME_TEXT = 16
+"""What a cached name takes beside its characters, as characters of the cache."""
 
 UPGRADE = (b"Connection: Upgrade", b"Upgrade: websocket")
 
@@ -45,38 +50,73 @@ class BadHead(ValueError):
         self.status = status
 
 
+Names = tuple[bytes, ...]
+
+
+class Layout:
+    """Which fields of a head pass to the broker, and where the others are. It depends only on the names, in order.
+
+    Gateways send few combinations of names, so layouts are cached; values never are.
+    """
+
+    __slots__ = ("listener_names", "passed", "pick_passed", "principals", "special", "user_agent")
+
+    def __init__(self, names: Names, dropped: frozenset[bytes] = frozenset()) -> None:
+        keys = [name.lower() for name in names]
+        passed = [place for place, key in enumerate(keys) if key not in _SPECIAL and key not in dropped]
+        # Each field ends its own line: joining no fields would give an empty line, which ends the head.
+        self.passed = b"".join(names[place].replace(b"%", b"%%") + b": %b\r\n" for place in passed)
+        """The fields that pass, as a template for the values that `pick_passed` picks."""
+        self.pick_passed = _picker(passed)
+        self.special = tuple((key, place) for place, key in enumerate(keys) if key in _JOINED)
+        self.listener_names = _places(keys, b"x-pulsar-listenername")
+        self.principals = _places(keys, b"x-original-principal")
+        self.user_agent = next(iter(_places(keys, b"user-agent")), None)
+
+
+def _places(keys: list[bytes], wanted: bytes) -> tuple[int, ...]:
+    return tuple(place for place, key in enumerate(keys) if key == wanted)
+
+
+def _picker(places: list[int]) -> Callable[[Names], tuple[bytes, ...] | bytes]:
+    return itemgetter(*places) if places else lambda _: ()
+
+
 class RequestHead:
     """A request's head: the fields that pass unchanged, and those that the sidecar controls."""
 
-    __slots__ = ("listener_names", "passed", "principals", "special", "user_agent")
+    __slots__ = ("added", "layout", "listener_names", "principals", "special", "values")
 
-    def __init__(self, raw_headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        passed: Fields = []
+    def __init__(
+        self,
+        fields: Sequence[tuple[bytes, bytes]] = (),
+        decisions: DecisionCache | None = None,
+        dropped: frozenset[bytes] = frozenset(),
+    ) -> None:
+        """`decisions` caches layouts; fields in `dropped` do not pass."""
+        names: Names
+        values: Names
+        names, values = zip(*fields) if fields else ((), ())  # noqa: B905 `strict` takes a third longer
+        layout = _layout(names, dropped, decisions)
         special: dict[bytes, bytes] = {}
+        for key, place in layout.special:
+            special[key] = special[key] + b", " + values[place] if key in special else values[place]
+        if b"connection" in special and (named := connection_options(special[b"connection"])):
+            layout = _layout(names, dropped | named, decisions)
+        self.layout = layout
+        self.values = values
         self.special = special
         """By name in lower case; repeated fields are joined (RFC 9110 5.3)."""
-        self.listener_names: tuple[bytes, ...] = ()
+        self.listener_names = tuple([values[place] for place in layout.listener_names]) if layout.listener_names else ()
         """The values of X-Pulsar-ListenerName, not joined."""
-        self.principals: tuple[bytes, ...] = ()
+        self.principals = tuple([values[place] for place in layout.principals]) if layout.principals else ()
         """The values of X-Original-Principal, not joined."""
-        self.user_agent: bytes | None = None
-        for item in raw_headers:
-            name = item[0].lower()
-            if name not in _SPECIAL:
-                passed.append(b": ".join(item))
-                if name == b"user-agent":
-                    self.user_agent = item[1]
-            elif name == b"x-pulsar-listenername":
-                self.listener_names = (*self.listener_names, item[1])
-            elif name == b"x-original-principal":
-                self.principals = (*self.principals, item[1])
-            elif name in special:
-                special[name] += b", " + item[1]
-            else:
-                special[name] = item[1]
-        if b"connection" in special and (named := connection_options(special[b"connection"])):
-            passed = without(passed, named)
-        self.passed = passed
+        self.added = b""
+        """More fields for the broker, encoded."""
+
+    @property
+    def user_agent(self) -> bytes | None:
+        return None if self.layout.user_agent is None else self.values[self.layout.user_agent]
 
     def text(self, name: bytes) -> str:
         return self.special.get(name, b"").decode("latin-1")
@@ -88,7 +128,18 @@ class RequestHead:
         return self.text(b"upgrade").lower() == "websocket" and "upgrade" in options
 
 
-def forwarded_fields(
+def _layout(names: Names, dropped: frozenset[bytes], decisions: DecisionCache | None) -> Layout:
+    if decisions is None:
+        return Layout(names, dropped)
+    question = (names, dropped) if dropped else names
+    found = decisions.get(question)
+    if isinstance(found, Layout):
+        return found
+    return decisions.keep(question, Layout(names, dropped), sum(map(len, names)) + _NAME_TEXT * len(names))
+
+
+def forwarded_head(
+    start_line: str,
     head: RequestHead,
     url: ServiceUrl,
     config: Config,
@@ -96,26 +147,36 @@ def forwarded_fields(
     peer: bytes,
     is_lookup: bool,
     listener: str | None,
-) -> Fields:
-    """The fields for the broker: its own Host, the peer appended to X-Forwarded-For, and the listener of a lookup."""
-    special = head.special
-    forwarded_for = special.get(b"x-forwarded-for") if trusted else None
-    fields = [url.host_field, *head.passed]
-    fields.append(b"X-Forwarded-For: " + (b"%b, %b" % (forwarded_for, peer) if forwarded_for else peer))
-    if head.principals and config.brokers.trust_original_principal:
-        fields += [b"X-Original-Principal: " + value for value in head.principals]
-    fields.append(b"X-Forwarded-Proto: " + url.scheme.encode())
+    framing: bytes = b"",
+) -> bytes:
+    """The head for the broker: its own Host, the peer appended to X-Forwarded-For, and the listener of a lookup.
+
+    `framing` are the fields for the request's body. Every part ends its own line.
+    """
+    special, layout = head.special, head.layout
+    if trusted and (forwarded_for := special.get(b"x-forwarded-for")):
+        peer = b"%b, %b" % (forwarded_for, peer)
+    principals = head.principals if config.brokers.trust_original_principal else ()
     if is_lookup and not config.shadow:
         # No content coding, as the sidecar reads the answer.
-        fields.append(b"Accept-Encoding: identity")
+        own = b"Accept-Encoding: identity\r\n"
         if listener is not None:
-            fields.append(b"X-Pulsar-ListenerName: " + listener.encode())
-        return fields
-    if b"accept-encoding" in special:
-        fields.append(b"Accept-Encoding: " + special[b"accept-encoding"])
-    if config.shadow:
-        fields += [b"X-Pulsar-ListenerName: " + value for value in head.listener_names]
-    return fields
+            own += b"X-Pulsar-ListenerName: %b\r\n" % listener.encode()
+    else:
+        own = b"Accept-Encoding: %b\r\n" % special[b"accept-encoding"] if b"accept-encoding" in special else b""
+        if config.shadow:
+            own += b"".join([b"X-Pulsar-ListenerName: %b\r\n" % value for value in head.listener_names])
+    return b"%b\r\n%b\r\n%b%bX-Forwarded-For: %b\r\n%bX-Forwarded-Proto: %b\r\n%b%b\r\n" % (
+        start_line.encode("latin-1"),
+        url.host_field,
+        layout.passed % layout.pick_passed(head.values),
+        head.added,
+        peer,
+        b"".join([b"X-Original-Principal: %b\r\n" % value for value in principals]) if principals else b"",
+        url.scheme.encode(),
+        own,
+        framing,
+    )
 
 
 def read_and_decide(

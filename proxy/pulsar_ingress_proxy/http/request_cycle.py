@@ -23,7 +23,7 @@ from pulsar_ingress_proxy.net.errors import BadAnswer, BodyBroken, UpstreamError
 from pulsar_ingress_proxy.observability import event_lines
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.outcome import Outcome
-from pulsar_ingress_proxy.observability.tracing import Span
+from pulsar_ingress_proxy.observability.tracing import TRACE_FIELDS, Span
 from pulsar_ingress_proxy.routing.answers import decide_leak, lacks_listener, leak_refusal
 from pulsar_ingress_proxy.routing.decisions import DecidedRequest, dial_url
 from pulsar_ingress_proxy.routing.paths import OTHER, names_in
@@ -116,7 +116,7 @@ class RequestCycle:
         """Whether the client supports chunked answers; HTTP/1.0 does not."""
         self.keep_alive = self.chunks and not message.should_close
         self.head = _NO_HEAD
-        self._path = ""
+        self._path = self._query = ""
         self._trusted = False
         self._span: Span | None = None
         self.body: RequestBody | None = None
@@ -172,10 +172,13 @@ class RequestCycle:
         message, config, client = self._message, self.config, self.client
         if message.version not in _VERSIONS:
             raise headers.BadHead("http-version", "this socket takes HTTP/1.1 and HTTP/1.0", 505)
-        self.head = head = headers.RequestHead(message.raw_headers)
+        if self._context.tracing is None:
+            head = headers.RequestHead(message.raw_headers, self.decisions)
+        else:
+            head = headers.RequestHead(message.raw_headers, self.decisions, TRACE_FIELDS)
+            self._span, head.added = self._context.tracing.begin(message.raw_headers)
+        self.head = head
         special = head.special
-        if self._context.tracing is not None:
-            self._span = self._context.tracing.begin(head.passed)
         self._trusted = client.is_trusted(self.decisions.trusted_proxies)
         if b"transfer-encoding" in special:
             headers.check_transfer_encoding(head, not self.chunks)
@@ -234,9 +237,7 @@ class RequestCycle:
         if not self.asked_at:
             self.asked_at = perf_counter()
         head = self.request_head(method, target, url)
-        connection.ask(method, head if body is None else head + body.whole())
-        connection.call_back(self._answered, self.answer_timeout)
-        self.pool.watch(connection)
+        connection.ask(method, head if body is None else head + body.whole(), self._answered, self.answer_timeout)
 
     @property
     def answer_timeout(self) -> float:
@@ -245,19 +246,19 @@ class RequestCycle:
 
     def request_head(self, method: str, target: str, url: ServiceUrl) -> bytes:
         """The head for the broker."""
-        head, body = self.head, self.body
-        fields = headers.forwarded_fields(
-            head, url, self.config, self._trusted, self.client.peer_field, self._is_lookup, self._listener
-        )
+        head, body, framing = self.head, self.body, b""
         if body is not None:
-            fields.append(body.field)
+            framing = body.field + b"\r\n"
             if b"expect" in head.special and not self.is_continued and not body.size:
-                fields.append(b"Expect: 100-continue")
+                framing += b"Expect: 100-continue\r\n"
         elif b"content-length" in head.special and method == self.method:
-            fields.append(b"Content-Length: 0")
+            framing = b"Content-Length: 0\r\n"
         if b"upgrade" in head.special and method == "GET" and head.wants_websocket:
-            fields += headers.UPGRADE
-        return headers.write_head(f"{method} {target} HTTP/1.1".encode("latin-1"), fields)
+            framing += b"\r\n".join((*headers.UPGRADE, b""))
+        return headers.forwarded_head(
+            f"{method} {target} HTTP/1.1", head, url, self.config, self._trusted, self.client.peer_field,
+            self._is_lookup, self._listener, framing,
+        )  # fmt: skip
 
     # Answering.
 
@@ -265,7 +266,6 @@ class RequestCycle:
         """Called when an answer's head has arrived, or the connection failed."""
         connection = self.connection
         assert connection is not None
-        self.pool.unwatch(connection)
         if not connection.complete or connection.status == 101:
             self._continue_in_task()
             return
@@ -309,7 +309,7 @@ class RequestCycle:
                 if redirect.action == "rewritten" and redirect.location is not None:
                     fields = headers.without(fields, _LOCATION)
                     fields.append(b"Location: " + redirect.location.encode("latin-1"))
-        elif self.needs_check(connection):
+        elif self.needs_check(status):
             if method != "HEAD":
                 self.answer_lookup(connection, connection.take())
                 return None
@@ -327,9 +327,9 @@ class RequestCycle:
         self.write_head(status, reason, fields, body)
         return None
 
-    def needs_check(self, connection: UpstreamConnection) -> bool:
-        """Whether the body must be checked before it is passed on."""
-        return self._is_lookup and connection.status in (200, 500) and self._listener is not None
+    def needs_check(self, status: int) -> bool:
+        """Whether the body of an answer must be checked before it is passed on."""
+        return self._is_lookup and (status == 200 or status == 500) and self._listener is not None
 
     def answer_lookup(self, connection: UpstreamConnection, body: bytes) -> None:
         """Answer a lookup with its addresses on the listener, or with a refusal."""
@@ -357,13 +357,13 @@ class RequestCycle:
             if refusal is not None:
                 self._miss_reason = refusal.code  # the lookup was a miss after all
             return plain, refusal
-        policy, answer = self.config.leaks, self.decisions.on_listener(plain, self._listener)
+        answer = self.decisions.on_listener(plain, self._listener)
         self.broker = answer.broker
-        leak = decide_leak(policy, answer.had_leak, answer.has_leak)
-        if leak is not None:
+        if answer.had_leak and (leak := decide_leak(self.config.leaks, answer.had_leak, answer.has_leak)):
             self._leak, self._leak_action = "body", leak
-        refusal = leak_refusal(self._listener) if leak == "blocked" else None
-        return plain if policy == "observe" else answer.body, refusal
+            if leak == "blocked":
+                return plain, leak_refusal(self._listener)
+        return plain if self.config.leaks == "observe" else answer.body, None
 
     def _redirect(self, location: str) -> Redirect:
         """Decide about a redirect and record it."""
@@ -407,7 +407,7 @@ class RequestCycle:
         """Write the head of an answer, and `body` in the same write."""
         client = self.client
         fields.append(b"X-Request-Id: " + self.id.encode())
-        if client.is_draining or not self._reader.is_eof():
+        if client.is_draining or not (self._reader is EMPTY_PAYLOAD or self._reader.is_eof()):
             self.keep_alive = False  # the rest of the body will not be read
         if not self.keep_alive:
             fields.append(b"Connection: close")
@@ -466,9 +466,7 @@ class RequestCycle:
         if self.body is not None:
             self._forget_body()
         if self.connection is not None:
-            self.pool.unwatch(self.connection)
-            self.connection.call_back(None)
-            self.connection.close()
+            self.connection.forget()
         names = redirect = client = ""
         recorder = self._context.recorder
         if recorder.makes_lines:

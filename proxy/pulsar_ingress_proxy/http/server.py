@@ -5,7 +5,6 @@ import asyncio
 from pulsar_ingress_proxy.config.model import Limits
 from pulsar_ingress_proxy.http.client import ClientConnection
 from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
-from pulsar_ingress_proxy.memory import Budget
 from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.socket_server import SocketServer
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
@@ -25,6 +24,7 @@ class HttpServer(SocketServer[ClientConnection]):
         super().__init__(context, bind)
         self.context = context
         self.pool = pool
+        self.buffers = context.buffers
         self.loop = asyncio.get_running_loop()
         self.in_flight = context.metrics.in_flight.cell("http")
         self.tasks = context.metrics.tasks.cell()
@@ -49,10 +49,6 @@ class HttpServer(SocketServer[ClientConnection]):
         self._sweeper = self.loop.call_later(within / _SWEEPS, self._sweep)
 
     # Called by connections.
-
-    @property
-    def buffers(self) -> Budget:
-        return self.context.buffers
 
     @property
     def limits(self) -> Limits:

@@ -92,12 +92,13 @@ class UpstreamConnection(asyncio.Protocol):
         self._within = self._last_write = 0.0
         self._write_waiter: asyncio.Future[None] | None = None
         self._error: UpstreamError | None = None
-        self._idle = True
         self._closed_cleanly = url.scheme != "https"
         self._begin("GET")
+        self._idle = True
 
     def _begin(self, method: str) -> None:
         self._method = method
+        self._idle = False
         self.head_bytes = 0
         self._reading_paused = False
         self._interim = False
@@ -122,22 +123,26 @@ class UpstreamConnection(asyncio.Protocol):
     # Called by requests.
 
     @property
-    def reusable(self) -> bool:
-        """Whether the connection can serve the next request: the answer was complete, and both sides keep it open."""
-        is_done = self.complete and self._keep_alive and not self.tail
-        return is_done and self._error is None and self._raw is None and self._transport is not None
-
-    @property
     def alive(self) -> bool:
         return self._error is None and self._transport is not None and not self._transport.is_closing()
 
-    def ask(self, method: str, head: bytes) -> None:
-        """Send a request's head; a body follows with `write`."""
+    def ask(self, method: str, data: bytes, callback: Callable[[], None] | None = None, within: float = 0) -> None:
+        """Send a request's head, and its body if it is at hand; more of it follows with `write`.
+
+        `callback` is called when an answer's head has arrived or the connection failed, instead of awaiting `head`. The
+        pool applies the timeout `within`, as a timer for each connection would cost more.
+        """
         if self._method == "HEAD":
             self._parser = httptools.HttpResponseParser(self)  # llhttp still expects the announced body
         self._begin(method)
-        self._idle = False
-        self.write(head)
+        self._callback = callback
+        self._within = within
+        self.write(data)
+
+    def forget(self) -> None:
+        """Close the connection without a call to the callback."""
+        self._callback = None
+        self.close()
 
     def write(self, data: bytes) -> None:
         self._last_write = self._loop.time()
@@ -157,14 +162,6 @@ class UpstreamConnection(asyncio.Protocol):
             await self._wait(within)
         if self._error is not None and not self.complete:
             raise self._error
-
-    def call_back(self, callback: Callable[[], None] | None, within: float = 0) -> None:
-        """Set a callback for an answer's head or a failure, instead of awaiting `head`.
-
-        The pool must call `expire` regularly, as a timer for each connection would cost more.
-        """
-        self._callback = callback
-        self._within = within
 
     def expire(self, now: float) -> None:
         """Fail if the answer is overdue."""
@@ -191,13 +188,16 @@ class UpstreamConnection(asyncio.Protocol):
             self._transport.resume_reading()
         return data
 
-    def rest(self, now: float) -> None:
-        """Make the connection idle."""
+    def rest(self, now: float) -> bool:
+        """Make the connection idle, for the next request; false if the answer or a side does not allow that."""
+        if not self.complete or not self._keep_alive or self.tail or self._error is not None or self._raw is not None:
+            return False
         if self._chunks:
             self.take()
         self.used = self._idle = True
         self.on_continue = None
         self.idle_since = now
+        return self._transport is not None
 
     def close(self) -> None:
         """Close the connection; after a protocol switch, once everything is sent."""

@@ -101,6 +101,8 @@ def _decision(record: AccessRecord) -> str:
 
 def names(tenant: str | None, namespace: str | None, topic: str | None) -> str:
     """The names, from `tenant` to `topic`."""
+    if tenant is namespace is topic is None:
+        return NO_NAMES
     return _utf8(f'"tenant":{_or_null(tenant)},"namespace":{_or_null(namespace)},"topic":{_or_null(topic)}')
 
 

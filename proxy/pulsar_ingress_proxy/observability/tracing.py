@@ -7,7 +7,7 @@ parent of the broker's.
 import logging
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pulsar_ingress_proxy import __version__
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_FIELDS = (b"traceparent", b"tracestate")
+TRACE_FIELDS = frozenset((b"traceparent", b"tracestate"))
 _NAME = "pulsar-ingress-proxy"
 
 log = logging.getLogger("proxy")
@@ -59,17 +59,15 @@ class Tracing:
         self._words = TraceContextTextMapPropagator()
         self._kind = SpanKind.SERVER
 
-    def begin(self, passed: list[bytes]) -> Span:
-        """Start a request's span, and replace the parent's context in the forwarded fields."""
+    def begin(self, fields: Iterable[tuple[bytes, bytes]]) -> tuple[Span, bytes]:
+        """Start a request's span. Returns it with the fields that replace TRACE_FIELDS for the broker, encoded."""
         from opentelemetry.trace import set_span_in_context
 
-        parent = self._words.extract(_carried(passed))
+        parent = self._words.extract(_carried(fields))
         span = self._tracer.start_span("request", parent, self._kind)
         carrier: dict[str, str] = {}
         self._words.inject(carrier, set_span_in_context(span, parent))
-        passed[:] = [field for field in passed if _name(field) not in _FIELDS]
-        passed += [f"{name}: {value}".encode("latin-1") for name, value in carrier.items()]
-        return Span(span)
+        return Span(span), "".join(f"{name}: {value}\r\n" for name, value in carrier.items()).encode("latin-1")
 
     def close(self, within: float) -> None:
         """Export the remaining spans, for at most `within` seconds."""
@@ -113,19 +111,15 @@ def sending(exporter: "SpanExporter") -> "TracerProvider":
     return provider
 
 
-def _carried(fields: list[bytes]) -> dict[str, str | list[str]]:
+def _carried(fields: Iterable[tuple[bytes, bytes]]) -> dict[str, str | list[str]]:
     """The client's trace context; several traceparents are invalid (W3C Trace Context 3.2)."""
     found: dict[str, list[str]] = {}
-    for field in fields:
-        if (name := _name(field)) in _FIELDS:
-            found.setdefault(name.decode(), []).append(field.partition(b":")[2].decode("latin-1").strip())
+    for name, value in fields:
+        if (key := name.lower()) in TRACE_FIELDS:
+            found.setdefault(key.decode(), []).append(value.decode("latin-1"))
     if len(found.get("traceparent", ())) != 1:
         return {}
     return dict(found)
-
-
-def _name(field: bytes) -> bytes:
-    return field.partition(b":")[0].lower()
 
 
 def _attributes(record: AccessRecord) -> dict[str, str | int | bool]:

@@ -37,10 +37,8 @@ class Decision:
     route: Route
     label: str
     """The listener as a metrics label."""
-
-    @property
-    def miss_reason(self) -> str | None:
-        return self.refusal.code if self.refusal is not None else self.selection.reason
+    miss_reason: str | None
+    """Why there is no listener, or why the request is refused."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # hashed by identity
@@ -60,11 +58,13 @@ FUNCTIONS = Route("functions")
 def decide(request: Request, snapshot: Snapshot) -> Decision:
     """Select the listener, check for a refusal, and choose the route."""
     selection = select(request, snapshot)
+    refusal = not_exposed(request.target.area, selection, snapshot) or selection.refusal
     return Decision(
         selection,
-        not_exposed(request.target.area, selection, snapshot) or selection.refusal,
+        refusal,
         route(request, selection, snapshot),
         snapshot.listener_label(selection.listener),
+        refusal.code if refusal is not None else selection.reason,
     )
 
 

@@ -151,13 +151,13 @@ def parse_address(text: str) -> Address | None:
     if len(text) > _LONGEST_ADDRESS or not text.isascii():
         return None
     # IPv4 in its one plain form; Python's own parser takes four times as long.
-    octets = [_OCTETS.get(part) for part in text.split(".", 4)]
-    if len(octets) == 4 and None not in octets:
-        first, second, third, fourth = octets
-        return first << 24 | second << 16 | third << 8 | fourth  # type: ignore[operator]  # none of them is None
+    parts = text.split(".", 4)
     try:
+        if len(parts) == 4 and parts[0] in _OCTETS:
+            first, second, third, fourth = parts
+            return _OCTETS[first] << 24 | _OCTETS[second] << 16 | _OCTETS[third] << 8 | _OCTETS[fourth]
         address = ipaddress.IPv6Address(text)
-    except ValueError:
+    except (KeyError, ValueError):
         return None
     if address.scope_id is not None:
         return None
@@ -195,13 +195,14 @@ def forwarded_client(forwarded_for: bytes, trusted: Networks) -> Address | None:
     The field is read from the right, past the addresses of trusted proxies. An element that is not a plain address
     (`unknown`, a port, brackets, a zone id) ends the walk at the address before it, as nothing vouches for the rest.
     """
-    found = None
-    for element in reversed(forwarded_for.decode("latin-1").rsplit(",", _MOST_PROXIES)):
+    found, rest = None, forwarded_for.decode("latin-1")
+    for _ in range(_MOST_PROXIES):
+        rest, comma, element = rest.rpartition(",")
         address = parse_address(element.strip(" \t"))
         if address is None:
             break
         found = address
-        if not trusted.has(address):
+        if not comma or not trusted.has(address):
             break
     return found
 

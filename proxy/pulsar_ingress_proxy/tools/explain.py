@@ -170,7 +170,7 @@ def explain(
     all_headers = [pair for pair in implied if pair[0].lower() not in given] + headers
     decisions = DecisionCache(snapshot)
     try:
-        head = RequestHead((name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers)
+        head = RequestHead([(name.encode("latin-1"), value.encode("latin-1")) for name, value in all_headers])
         if b"transfer-encoding" in head.special:
             check_transfer_encoding(head)
         path, query, authority = split_target(method, target)
