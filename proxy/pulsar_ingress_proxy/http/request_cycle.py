@@ -28,9 +28,8 @@ from pulsar_ingress_proxy.routing.answers import decide_leak, lacks_listener, le
 from pulsar_ingress_proxy.routing.decisions import DecidedRequest, dial_url
 from pulsar_ingress_proxy.routing.paths import OTHER, names_in
 from pulsar_ingress_proxy.routing.redirects import Redirect, decide_redirect, refuse_hop
-from pulsar_ingress_proxy.routing.requests import set_listener_name
 from pulsar_ingress_proxy.routing.selection import OVERLOADED, Refusal
-from pulsar_ingress_proxy.syntax.authorities import forwarded_client
+from pulsar_ingress_proxy.syntax.authorities import Address, forwarded_client
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ _NO_BODY = frozenset((204, 304))
 _CLIENT_LEFT = 499
 """nginx's status for a client that disconnected before the answer."""
 _NO_HEAD = headers.RequestHead()
-_LOCATION, _CODING = frozenset((b"location",)), frozenset((b"content-encoding",))
+_CODING = frozenset((b"content-encoding",))
 
 log = logging.getLogger("proxy.web")
 
@@ -213,7 +212,7 @@ class RequestCycle:
         if query and self._is_lookup and self._decided.request.query_names and not self.config.shadow:
             selection = decision.selection
             kept = selection.client_named if selection.client_named_by == "query" else None
-            query = set_listener_name(query, kept if kept == selection.listener else None)
+            query = self.decisions.query_with(query, kept if kept == selection.listener else None)
         if query != self._query or not target.startswith("/"):
             target = f"{self._path}?{query}" if query else self._path
         chosen = decision.route
@@ -307,7 +306,7 @@ class RequestCycle:
                     self.refuse(redirect.refusal)
                     return None
                 if redirect.action == "rewritten" and redirect.location is not None:
-                    fields = headers.without(fields, _LOCATION)
+                    fields = [field for field in fields if field is not connection.location_field]
                     fields.append(b"Location: " + redirect.location.encode("latin-1"))
         elif self.needs_check(status):
             if method != "HEAD":
@@ -467,10 +466,12 @@ class RequestCycle:
             self._forget_body()
         if self.connection is not None:
             self.connection.forget()
-        names = redirect = client = ""
-        recorder = self._context.recorder
+        recorder, names, redirect, client = self._context.recorder, "", event_lines.NO_REDIRECT, ""
         if recorder.makes_lines:
-            names, redirect, client = self._names_part(), self._redirect_part(), self._client_part()
+            names = event_lines.NO_NAMES if self._decided is None else event_lines.names(*names_in(self._path))
+            client = event_lines.client(self._client_address(), self.head.user_agent)
+            if self._redirects:
+                redirect = event_lines.redirect(self._redirect_from, self._redirect_to)
         recorder.add(
             self._outcome(), self.id, self._time, names, redirect, duration, self.upstream_duration,
             self._request_bytes, self.response_bytes, client,
@@ -496,21 +497,13 @@ class RequestCycle:
     def kind(self) -> str:
         return self._decided.request.target.kind if self._decided is not None else "other"
 
-    def _names_part(self) -> str:
-        return event_lines.names(*names_in(self._path)) if self._decided is not None else event_lines.NO_NAMES
-
-    def _redirect_part(self) -> str:
-        if not self._redirects:
-            return event_lines.NO_REDIRECT
-        return event_lines.redirect(self._redirect_from, self._redirect_to)
-
-    def _client_part(self) -> str:
-        """The client's part of the event; its address is the one that trusted proxies report."""
-        head, address = self.head, self.client.address
-        if self._trusted and (forwarded_for := head.special.get(b"x-forwarded-for")):
-            told = forwarded_client(forwarded_for, self.decisions.trusted_proxies)
-            address = address if told is None else told
-        return event_lines.client(address, head.user_agent)
+    def _client_address(self) -> Address | None:
+        """The client's address: the one that trusted proxies report, else the peer's."""
+        if self._trusted and (forwarded_for := self.head.special.get(b"x-forwarded-for")):
+            reported = forwarded_client(forwarded_for, self.decisions.trusted_proxies)
+            if reported is not None:
+                return reported
+        return self.client.address
 
     def _record(self) -> AccessRecord:
         decided = self._decided

@@ -66,6 +66,7 @@ class UpstreamConnection(asyncio.Protocol):
         "idle_since",
         "length",
         "location",
+        "location_field",
         "on_continue",
         "reason",
         "status",
@@ -112,6 +113,8 @@ class UpstreamConnection(asyncio.Protocol):
         self._framing: list[tuple[bytes, bytes]] = []
         """The other fields, with their names in lower case."""
         self.location: bytes | None = None
+        self.location_field = b""
+        """The field that it is in."""
         self.codings: list[bytes] = []
         self.upgrades = False
         self.length: int | None = None
@@ -321,11 +324,14 @@ class UpstreamConnection(asyncio.Protocol):
         if key in _FRAMING:
             self._framing.append((key, value))
             return
-        self.fields.append(b"%b: %b" % (name, value))
+        field = b"%b: %b" % (name, value)
         if key == b"location":
-            self.location = self.location or value
+            if self.location is not None:
+                return  # only the first one is looked at, so no other passes
+            self.location, self.location_field = value, field
         elif key == b"content-encoding":
             self.codings.append(value)
+        self.fields.append(field)
 
     def on_headers_complete(self) -> None:
         self.status = self._parser.get_status_code()
@@ -359,7 +365,7 @@ class UpstreamConnection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._interim:
             self._interim = False
-            self.reason, self.fields, self._framing = b"", [], []
+            self.reason, self.fields, self._framing, self.location, self.codings = b"", [], [], None, []
             if self.status == 100 and self.on_continue is not None:
                 self.on_continue()
             return

@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from pulsar_ingress_proxy.memory import DECISION_CACHE, DECISION_ENTRY, DECISION_LONGEST, DECISION_TEXT
 from pulsar_ingress_proxy.routing.answers import LookupAnswer, put_on_listener
+from pulsar_ingress_proxy.routing.requests import set_listener_name
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import Networks
 
@@ -37,6 +38,12 @@ class DecisionCache:
                 self._bytes = DECISION_ENTRY + DECISION_TEXT * length
             self._answers[question] = answer
         return answer
+
+    def query_with(self, query: str, listener: str | None) -> str:
+        """A query with this `listenerName`, or without one for None; few queries have anything but that."""
+        question = ("query", query, listener)
+        found = self.get(question)
+        return found if isinstance(found, str) else self.keep(question, set_listener_name(query, listener), len(query))
 
     def on_listener(self, body: bytes, listener: str) -> LookupAnswer:
         """A lookup's answer rewritten to a listener; a broker sends the same body for all its topics."""

@@ -138,7 +138,7 @@ def _named(rest: list[str], v1: bool = False) -> Names:
     v1 names have the cluster between tenant and namespace; brokers up to 4.0 support them.
     """
     match rest:
-        case ["persistent" | "non-persistent" as domain, tenant, namespace, topic] if not v1:
+        case ["persistent" | "non-persistent" as domain, tenant, namespace, topic, *_] if not v1:
             return tenant, namespace, f"{domain}://{tenant}/{namespace}/{topic}"
         case ["namespaces", tenant, _, namespace, *_] if v1:
             return tenant, namespace, None

@@ -11,7 +11,7 @@ from pulsar_ingress_proxy.routing.addresses import Broker
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import not_exposed
 from pulsar_ingress_proxy.routing.paths import BadPath, classify
-from pulsar_ingress_proxy.routing.requests import Request, set_listener_name
+from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import (
@@ -73,12 +73,13 @@ def decide_redirect(
         origin, target, fragment = parts
         decision = _redirect_to_origin(origin, listener, request.scheme, policy, can_follow, decisions)
         if decision.action == "rewritten":
-            return Redirect("rewritten", f"{decision.base}{_with_listener(target, request, listener)}{fragment}")
+            target = _with_listener(target, request, listener, decisions)
+            return Redirect("rewritten", f"{decision.base}{target}{fragment}")
         if decision.action == "followed":
             if not _may_ask_for(target, request, selection, decisions.snapshot):
                 text = "a broker redirects to a path that is ambiguous or not exposed here"
                 return Redirect("refused", refusal=Refusal(502, "bad-answer", text), unmapped=decision.unmapped)
-            target = _with_listener(target, request, listener)
+            target = _with_listener(target, request, listener, decisions)
             return Redirect("followed", broker=decision.broker, target=target, unmapped=decision.unmapped)
     sent = location if decision.refusal is None else None
     return Redirect(decision.action, sent, refusal=decision.refusal, unmapped=decision.unmapped, leak=decision.leak)
@@ -224,9 +225,9 @@ def _may_ask_for(target: str, request: Request, selection: Selection, snapshot: 
     return not_exposed(found.area, selection, snapshot) is None
 
 
-def _with_listener(target: str, request: Request, listener: str) -> str:
+def _with_listener(target: str, request: Request, listener: str, decisions: DecisionCache) -> str:
     """Set the listener's name in a lookup's query; brokers of 4.x add it unencoded, those of 5.x not always."""
     if request.target.kind != "lookup":
         return target
     path, _, query = target.partition("?")
-    return f"{path}?{set_listener_name(query, listener)}"
+    return f"{path}?{decisions.query_with(query, listener)}"

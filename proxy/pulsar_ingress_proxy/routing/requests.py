@@ -26,7 +26,7 @@ class Request:
 
 def listener_names(query: str) -> tuple[str, ...]:
     """The values of every `listenerName` parameter, however its name is encoded."""
-    if not query:
+    if LISTENER_PARAMETER not in query and "%" not in query:
         return ()
     return tuple(unquote_plus(value) for name, value in _parameters(query) if _is_listener(name))
 
