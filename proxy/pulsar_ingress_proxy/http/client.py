@@ -59,7 +59,6 @@ class ClientConnection(BaseProtocol):
         "_has_tail",
         "_head_bytes",
         "_head_end",
-        "_head_limit",
         "_held",
         "_is_excess",
         "_is_refused",
@@ -82,19 +81,9 @@ class ClientConnection(BaseProtocol):
     def __init__(self, server: "HttpServer") -> None:
         self.loop = server.loop
         super().__init__(self.loop)
-        limits = server.limits
         self._server = server
-        self._head_limit = limits.head_bytes
-        self._parser: HttpRequestParser = HttpRequestParser(
-            self,
-            self.loop,
-            memory.READ_BUFFER,
-            max_line_size=limits.head_bytes,
-            max_field_size=limits.head_bytes,
-            max_headers=limits.headers,
-            auto_decompress=False,
-            max_msg_queue_size=1,
-        )
+        self._parser: HttpRequestParser | None = None
+        """The parser of the current request. It keeps the head that it parsed, so there is none between requests."""
         self._request: RequestCycle | None = None
         """The current request."""
         self._body: StreamReader = EMPTY_PAYLOAD
@@ -206,7 +195,10 @@ class ClientConnection(BaseProtocol):
             self._held = b""
             self.transport.close()
             return
-        self._parser.message_consumed()
+        if self._has_tail:
+            self._current_parser().message_consumed()
+        else:
+            self._parser = None
         held = self._unsent[_TO_CLIENT] + len(self._held)
         self._server.buffers.give_back(self._charged - held)
         self._charged = held
@@ -253,7 +245,7 @@ class ClientConnection(BaseProtocol):
             self._request.abandon()
         # Break reference cycles, which would stay until a full garbage collection.
         self._body = EMPTY_PAYLOAD
-        del self._parser
+        self._parser = None
         self._server.let_go(self)
 
     def close(self) -> None:
@@ -354,13 +346,29 @@ class ClientConnection(BaseProtocol):
         if not self.charge(room if self._head_bytes else room + memory.REQUEST):
             self._refuse_overload()
             return
-        messages, _, _ = self._parser.feed_data(data)
+        parser = self._current_parser()
+        messages, _, _ = parser.feed_data(data)
         if rest and not messages:  # the blank line was inside an HTTP/2 preface
-            messages, _, _ = self._parser.feed_data(rest)
+            messages, _, _ = parser.feed_data(rest)
         if messages:
             self._begin(*messages[0], len(data), rest)
         else:
             self._wait_for_head(data)
+
+    def _current_parser(self) -> HttpRequestParser:
+        if self._parser is None:
+            limits = self._server.limits
+            self._parser = HttpRequestParser(
+                self,
+                self.loop,
+                memory.READ_BUFFER,
+                max_line_size=limits.head_bytes,
+                max_field_size=limits.head_bytes,
+                max_headers=limits.headers,
+                auto_decompress=False,
+                max_msg_queue_size=1,
+            )
+        return self._parser
 
     def _begin(self, message: RawRequestMessage, body: StreamReader, last_bytes: int, rest: bytes) -> None:
         """Start a request with a complete head; `rest` came after it."""
@@ -368,7 +376,8 @@ class ClientConnection(BaseProtocol):
         if self._timer is not None:
             self._stop_timer()
         self._head_bytes, self._head_end = 0, b""
-        if size > self._head_limit and headers.size(message) > self._head_limit:
+        limit = self._server.limits.head_bytes
+        if size > limit and headers.size(message) > limit:
             self._refuse_head()
             return
         self._body, self._body_left = body, None
@@ -383,8 +392,8 @@ class ClientConnection(BaseProtocol):
         elif rest:
             self._hold(rest)
         if message.upgrade:  # the parser assumes that the upgrade succeeds, which is not known yet
-            self._parser.feed_data(b"")
-            self._parser.set_upgraded(False)
+            self._current_parser().feed_data(b"")
+            self._current_parser().set_upgraded(False)
         if message.should_close and self._held:
             self._refuse(400, "bad-request", "there is more after a request that ends its connection")
             return
@@ -397,7 +406,7 @@ class ClientConnection(BaseProtocol):
         if self._body_left is not None:
             data, rest = data[: self._body_left], data[self._body_left :]
             self._body_left -= len(data)
-        self._parser.feed_data(data)
+        self._current_parser().feed_data(data)
         if rest:
             self._hold(rest)
         elif self._body_left is None and self._body.is_eof():
@@ -410,7 +419,7 @@ class ClientConnection(BaseProtocol):
             self._head_bytes += self._is_tail_cut
             self._has_tail = self._is_tail_cut = False
         self._head_end = (self._head_end + data)[-3:]
-        if self._head_bytes > self._head_limit:
+        if self._head_bytes > self._server.limits.head_bytes:
             self._refuse_head()
         elif self._head_bytes and self._timer is None:
             self._timer = self.loop.call_later(self._server.head_timeout, self._head_timed_out)
