@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Iterable
 
 from pulsar_ingress_proxy.binary.server import BinaryServer
 from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.console.history import Cause, History
+from pulsar_ingress_proxy.console.history import History
+from pulsar_ingress_proxy.console.models import Cause
 from pulsar_ingress_proxy.console.server import Console
 from pulsar_ingress_proxy.console.view import Shown
 from pulsar_ingress_proxy.discovery.manager import DiscoveryManager, is_wanted

@@ -1,10 +1,13 @@
-"""The routes of the API, each with what it takes and answers: the server is set up, and described, by this table."""
+"""The routes of the API, with their parameters and answers, and the OpenAPI document that describes them. Pure."""
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
+from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.console import models
 from pulsar_ingress_proxy.observability.recent import SORTS
 
@@ -12,34 +15,34 @@ MOST_DECISIONS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """Of the query."""
-
-    name: str
-    schema: dict[str, Any]
-    description: str
-
-
-@dataclass(frozen=True, slots=True)
 class Route:
     path: str
     name: str
+    """The method of the console or its view that answers, and the OpenAPI operation id."""
     summary: str
     answer: type[BaseModel] | None
-    """None: it is no JSON, or has no schema of ours."""
+    """None: it is not JSON, or has no schema of ours."""
     method: Literal["GET", "POST"] = "GET"
-    parameters: tuple[Parameter, ...] = ()
+    parameters: tuple[dict[str, Any], ...] = ()
+    """Query parameters, as OpenAPI writes them."""
     question: type[BaseModel] | None = None
     content_type: str = "application/json"
     problems: tuple[int, ...] = ()
     """Statuses beyond those that any route may answer with."""
 
 
-_ONLY = Parameter(
+def _parameter(name: str, description: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema, **more}
+
+
+_ONLY = _parameter(
     "only",
-    {"type": "array", "items": {"type": "string", "enum": list(SORTS)}},
     "sorts of decisions, joined by commas; unset: all",
+    {"type": "array", "items": {"type": "string", "enum": list(SORTS)}},
+    style="form",
+    explode=False,
 )
+_LIMIT = {"type": "integer", "minimum": 1, "maximum": MOST_DECISIONS, "default": 100}
 
 ROUTES = (
     Route("/api/status", "status", "The sidecar at a glance", models.Status),
@@ -60,10 +63,8 @@ ROUTES = (
         models.Decisions,
         parameters=(
             _ONLY,
-            Parameter("since", {"type": "string"}, "a cursor: only what came after it"),
-            Parameter(
-                "limit", {"type": "integer", "minimum": 1, "maximum": MOST_DECISIONS, "default": 100}, "how many"
-            ),
+            _parameter("since", "a cursor: only what came after it", {"type": "string"}),
+            _parameter("limit", "how many", _LIMIT),
         ),
         problems=(400,),
     ),
@@ -72,7 +73,7 @@ ROUTES = (
         "stream",
         "Decisions as they are made: events `decision` (with its cursor as id), `left-out` and `beat`",
         None,
-        parameters=(_ONLY, Parameter("since", {"type": "string"}, "a cursor, as Last-Event-ID is")),
+        parameters=(_ONLY, _parameter("since", "a cursor, as Last-Event-ID is", {"type": "string"})),
         content_type="text/event-stream",
         problems=(400, 503),
     ),
@@ -88,3 +89,49 @@ ROUTES = (
     ),
     Route("/api/openapi.json", "openapi", "This description", None),
 )
+
+_PROBLEMS = {
+    400: "The question cannot be read",
+    403: "Asked by a name that is not the console's own, or by another site's page",
+    405: "The console only shows",
+    408: "The question did not come in time",
+    413: "The question is too long",
+    415: "The question is not JSON",
+    503: "Too many streams are open",
+}
+
+
+@cache
+def description() -> dict[str, Any]:
+    """The OpenAPI 3.1 document."""
+    shown: list[tuple[type[BaseModel], JsonSchemaMode]] = [(models.Problem, "serialization")]
+    shown += [(route.answer, "serialization") for route in ROUTES if route.answer is not None]
+    shown += [(route.question, "validation") for route in ROUTES if route.question is not None]
+    names, schemas = models_json_schema(shown, ref_template="#/components/schemas/{model}")
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "pulsar-ingress-proxy console",
+            "version": __version__,
+            "description": "What one sidecar knows and decides. It can be read, and nothing can be changed by it.",
+        },
+        "paths": {route.path: {route.method.lower(): _operation(route, names)} for route in ROUTES},
+        "components": {"schemas": schemas["$defs"]},
+    }
+
+
+def _operation(route: Route, names: Any) -> dict[str, Any]:
+    schema = {"type": "object" if route.content_type == "application/json" else "string"}
+    if route.answer is not None:
+        schema = names[route.answer, "serialization"]
+    responses = {"200": {"description": route.summary, "content": {route.content_type: {"schema": schema}}}}
+    problem = {"application/json": {"schema": names[models.Problem, "serialization"]}}
+    for status in sorted({403, 405, *route.problems}):
+        responses[str(status)] = {"description": _PROBLEMS[status], "content": problem}
+    found: dict[str, Any] = {"operationId": route.name, "summary": route.summary, "responses": responses}
+    if route.parameters:
+        found["parameters"] = list(route.parameters)
+    if route.question is not None:
+        content = {"application/json": {"schema": names[route.question, "validation"]}}
+        found["requestBody"] = {"required": True, "content": content}
+    return found

@@ -1,56 +1,24 @@
-"""Hit ratio and latency over the last half hour, from what the metrics count anyway: requests pay nothing for it."""
+"""Hit ratio and latency over the last half hour, sampled from the metrics: requests pay nothing for it."""
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from pulsar_ingress_proxy.observability.metrics import Histogram, Labels, Metrics
+from pulsar_ingress_proxy.console.models import Counts, Figure, moment
+from pulsar_ingress_proxy.observability.metrics import Histogram, Metrics, Number
 
 SECONDS = 5
 SAMPLES = 30 * 60 // SECONDS
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Counters at one moment."""
-
-    hits: float
-    misses: float
-    redirects: float
-    leaks: float
-    requests: float
-    failures: float
-    durations: tuple[float, ...]
-    """Lookups by how long they took, a number for each bucket."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """What was counted in a stretch of time, which ends at `time`."""
-
-    time: float
-    seconds: float
-    hits: int
-    misses: int
-    redirects: int
-    leaks: int
-    requests: int
-    failures: int
-    p50_ms: float | None
-    p99_ms: float | None
-    """Of lookups; None where there were none."""
-
-
 class Figures:
     """Samples of the counters, one every few seconds."""
 
-    def __init__(self, metrics: Metrics, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._clock = clock
-        self._last, self._last_time = totals(metrics), clock()
-        self.samples: deque[Sample] = deque(maxlen=SAMPLES)
+        self._last = self._read()
+        self.samples: deque[Figure] = deque(maxlen=SAMPLES)
 
     async def run(self) -> None:
         while True:
@@ -58,61 +26,57 @@ class Figures:
             self.take()
 
     def take(self) -> None:
-        """What has been counted since the last time."""
-        now, at = totals(self._metrics), self._clock()
-        last = self._last
-        durations = [new - old for new, old in zip(now.durations, last.durations, strict=True)]
+        """Add a sample of what was counted since the last one."""
+        (last, last_durations, since), self._last = self._last, self._read()
+        counts, all_durations, now = self._last
+        durations = [new - old for new, old in zip(all_durations, last_durations, strict=True)]
         self.samples.append(
-            Sample(
-                time=at,
-                seconds=at - self._last_time,
-                hits=round(now.hits - last.hits),
-                misses=round(now.misses - last.misses),
-                redirects=round(now.redirects - last.redirects),
-                leaks=round(now.leaks - last.leaks),
-                requests=round(now.requests - last.requests),
-                failures=round(now.failures - last.failures),
+            Figure(
+                time=moment(now),
+                seconds=round(now - since, 3),
                 p50_ms=quantile(0.5, durations, self._metrics.duration.of.buckets),
                 p99_ms=quantile(0.99, durations, self._metrics.duration.of.buckets),
+                **{name: count - getattr(last, name) for name, count in counts},
             )
         )
-        self._last, self._last_time = now, at
+
+    def _read(self) -> tuple[Counts, list[float], float]:
+        return totals(self._metrics), _durations(self._metrics.duration), time.time()
 
 
-def totals(metrics: Metrics) -> Totals:
-    """The counters as they stand."""
-    codes = metrics.requests.values
-    return Totals(
-        hits=_sum(metrics.hits.values),
-        misses=_sum(metrics.misses.values),
-        redirects=_sum(metrics.redirects.values),
-        leaks=_sum(metrics.leaks.values),
-        requests=_sum(codes),
-        failures=sum(value for labels, value in codes.items() if labels[-1].startswith("5")),
-        durations=_durations(metrics.duration),
+def totals(metrics: Metrics) -> Counts:
+    """The counters since the start."""
+    failures = (value for labels, value in metrics.requests.values.items() if labels[-1].startswith("5"))
+    return Counts(
+        hits=_sum(metrics.hits),
+        misses=_sum(metrics.misses),
+        redirects=_sum(metrics.redirects),
+        leaks=_sum(metrics.leaks),
+        requests=_sum(metrics.requests),
+        failures=round(sum(failures)),
     )
 
 
 def quantile(of: float, counts: Sequence[float], bounds: Sequence[float]) -> float | None:
-    """Milliseconds within which this part of them was done, as Prometheus' histogram_quantile has it."""
+    """A quantile in milliseconds, computed as Prometheus' histogram_quantile does; None without observations."""
     wanted, below, start = of * sum(counts), 0.0, 0.0
     if not wanted:
         return None
     for count, end in zip(counts, bounds, strict=False):
         if below + count >= wanted:
-            return 1000 * (start + (end - start) * (wanted - below) / count)
+            return round(1000 * (start + (end - start) * (wanted - below) / count), 3)
         below, start = below + count, end
-    return 1000 * bounds[-1]
+    return round(1000 * bounds[-1], 3)
 
 
-def _sum(values: Mapping[Labels, float]) -> float:
-    return sum(values.values())
+def _sum(counter: Number) -> int:
+    return round(sum(counter.values.values()))
 
 
-def _durations(histogram: Histogram) -> tuple[float, ...]:
-    """Per bucket, lookups of every protocol."""
+def _durations(histogram: Histogram) -> list[float]:
+    """The number of lookups in each bucket, for both protocols together."""
     counts = [0.0] * (len(histogram.of.buckets) + 1)
     for (kind, *_), observed in histogram.values.items():
         if kind == "lookup":
             counts = [sum(pair) for pair in zip(counts, observed[:-1], strict=True)]
-    return tuple(counts)
+    return counts

@@ -1,15 +1,21 @@
 """What the API answers and is asked: the one source of its JSON and of its schema."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from pulsar_ingress_proxy.console.history import Cause
 from pulsar_ingress_proxy.observability import event_schema
+from pulsar_ingress_proxy.routing.discovered import Source
 from pulsar_ingress_proxy.tools.explain import Explanation
 
-Source = Literal["config", "annotation", "derived", "admin"]
+Cause = Literal["start", "reload", "discovery"]
+
+
+def moment(seconds: float) -> str:
+    """A time since the epoch, as the API writes it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _event_schema() -> dict[str, Any]:
@@ -34,7 +40,9 @@ Decision = Annotated[dict[str, Any], WithJsonSchema(_event_schema())]
 
 
 class Shape(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+    """Fields that are models can be given any object with the same attributes."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", from_attributes=True)
 
 
 class Problem(Shape):
@@ -198,17 +206,11 @@ class Decisions(Shape):
     more: int = Field(description="decisions that are kept besides, beyond `limit`")
 
 
-class Figure(Shape):
+class Figure(Counts):
     """A stretch of time, which ends at `time`."""
 
     time: str
     seconds: float
-    hits: int
-    misses: int
-    redirects: int
-    leaks: int
-    requests: int
-    failures: int
     p50_ms: float | None = Field(alias="p50Ms", description="of lookups; null where there were none")
     p99_ms: float | None = Field(alias="p99Ms")
 

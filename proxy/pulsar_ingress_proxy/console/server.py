@@ -8,10 +8,9 @@ from importlib import resources
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from pulsar_ingress_proxy.console.api import MOST_DECISIONS, ROUTES
+from pulsar_ingress_proxy.console.api import MOST_DECISIONS, ROUTES, description
 from pulsar_ingress_proxy.console.guards import Handler, add_headers, guard, problem
 from pulsar_ingress_proxy.console.models import Question
-from pulsar_ingress_proxy.console.openapi import description
 from pulsar_ingress_proxy.console.stream import Streams
 from pulsar_ingress_proxy.console.view import Shown, View
 from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
@@ -47,9 +46,10 @@ class Console:
         app.on_response_prepare.append(add_headers)
         app.on_shutdown.append(self._let_go)
         for route in ROUTES:
-            app.router.add_route(route.method, route.path, getattr(self, f"_{route.name}"))
+            handler = getattr(self, f"_{route.name}", None) or self._showing(route.name)
+            app.router.add_route(route.method, route.path, handler)
             if route.method == "GET" and route.name != "stream":
-                app.router.add_route("HEAD", route.path, getattr(self, f"_{route.name}"))
+                app.router.add_route("HEAD", route.path, handler)
         for path, handler in _page().items():
             app.router.add_get(path, handler)
         self._runner = web.AppRunner(app, keepalive_timeout=IDLE_SECONDS, shutdown_timeout=1, **SETTINGS)
@@ -85,28 +85,18 @@ class Console:
     async def _let_go(self, _: web.Application) -> None:
         self._streams.close()
 
-    # The routes of the API, by their names.
+    def _showing(self, name: str) -> Handler:
+        """The handler of a route that takes nothing, and answers with what the view's method returns."""
 
-    async def _status(self, _: web.Request) -> web.Response:
-        return _json(self.view.status())
+        async def show(_: web.Request) -> web.Response:
+            return _json(getattr(self.view, name)())
 
-    async def _ingresses(self, _: web.Request) -> web.Response:
-        return _json(self.view.ingresses())
+        return show
 
-    async def _brokers(self, _: web.Request) -> web.Response:
-        return _json(self.view.brokers())
+    # The other routes of the API, by their names.
 
     async def _reachability(self, request: web.Request) -> web.Response:
         return _json(self.view.look() if request.method == "GET" else self.view.check())
-
-    async def _generations(self, _: web.Request) -> web.Response:
-        return _json(self.view.generations())
-
-    async def _findings(self, _: web.Request) -> web.Response:
-        return _json(self.view.findings())
-
-    async def _figures(self, _: web.Request) -> web.Response:
-        return _json(self.view.figures())
 
     async def _openapi(self, _: web.Request) -> web.Response:
         return web.json_response(self._description)

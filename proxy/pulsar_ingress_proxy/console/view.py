@@ -4,18 +4,18 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.console import models
-from pulsar_ingress_proxy.console.figures import SECONDS, Figures, Totals, totals
+from pulsar_ingress_proxy.console.figures import SECONDS, Figures, totals
 from pulsar_ingress_proxy.console.history import History
+from pulsar_ingress_proxy.console.models import moment
 from pulsar_ingress_proxy.console.reachability import Reachability
 from pulsar_ingress_proxy.discovery.manager import is_wanted
 from pulsar_ingress_proxy.observability import event_lines
-from pulsar_ingress_proxy.observability.metrics import Labels, Metrics
+from pulsar_ingress_proxy.observability.metrics import Metrics, Number
 from pulsar_ingress_proxy.observability.recent import Kept, Recent, Sort
 from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
@@ -42,14 +42,11 @@ class View:
 
     def __init__(self, sidecar: Shown) -> None:
         self._of = sidecar
+        self.recent = sidecar.recent
         self.figures_kept = Figures(sidecar.metrics)
         self.reachability = Reachability(sidecar.snapshot)
         self._reviewed: tuple[Snapshot, list[str]] | None = None
         self._name = os.environ.get("POD_NAME") or socket.gethostname()
-
-    @property
-    def recent(self) -> Recent:
-        return self._of.recent
 
     def status(self) -> models.Status:
         of, snapshot, now = self._of, self._of.snapshot(), time.time()
@@ -60,44 +57,39 @@ class View:
             cluster=snapshot.config.cluster_name,
             sidecar=self._name,
             source=of.source,
-            started_at=_moment(of.history.began),
+            started_at=moment(of.history.began),
             uptime_seconds=round(max(0.0, now - of.history.began), 3),
             ready=not_ready is None,
             not_ready=not_ready,
             generation=snapshot.generation,
-            changed_at=_moment(newest.time),
+            changed_at=newest.time,
             changed_by=newest.cause,
-            changes=list(newest.changes),
+            changes=newest.changes,
             reload_problem=of.history.reload_problem,
             shadow=snapshot.config.shadow,
-            counts=_counts(totals(of.metrics)),
+            counts=totals(of.metrics),
         )
 
     def standing(self) -> dict[str, object]:
         """What the status is asked again for when it changes."""
-        history = self._of.history
         return {
             "generation": self._of.snapshot().generation,
             "ready": self._of.not_ready() is None,
-            "reloaded": history.reload_problem is None,
+            "reloaded": self._of.history.reload_problem is None,
         }
 
     def ingresses(self) -> models.Ingresses:
         snapshot = self._of.snapshot()
         config = snapshot.config
-        metrics = self._of.metrics
-        hits, misses = _by_ingress(metrics.hits.values), _by_ingress(metrics.misses.values)
+        hits, misses = _by_ingress(self._of.metrics.hits), _by_ingress(self._of.metrics.misses)
         names = snapshot.known_listeners | config.named_listeners
         return models.Ingresses(
-            sockets=[
-                models.Socket(address=bind.address, scheme=bind.scheme, listener=bind.listener)
-                for bind in config.bind_addresses
-            ],
+            sockets=config.bind_addresses,
             ingresses=[
                 models.Ingress(
                     name=ingress.name,
                     listener=ingress.listener,
-                    hosts=list(ingress.hosts),
+                    hosts=ingress.hosts,
                     expose=_sorted(ingress.expose),
                     allowed_listeners=_sorted(ingress.allowed_listeners),
                     # The config's come first.
@@ -123,7 +115,7 @@ class View:
         return models.Brokers(
             brokers=[_broker(entry, reached.get(entry, []), snapshot) for entry in snapshot.book.entries],
             pool=[_reach(finding, snapshot) for finding in reached.get(None, [])],
-            conflicts=self._conflicts(),
+            conflicts=snapshot.conflicts,
             check=self.check(),
         )
 
@@ -132,7 +124,7 @@ class View:
         found = [finding.reachable for finding in self.reachability.findings if _is_judged(finding, snapshot)]
         return models.Check(
             running=self.reachability.is_running,
-            checked_at=_moment(checked) if checked is not None else None,
+            checked_at=moment(checked) if checked is not None else None,
             reachable=sum(found),
             unreachable=len(found) - sum(found),
             not_judged=len(self.reachability.findings) - len(found),
@@ -144,18 +136,7 @@ class View:
         return self.check()
 
     def generations(self) -> models.Generations:
-        return models.Generations(
-            generations=[
-                models.Generation(
-                    generation=one.number,
-                    time=_moment(one.time),
-                    cause=one.cause,
-                    changes=list(one.changes),
-                    untold=one.untold,
-                )
-                for one in self._of.history.newest_first
-            ]
-        )
+        return models.Generations(generations=list(self._of.history.newest_first))
 
     def findings(self) -> models.Findings:
         snapshot = self._of.snapshot()
@@ -169,7 +150,7 @@ class View:
             kinds=[models.Kind(kind=kind, synced=value == 1) for (kind,), value in sorted(synced.items())]
             if is_wanted(config)
             else [],
-            conflicts=self._conflicts(),
+            conflicts=snapshot.conflicts,
             doubts=self._doubts(snapshot),
         )
 
@@ -187,24 +168,7 @@ class View:
         return {"cursor": self.recent.cursor(kept.number), **json.loads(kept.line)}
 
     def figures(self) -> models.Figures:
-        return models.Figures(
-            seconds=SECONDS,
-            figures=[
-                models.Figure(
-                    time=_moment(one.time),
-                    seconds=round(one.seconds, 3),
-                    hits=one.hits,
-                    misses=one.misses,
-                    redirects=one.redirects,
-                    leaks=one.leaks,
-                    requests=one.requests,
-                    failures=one.failures,
-                    p50_ms=_rounded(one.p50_ms),
-                    p99_ms=_rounded(one.p99_ms),
-                )
-                for one in self.figures_kept.samples
-            ],
-        )
+        return models.Figures(seconds=SECONDS, figures=list(self.figures_kept.samples))
 
     def what_if(self, question: models.Question) -> models.Verdict:
         """Raises CannotExplain. What was asked is kept nowhere, and headers are not said again: they have tokens."""
@@ -222,25 +186,11 @@ class View:
             self._reviewed = snapshot, list(config_warnings(snapshot))
         return self._reviewed[1]
 
-    def _conflicts(self) -> list[models.Conflict]:
-        return [models.Conflict(subject=one.subject, text=one.text) for one in self._of.snapshot().conflicts]
 
-
-def _counts(now: Totals) -> models.Counts:
-    return models.Counts(
-        hits=round(now.hits),
-        misses=round(now.misses),
-        redirects=round(now.redirects),
-        leaks=round(now.leaks),
-        requests=round(now.requests),
-        failures=round(now.failures),
-    )
-
-
-def _by_ingress(values: Mapping[Labels, float]) -> dict[str, int]:
+def _by_ingress(counter: Number) -> dict[str, int]:
     """A counter by its first label, which is the ingress."""
     found: dict[str, int] = {}
-    for labels, value in values.items():
+    for labels, value in counter.values.items():
         found[labels[0]] = found.get(labels[0], 0) + round(value)
     return found
 
@@ -258,7 +208,7 @@ def _by_entry(findings: Iterable[Finding], snapshot: Snapshot) -> dict[Entry | N
 def _broker(entry: Entry, found: list[Finding], snapshot: Snapshot) -> models.Broker:
     return models.Broker(
         broker=entry.broker,
-        names=list(entry.names),
+        names=entry.names,
         template=entry.is_template,
         source=entry.source,
         addresses=list(_addresses(entry, found, snapshot)),
@@ -301,11 +251,3 @@ def _reach(finding: Finding, snapshot: Snapshot) -> models.Reach:
 
 def _sorted(names: frozenset[str] | None) -> list[str] | None:
     return None if names is None else sorted(names)
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
