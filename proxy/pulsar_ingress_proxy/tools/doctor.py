@@ -3,14 +3,13 @@
 Asked in the order in which a client would fail: does the name resolve, does the port open, does the
 certificate cover the name, does the broker answer. 401 and 403 count as reachable: somebody is there.
 
-A broker that answers in the binary protocol is asked for one topic more, without a listener's name: what it tells such
-a client is by the listener of the port, and is all that a client hears of where its topics go once it is there.
+A broker that answers in the binary protocol is then asked for one topic, without a listener's name. It answers with the
+addresses of the port's own listener, which are the ones that its clients get when their topics move.
 """
 
 import asyncio
 import json
 import re
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,11 +17,12 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pulsar_ingress_proxy.binary import commands
+from pulsar_ingress_proxy.binary.broker_connection import BrokerConnection
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Lookup
-from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder, write
+from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, write
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.http.upstream import UpstreamConnection
-from pulsar_ingress_proxy.net.errors import UpstreamError
+from pulsar_ingress_proxy.net.errors import BadAnswer, UpstreamError
 from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, WrongIdentity
 from pulsar_ingress_proxy.routing.addresses import Broker, Entry, Pattern
 from pulsar_ingress_proxy.routing.answers import is_off_listener
@@ -45,7 +45,6 @@ _LOOKUP = write(Command(type=commands.LOOKUP, lookup=Lookup(topic=_TOPIC, reques
 _ANSWERS_TO_CONNECT = {
     commands.CONNECTED: "CONNECTED", commands.ERROR: "ERROR", commands.AUTH_CHALLENGE: "AUTH_CHALLENGE",
 }  # fmt: skip
-_MOST = 1 << 16
 _MOST_BODY = 1 << 20
 """Bytes of a list of brokers; a few thousand ids have less."""
 
@@ -229,90 +228,68 @@ async def _anything_open(broker: Broker, listener: str | None, seconds: float) -
 
 async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float, own: Config | None) -> Finding:
     """One address, step by step: as the sidecar dials its own (`brokers.tls`), and as any client does the others."""
-    host = url.host.strip("[]")
-
-    def finding(**facts: object) -> Finding:
-        return Finding(listener, broker, str(url), **facts)  # type: ignore[arg-type]
-
-    loop = asyncio.get_running_loop()
+    host, port = url.host.strip("[]"), int(url.port)
+    finding = Finding(listener, broker, str(url))
     try:
         async with asyncio.timeout(seconds):
-            await loop.getaddrinfo(host, int(url.port), type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError, TimeoutError) as error:  # a label of more than 63 letters is no name to IDNA
-        return finding(resolves=False, problem=f"{host} does not resolve: {_why(error, seconds)}")
+            await asyncio.get_running_loop().getaddrinfo(host, port)
+    except (OSError, UnicodeError, TimeoutError) as error:  # IDNA rejects labels over 63 characters
+        return replace(finding, resolves=False, problem=f"{host} does not resolve: {_why(error, seconds)}")
+    finding = replace(finding, resolves=True)
     try:
         async with asyncio.timeout(seconds):
-            _, writer = await asyncio.open_connection(host, int(url.port))
+            _, writer = await asyncio.open_connection(host, port)
         writer.close()
     except (OSError, TimeoutError) as error:
-        return finding(resolves=True, connects=False, problem=f"port {url.port} does not open: {_why(error, seconds)}")
-    certificate = True if url.scheme in TLS_SCHEMES else None
+        return replace(finding, connects=False, problem=f"port {port} does not open: {_why(error, seconds)}")
+    finding, certificate = replace(finding, connects=True), True if url.scheme in TLS_SCHEMES else None
     try:
         async with asyncio.timeout(seconds):
             answer = await _ask(url, seconds, own)
-    except ssl.SSLCertVerificationError as error:
-        problem = f"the certificate is not valid for {host}: {error.verify_message}"
-        return finding(resolves=True, connects=True, certificate=False, problem=problem)
     except CannotLoad as error:
-        return finding(
-            resolves=True, connects=True, problem=f"cannot load the certificate, key or CA to connect with: {error}"
-        )
+        return replace(finding, problem=f"cannot load the certificate, key or CA to connect with: {error}")
+    except ssl.SSLCertVerificationError as error:
+        why = f"the certificate is not valid for {host}: {error.verify_message}"
+        return replace(finding, certificate=False, problem=why)
     except WrongIdentity as error:
-        problem = f"the peer has another identity: {error}"
-        return finding(resolves=True, connects=True, certificate=False, problem=problem)
+        return replace(finding, certificate=False, problem=f"the peer has another identity: {error}")
     except ssl.SSLError as error:
-        problem = f"no TLS there: {error.reason or error}"
-        return finding(resolves=True, connects=True, certificate=False, problem=problem)
-    except (OSError, TimeoutError, EOFError, UpstreamError) as error:
-        problem = f"no answer: {_why(error, seconds)}"
-        return finding(resolves=True, connects=True, certificate=certificate, problem=problem)
+        return replace(finding, certificate=False, problem=f"no TLS there: {error.reason or error}")
+    except (OSError, TimeoutError, UpstreamError) as error:
+        return replace(finding, certificate=certificate, problem=f"no answer: {_why(error, seconds)}")
     is_well = answer in ("200", "401", "403", *_ANSWERS_TO_CONNECT.values())
-    problem_or_none = None if is_well else f"the broker answers {answer}"
-    return finding(resolves=True, connects=True, certificate=certificate, answers=answer, problem=problem_or_none)
+    problem = None if is_well else f"the broker answers {answer}"
+    return replace(finding, certificate=certificate, answers=answer, problem=problem)
 
 
 def _why(error: BaseException, seconds: float) -> str:
     if isinstance(error, TimeoutError):
         return f"nothing within {seconds:g} s"
-    if isinstance(error, EOFError):
-        return "the connection was closed"
     return str(getattr(error, "strerror", None) or error)
 
 
 async def _ask(url: ServiceUrl, seconds: float, own: Config | None) -> str:
     if url.scheme in BINARY_SCHEMES:
-        reader, writer = await _open(url, own)
         try:
-            writer.write(_CONNECT)
-            head = await reader.readexactly(10)
-        finally:
-            writer.close()
-        kind = head[9] if head[8] == 8 else -1
-        return _ANSWERS_TO_CONNECT.get(kind, "something that is not Pulsar's protocol")
+            async with _greeted(url, own, seconds) as (_, greeting):
+                return _ANSWERS_TO_CONNECT[greeting.type]
+        except (BadAnswer, KeyError):
+            return "something that is not Pulsar's protocol"
     async with _answered(url, "/admin/v2/brokers/ready", seconds, own) as answer:
         return str(answer.status)
 
 
 async def _told(url: ServiceUrl, seconds: float) -> list[str]:
-    """The addresses that a broker names to a client that names no listener; none where it names none."""
+    """The addresses that a broker names to a client that names no listener."""
     try:
-        async with asyncio.timeout(seconds):
-            reader, writer = await _open(url, None)
-            try:
-                writer.write(_CONNECT)
-                decoder = FrameDecoder(commands.FROM_BROKER, None, is_strict=False)
-                while data := await reader.read(_MOST):
-                    for frame in (piece for piece in decoder.feed(data) or () if isinstance(piece, Frame)):
-                        if frame.type == commands.CONNECTED:
-                            writer.write(_LOOKUP)
-                        elif frame.type == commands.LOOKUP_RESPONSE:
-                            answer = frame.command().lookup_response
-                            return [text.decode("utf-8", "replace") for text in (answer.url, answer.url_tls) if text]
-            finally:
-                writer.close()
-    except (OSError, TimeoutError, BadFrame):
-        pass  # that it answers at all has been seen, and more it need not say
-    return []
+        async with asyncio.timeout(seconds), _greeted(url, None, seconds) as (connection, _):
+            connection.send(_LOOKUP)
+            while (frame := await connection.frame(seconds)).type != commands.LOOKUP_RESPONSE:
+                pass
+            answer = frame.command().lookup_response
+            return [text.decode("utf-8", "replace") for text in (answer.url, answer.url_tls) if text]
+    except (OSError, TimeoutError, UpstreamError, BadFrame):
+        return []  # it answered CONNECT, and that is enough
 
 
 def _unknown_addresses(told: list[str], listener: str, snapshot: Snapshot) -> str | None:
@@ -326,19 +303,26 @@ def _unknown_addresses(told: list[str], listener: str, snapshot: Snapshot) -> st
     return None
 
 
-async def _open(url: ServiceUrl, own: Config | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    reader = asyncio.StreamReader()
-    transport, protocol = await _dial(url, own, lambda: asyncio.StreamReaderProtocol(reader))
-    return reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
+@asynccontextmanager
+async def _greeted(
+    url: ServiceUrl, own: Config | None, seconds: float
+) -> AsyncIterator[tuple[BrokerConnection, Frame]]:
+    """A connection of the binary protocol, and the answer to its CONNECT."""
+    connection = await _dial(url, own, BrokerConnection)
+    try:
+        connection.send(_CONNECT)
+        yield connection, await connection.frame(seconds)
+    finally:
+        connection.close()
 
 
 @asynccontextmanager
 async def _answered(
     url: ServiceUrl, path: str, seconds: float, own: Config | None
 ) -> AsyncIterator[UpstreamConnection]:
-    """A GET, once the head of its answer is there: a body may follow, or take for ever."""
+    """A GET, as soon as the head of its answer has arrived: its body may never end."""
     loop = asyncio.get_running_loop()
-    _, connection = await _dial(url, own, lambda: UpstreamConnection(loop, url))
+    connection = await _dial(url, own, lambda: UpstreamConnection(loop, url))
     # HTTP/1.1: Envoy refuses 1.0 with a 426, unless it has accept_http_10.
     lines = [f"GET {path} HTTP/1.1".encode(), url.host_field, b"User-Agent: pulsar-ingress-proxy", b"Connection: close"]
     try:
@@ -349,7 +333,7 @@ async def _answered(
         connection.close()
 
 
-async def _dial(url: ServiceUrl, own: Config | None, make: Callable[[], Made]) -> tuple[asyncio.Transport, Made]:
+async def _dial(url: ServiceUrl, own: Config | None, make: Callable[[], Made]) -> Made:
     """Connect, as the sidecar does to its own brokers (`brokers.tls`), and as any client does to the others."""
     loop, host, port = asyncio.get_running_loop(), url.host.strip("[]"), int(url.port)
     tls = BrokerTls(own) if own is not None and url.scheme in TLS_SCHEMES else None
@@ -363,4 +347,4 @@ async def _dial(url: ServiceUrl, own: Config | None, make: Callable[[], Made]) -
         except WrongIdentity:
             transport.abort()
             raise
-    return transport, made
+    return made

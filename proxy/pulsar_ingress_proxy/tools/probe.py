@@ -42,11 +42,8 @@ class Failed(Exception):
 @dataclass(frozen=True, slots=True)
 class Reply:
     status: int
-    headers: Mapping[str, str]
+    headers: http.client.HTTPMessage
     body: bytes
-
-    def header(self, name: str) -> str | None:
-        return next((value for key, value in self.headers.items() if key.lower() == name.lower()), None)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -111,7 +108,7 @@ def _lookup(options: argparse.Namespace) -> Iterator[str]:
     reply = _get(options.lookup, headers, options.timeout or 30.0, options.cacert)
     yield f"status        {reply.status}"
     for name in ("Location", "X-Request-Id"):
-        if (value := reply.header(name)) is not None:
+        if (value := reply.headers[name]) is not None:
             yield f"{name:<13} {value}"
     addresses = _addresses(reply)
     for key, url in addresses.items():
@@ -129,7 +126,7 @@ def _lookup(options: argparse.Namespace) -> Iterator[str]:
 def _addresses(reply: Reply) -> dict[str, str]:
     """What a client would go to next; raises Failed where there is nothing."""
     if reply.status in (301, 302, 303, 307, 308):
-        location = reply.header("Location")
+        location = reply.headers["Location"]
         if not location:
             raise Failed(f"a {reply.status} without a Location: what answers is not the sidecar")
         return {"Location": location}
@@ -186,7 +183,7 @@ def _get(url: str, headers: Mapping[str, str], seconds: float, cacert: str | Non
         try:
             connection.request("GET", target, headers={"User-Agent": "pulsar-ingress-proxy-probe", **headers})
             answer = connection.getresponse()
-            return Reply(answer.status, dict(answer.getheaders()), answer.read(_MOST_BYTES))
+            return Reply(answer.status, answer.headers, answer.read(_MOST_BYTES))
         finally:
             connection.close()
     except ssl.SSLCertVerificationError as error:

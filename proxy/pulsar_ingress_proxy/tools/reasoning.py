@@ -35,76 +35,63 @@ def steps(request: Request, selection: Selection, snapshot: Snapshot) -> tuple[S
     decided = ORDER.index(selection.rule) if selection.rule in ORDER else len(ORDER)
     found = []
     for place, rule in enumerate(ORDER):
-        says = _offer(rule, request, snapshot)
-        if place < decided:
-            found.append(Step(rule, "passed-over", _why_not(rule, says, request, selection, snapshot)))
-        elif place > decided:
-            found.append(Step(rule, "not-reached", f"{selection.rule} came first; {says or _silence(rule, request)}"))
+        applies, says = _consider(rule, request, snapshot)
+        if place > decided:
+            found.append(Step(rule, "not-reached", f"{selection.rule} came first; {says}"))
+        elif place < decided:
+            found.append(Step(rule, "passed-over", says + _why_not(rule, selection, snapshot) if applies else says))
         elif selection.refusal is not None:
             found.append(Step(rule, "refused", f"{selection.refusal.code}: {selection.refusal.text}"))
         else:
-            found.append(Step(rule, "decided", says or _silence(rule, request)))
+            found.append(Step(rule, "decided", says))
     return tuple(found)
 
 
-def _offer(rule: Rule, request: Request, snapshot: Snapshot) -> str | None:
-    """What a rule says about this request; None if it does not apply."""
+def _consider(rule: Rule, request: Request, snapshot: Snapshot) -> tuple[bool, str]:
+    """Whether a rule applies to this request, and what it says, or why it does not apply."""
     match rule:
         case "query":
-            return _named("the listenerName parameter", request.query_names)
+            return _named("the listenerName parameter", "no listenerName parameter", request.query_names)
         case "header":
-            return _named("X-Pulsar-ListenerName", request.header_names)
+            return _named("X-Pulsar-ListenerName", "no X-Pulsar-ListenerName header", request.header_names)
+        case "bind" if request.bind_listener is not None:
+            return True, f"the socket is bound to listener '{request.bind_listener}'"
         case "bind":
-            listener = request.bind_listener
-            return f"the socket is bound to listener '{listener}'" if listener is not None else None
+            return False, "the socket is not bound to a listener"
         case "ingress":
             return _ingress(request, snapshot)
+        case _ if (default := snapshot.config.lookup_listener_name) is not None:
+            return True, f"lookupListenerName is '{default}'"
         case _:
-            default = snapshot.config.lookup_listener_name
-            return f"lookupListenerName is '{default}'" if default is not None else None
+            return False, "lookupListenerName is not set"
 
 
-def _silence(rule: Rule, request: Request) -> str:
-    """Why a rule does not apply."""
-    match rule:
-        case "query":
-            return "the listenerName parameter is blank" if request.query_names else "no listenerName parameter"
-        case "header":
-            return "X-Pulsar-ListenerName is blank" if request.header_names else "no X-Pulsar-ListenerName header"
-        case "bind":
-            return "the socket is not bound to a listener"
-        case "ingress":
-            hosts = [str(host) for host in (request.host, request.forwarded_host) if host is not None]
-            return f"no ingress has the host {' or '.join(hosts)}" if hosts else "no host to match an ingress by"
-        case _:
-            return "lookupListenerName is not set"
-
-
-def _why_not(rule: Rule, says: str | None, request: Request, selection: Selection, snapshot: Snapshot) -> str:
-    """Why a rule that comes before the deciding one did not decide."""
-    if says is None:
-        return _silence(rule, request)
-    if rule == "header" and selection.client_named_by == "query":
-        return f"{says}, but the query comes first"
-    if snapshot.config.client_listener_name == "ignore" and selection.client_named != selection.listener:
-        return f"{says}, but clientListenerName is ignore"
-    return f"{says}, the same as rule {selection.rule} gives, and counts there"
-
-
-def _named(where: str, names: tuple[str, ...]) -> str | None:
+def _named(where: str, absent: str, names: tuple[str, ...]) -> tuple[bool, str]:
     name = next((name for name in names if name.strip()), None)
-    return f"{where} names '{name}'" if name is not None else None
+    if name is not None:
+        return True, f"{where} names '{name}'"
+    return False, f"{where} is blank" if names else absent
 
 
-def _ingress(request: Request, snapshot: Snapshot) -> str | None:
+def _ingress(request: Request, snapshot: Snapshot) -> tuple[bool, str]:
+    hosts = []
     for what, host in (("Host", request.host), ("X-Forwarded-Host", request.forwarded_host)):
-        ingress = snapshot.ingresses.by_host(host.host) if host is not None else None
-        if host is not None and ingress is not None:
-            return f"{what} {host} matches ingress '{ingress.name}' (listener '{ingress.listener}')"
-    everywhere = snapshot.ingresses.everywhere
-    if everywhere is None:
-        return None
-    return f"ingress '{everywhere.name}' takes all other hosts (listener '{everywhere.listener}')"
+        if host is not None:
+            hosts.append(str(host))
+            if ingress := snapshot.ingresses.by_host(host.host):
+                return True, f"{what} {host} matches ingress '{ingress.name}' (listener '{ingress.listener}')"
+    if everywhere := snapshot.ingresses.everywhere:
+        return True, f"ingress '{everywhere.name}' takes all other hosts (listener '{everywhere.listener}')"
+    return False, f"no ingress has the host {' or '.join(hosts)}" if hosts else "no host to match an ingress by"
+
+
+def _why_not(rule: Rule, selection: Selection, snapshot: Snapshot) -> str:
+    """Why a rule that applies, and comes before the deciding one, did not decide."""
+    if rule == "header" and selection.client_named_by == "query":
+        return ", but the query comes first"
+    if snapshot.config.client_listener_name == "ignore" and selection.client_named != selection.listener:
+        return ", but clientListenerName is ignore"
+    return f", the same as rule {selection.rule} gives, and counts there"
 
 
 def suggestion(request: Request, decision: Decision, snapshot: Snapshot) -> str | None:
