@@ -1,24 +1,20 @@
 """A client of the binary protocol: its endpoint, its CONNECT, and the access records for it."""
 
 from time import time
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, default_selection
-from pulsar_ingress_proxy.binary.fast_path import FastPath, FastPathCache
+from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, decide_session
+from pulsar_ingress_proxy.binary.fast_path import FastPath
 from pulsar_ingress_proxy.binary.redirects import ConnectInfo
 from pulsar_ingress_proxy.net.context import ServerContext
-from pulsar_ingress_proxy.observability.access_record import UNKNOWN, AccessRecord
+from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.decisions import DecidedRequest
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import Address
-from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
-
-class Server(Protocol):
-    """The server that accepted the client, with its current config."""
-
-    bind: BindAddress
-    fast_paths: FastPathCache
+if TYPE_CHECKING:
+    from pulsar_ingress_proxy.binary.server import BinaryServer
 
 
 class ClientContext:
@@ -26,7 +22,9 @@ class ClientContext:
 
     __slots__ = ("_context", "_endpoint", "connect_info", "peer", "server", "server_name")
 
-    def __init__(self, context: ServerContext, server: Server, peer: Address | None, server_name: str | None) -> None:
+    def __init__(
+        self, context: ServerContext, server: "BinaryServer", peer: Address | None, server_name: str | None
+    ) -> None:
         self._context = context
         self.server = server
         self.peer = peer
@@ -49,10 +47,10 @@ class ClientContext:
         return self.server.fast_paths.get(self.server_name)
 
     def __str__(self) -> str:
-        version = self.connect_info.client_version.decode("utf-8", "replace") if self.connect_info else ""
+        version = (self.user_agent or b"").decode("utf-8", "replace")
         return f"a client{f' ({version[:64]})' if version else ''} on {self.server.bind}"
 
-    def record(self, snapshot: Snapshot) -> AccessRecord:
+    def record(self, decided: DecidedRequest, snapshot: Snapshot) -> AccessRecord:
         return AccessRecord(
             id=self._context.recorder.new_id(),
             time=time(),
@@ -61,14 +59,13 @@ class ClientContext:
             bind=self.server.bind.address,
             peer=self.peer,
             user_agent=self.user_agent,
+            request=decided.request,
+            selection=decided.decision.selection,
+            listener=decided.decision.label,
         )
 
     def other_record(self, decisions: DecisionCache, status: int) -> AccessRecord:
         """A record for anything but a lookup."""
-        snapshot = decisions.snapshot
-        record = self.record(snapshot)
-        found = default_selection(self.endpoint, decisions)
-        record.target, record.request, record.selection = UNKNOWN, found.request, found.selection
-        record.listener = snapshot.listener_label(found.selection.listener)
+        record = self.record(decide_session(self.endpoint, decisions), decisions.snapshot)
         record.status = status
         return record

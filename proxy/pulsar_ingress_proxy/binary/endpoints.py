@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pulsar_ingress_proxy.binary.commands_pb2 import Connect
 from pulsar_ingress_proxy.routing.addresses import Broker
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.decisions import dial_url
+from pulsar_ingress_proxy.routing.decisions import BROKERS, DecidedRequest, Decision, dial_url, not_exposed
 from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection, select
@@ -30,31 +30,28 @@ class ClientEndpoint(NamedTuple):
         return Request(target, host, None, self.bind.scheme, self.bind.listener, header_names=names)
 
 
-@dataclass(frozen=True, slots=True)
-class SelectedRequest:
-    """A request and its selection, shared by all identical requests."""
-
-    request: Request
-    selection: Selection
+def decide_lookup(endpoint: ClientEndpoint, name: str | None, decisions: DecisionCache) -> DecidedRequest:
+    """The decision about a lookup; `name` is the listener that the client named, if any."""
+    return _decide(endpoint, _LOOKUP, name, decisions)
 
 
-def lookup_selection(endpoint: ClientEndpoint, name: str | None, decisions: DecisionCache) -> SelectedRequest:
-    """The selection for a lookup; `name` is the listener that the client named, if any."""
-    return _selection(endpoint, _LOOKUP, name, decisions)
+def decide_session(endpoint: ClientEndpoint, decisions: DecisionCache) -> DecidedRequest:
+    """The decision about the connection itself, for commands that answer no lookup."""
+    return _decide(endpoint, _SESSION, None, decisions)
 
 
-def default_selection(endpoint: ClientEndpoint, decisions: DecisionCache) -> SelectedRequest:
-    """The selection for the connection itself, for commands that answer no lookup."""
-    return _selection(endpoint, _SESSION, None, decisions)
-
-
-def _selection(endpoint: ClientEndpoint, target: Target, name: str | None, decisions: DecisionCache) -> SelectedRequest:
+def _decide(endpoint: ClientEndpoint, target: Target, name: str | None, decisions: DecisionCache) -> DecidedRequest:
     key = (endpoint, target.kind, name)
     found = decisions.get(key)
-    if isinstance(found, SelectedRequest):
+    if isinstance(found, DecidedRequest):
         return found
+    snapshot = decisions.snapshot
     request = endpoint.request(target, () if name is None else (name,))
-    return decisions.keep(key, SelectedRequest(request, select(request, decisions.snapshot)))
+    selection = select(request, snapshot)
+    refusal = not_exposed(target.area, selection, snapshot) or selection.refusal
+    reason = refusal.code if refusal is not None else selection.reason
+    decision = Decision(selection, refusal, BROKERS, snapshot.listener_label(selection.listener), reason)
+    return decisions.keep(key, DecidedRequest(request, decision))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +72,7 @@ def connection_target(connect: Connect, endpoint: ClientEndpoint, decisions: Dec
     the sidecar.
     """
     snapshot = decisions.snapshot
-    selection = default_selection(endpoint, decisions).selection
+    selection = decide_session(endpoint, decisions).decision.selection
     wanted = connect.proxy_to_broker_url.decode("utf-8", "replace")
     if wanted:
         is_idle = snapshot.config.shadow or (snapshot.config.leaks == "observe" and not is_through(selection))

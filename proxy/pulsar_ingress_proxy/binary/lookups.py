@@ -2,9 +2,9 @@
 
 from pulsar_ingress_proxy.binary.commands import clear_originals
 from pulsar_ingress_proxy.binary.commands_pb2 import KeyValue, Lookup
-from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, lookup_selection
+from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, decide_lookup
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.decisions import BROKERS, DecidedRequest, Decision, not_exposed
+from pulsar_ingress_proxy.routing.decisions import DecidedRequest
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.selection import Selection
@@ -15,21 +15,12 @@ def decide(lookup: Lookup, endpoint: ClientEndpoint, decisions: DecisionCache) -
     """Select the listener by the name that the client sent, if any, and by its endpoint, or refuse."""
     sent = lookup.advertised_listener_name
     name = sent.decode("utf-8", "replace") if sent.strip() else None  # Go and C++ send an empty name if unset
-    key = ("lookup", endpoint, name)
-    found = decisions.get(key)
-    if isinstance(found, DecidedRequest):
-        return found
-    selected, snapshot = lookup_selection(endpoint, name, decisions), decisions.snapshot
-    request, selection = selected.request, selected.selection
-    refusal = not_exposed(request.target.area, selection, snapshot) or selection.refusal
-    reason = refusal.code if refusal is not None else selection.reason
-    decision = Decision(selection, refusal, BROKERS, snapshot.listener_label(selection.listener), reason)
-    return decisions.keep(key, DecidedRequest(request, decision))
+    return decide_lookup(endpoint, name, decisions)
 
 
 def prepare(lookup: Lookup, selection: Selection, snapshot: Snapshot) -> bool:
     """Change a client's lookup into the one that the broker gets. Returns whether anything changed."""
-    changed = _drop_originals(lookup, snapshot)
+    changed = not snapshot.config.brokers.trust_original_principal and clear_originals(lookup)
     if snapshot.config.shadow:
         return changed
     listener = None if selection.listener is None else selection.listener.encode()
@@ -43,10 +34,6 @@ def prepare(lookup: Lookup, selection: Selection, snapshot: Snapshot) -> bool:
     if selection.ingress is not None and selection.ingress.lookup_properties:
         changed |= _add_properties(lookup, selection.ingress)
     return changed
-
-
-def _drop_originals(lookup: Lookup, snapshot: Snapshot) -> bool:
-    return not snapshot.config.brokers.trust_original_principal and clear_originals(lookup)
 
 
 def _add_properties(lookup: Lookup, ingress: Ingress) -> bool:

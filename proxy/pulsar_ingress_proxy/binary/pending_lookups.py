@@ -13,7 +13,7 @@ from time import perf_counter, time
 from pulsar_ingress_proxy.binary import answers, commands, lookups
 from pulsar_ingress_proxy.binary.client import ClientContext
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse
-from pulsar_ingress_proxy.binary.endpoints import default_selection, lookup_selection
+from pulsar_ingress_proxy.binary.endpoints import decide_lookup, decide_session
 from pulsar_ingress_proxy.binary.fast_path import BODY, BRIEF, URL_TLS, FastLookup, LookupTemplate, encode_id
 from pulsar_ingress_proxy.binary.frames import Frame, write
 from pulsar_ingress_proxy.binary.redirects import NeedsChallenge, ask
@@ -22,14 +22,13 @@ from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.errors import ClosedEarly, TimedOut, UpstreamError
 from pulsar_ingress_proxy.observability import event_lines
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
-from pulsar_ingress_proxy.observability.outcome import Outcome
 from pulsar_ingress_proxy.routing.answers import lacks_listener
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import DecidedRequest, dial_url
 from pulsar_ingress_proxy.routing.redirects import RedirectDecision, refuse_hop
 from pulsar_ingress_proxy.routing.selection import OVERLOADED, Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
-from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, BindAddress
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES
 
 _CLIENT_LEFT = 499
 _TICK = 0.001
@@ -80,7 +79,6 @@ class PendingLookups:
         "_fast_path",
         "_fast_paths",
         "_in_flight",
-        "_known",
         "_loop",
         "_named",
         "_open",
@@ -110,8 +108,6 @@ class PendingLookups:
         self._watch: asyncio.TimerHandle | None = None
         self._named: str | None = None
         """The listener that the client named in its last lookup."""
-        self._known: tuple[DecisionCache, BindAddress, bytes, DecidedRequest] | None = None
-        """The last decision and its inputs."""
         self._client_line = ""
         """The client's part of an event line."""
         self.is_closing = False
@@ -144,7 +140,7 @@ class PendingLookups:
         snapshot = decisions.snapshot
         command = frame.command()
         lookup = command.lookup
-        decided = self._decide(command, decisions)
+        decided = lookups.decide(lookup, self._client.endpoint, decisions)
         decision = decided.decision
         record = self._record(command, len(frame.raw), decided, snapshot)
         pending = Pending(record, decisions, decided, command, started)
@@ -167,20 +163,10 @@ class PendingLookups:
             pending.template = self._client.fast_path().learn_lookup(frame.raw, made, decided)
         return made
 
-    def _decide(self, command: Command, decisions: DecisionCache) -> DecidedRequest:
-        """A client's lookups usually share one decision, so the last one is tried first."""
-        bind, name, known = self._client.server.bind, command.lookup.advertised_listener_name, self._known
-        if known is not None and known[0] is decisions and known[1] is bind and known[2] == name:
-            return known[3]
-        made = lookups.decide(command.lookup, self._client.endpoint, decisions)
-        self._known = (decisions, bind, name, made)
-        return made
-
     def _record(self, command: Command, size: int, decided: DecidedRequest, snapshot: Snapshot) -> AccessRecord:
-        record, decision = self._client.record(snapshot), decided.decision
-        record.target, record.request = lookups.about(command.lookup.topic), decided.request
-        record.selection, record.listener = decision.selection, decision.label
-        record.miss_reason, record.request_bytes = decision.miss_reason, size
+        record = self._client.record(decided, snapshot)
+        record.target, record.request_bytes = lookups.about(command.lookup.topic), size
+        record.miss_reason = decided.decision.miss_reason
         return record
 
     def answer(self, frame: Frame) -> bytes | None:
@@ -225,9 +211,9 @@ class PendingLookups:
     def push(self, frame: Frame) -> bytes | None:
         """Rewrite addresses that answer no lookup in flight. Returns the frame for the client, or None to drop it."""
         decisions, endpoint = self._context.decisions, self._client.endpoint
-        selection = lookup_selection(endpoint, self._named, decisions).selection
+        selection = decide_lookup(endpoint, self._named, decisions).decision.selection
         if selection.listener is None:
-            selection = default_selection(endpoint, decisions).selection
+            selection = decide_session(endpoint, decisions).decision.selection
         if selection.listener is None:
             return frame.raw
         command = frame.command()
@@ -300,17 +286,15 @@ class PendingLookups:
         if answer is None or answer.end != last or answer.said != data[last:]:
             return None
         self._end(number)
-        duration, whose = perf_counter() - started, self._client_line or self._describe_client()
+        if not self._client_line:
+            self._client_line = event_lines.client(self._client.peer, self._client.user_agent)
+        duration = perf_counter() - started
         made, recorder = answer.start + number + answer.rest, self._context.recorder
         recorder.add(
             answer, recorder.new_id(), time() - duration, topic.names, event_lines.NO_REDIRECT, duration, duration,
-            len(sent), len(made), whose,
+            len(sent), len(made), self._client_line,
         )  # fmt: skip
         return made
-
-    def _describe_client(self) -> str:
-        self._client_line = event_lines.client(self._client.peer, self._client.user_agent)
-        return self._client_line
 
     def _to_slow_path(self, number: bytes, lookup: FastLookup) -> Pending:
         """Move a lookup from the fast path to the slow path."""
@@ -408,19 +392,15 @@ class PendingLookups:
         record, snapshot = pending.record, pending.snapshot
         scheme = self._client.server.bind.scheme
         redirect, named = answers.decide_redirect(response, pending.selection, scheme, pending.decisions, can_follow)
-        to = (
-            str(dial_url(redirect.broker, snapshot, BINARY_SCHEMES))
-            if redirect.broker and not redirect.unmapped
-            else None
-        )
+        record.redirect_from, record.redirect_to = named, None
+        if redirect.broker is not None and not redirect.unmapped:
+            record.redirect_to = str(dial_url(redirect.broker, snapshot, BINARY_SCHEMES))
         if redirect.action == "followed" and redirect.broker is not None:
             hop = (redirect.broker.name, response.authoritative)
             refusal = refuse_hop(hop, hops, snapshot.config.redirects.max_hops)
             if refusal is not None:
                 redirect = RedirectDecision("refused", refusal=refusal, unmapped=redirect.unmapped)
         record.redirects.append(redirect.action)
-        record.redirect_from = named
-        record.redirect_to = to
         record.unmapped += redirect.unmapped
         if redirect.leak:
             record.leaked("binary", "passed")
@@ -467,20 +447,7 @@ class PendingLookups:
         record = pending.record
         record.status, record.response_bytes = status, size
         record.duration = perf_counter() - pending.started
-        self._context.recorder.record(record, self._outcome(pending))
-
-    def _outcome(self, pending: Pending) -> Outcome:
-        """The parts of its record shared with all lookups that ended in the same way."""
-        record = pending.record
-        question = (
-            pending.decided, record.status, record.miss_reason, record.broker, tuple(record.redirects), record.unmapped,
-            record.leak, record.leak_action, tuple(record.upstream_errors), record.upstream_duration is None,
-        )  # fmt: skip
-        found = pending.decisions.get(question)
-        if isinstance(found, Outcome):
-            return found
-        outcome = Outcome(record, self._context.metrics)
-        return pending.decisions.keep(question, outcome, sum(map(len, outcome.words)))
+        self._context.recorder.record(record)
 
     def _refused(self, pending: Pending, refusal: Refusal) -> bytes:
         """End a lookup with a refusal; returns the frame for the client."""

@@ -7,9 +7,9 @@ find the next one, and they pass unchanged. Each side is read no faster than the
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, cast
 
-from pulsar_ingress_proxy.binary import client, commands
+from pulsar_ingress_proxy.binary import commands
 from pulsar_ingress_proxy.binary.broker_connection import BrokerConnection
 from pulsar_ingress_proxy.binary.client import ClientContext
 from pulsar_ingress_proxy.binary.endpoints import ConnectionTarget, connection_target
@@ -26,6 +26,9 @@ from pulsar_ingress_proxy.routing.selection import Refusal
 from pulsar_ingress_proxy.syntax.authorities import peer_address
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
+if TYPE_CHECKING:
+    from pulsar_ingress_proxy.binary.server import BinaryServer
+
 _HIGH = 1 << 19
 """Unsent bytes of our own answers at which the session stops reading from the client."""
 _EARLY = 1 << 16
@@ -37,13 +40,6 @@ _FROM_CLIENT, _TO_CLIENT, _TO_BROKER, _CONNECT = range(4)
 Pieces = list[bytes | memoryview | Frame]
 
 log = logging.getLogger("proxy.binary")
-
-
-class Server(client.Server, Protocol):
-    """The server that accepted the client."""
-
-    def admit(self, session: "Session") -> bool: ...
-    def let_go(self, session: "Session") -> None: ...
 
 
 class Session(asyncio.Protocol):
@@ -71,7 +67,7 @@ class Session(asyncio.Protocol):
         "_transport",
     )  # fmt: skip
 
-    def __init__(self, context: ServerContext, server: Server) -> None:
+    def __init__(self, context: ServerContext, server: "BinaryServer") -> None:
         self._context = context
         self._server = server
         self._loop = asyncio.get_running_loop()
