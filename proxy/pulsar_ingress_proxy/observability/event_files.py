@@ -160,30 +160,24 @@ class Folder:
 
     def trim(self, keep: int) -> int:
         """Remove the oldest finished files beyond `keep` bytes; returns the number of events in them."""
-        sizes: dict[str, int] = {}
+        found: list[tuple[str, int, int]] = []
         for entry in os.scandir(self.path):
-            if self._finished.fullmatch(entry.name):
+            if match := self._finished.fullmatch(entry.name):
                 with contextlib.suppress(FileNotFoundError):  # a collector may have moved it
-                    sizes[entry.name] = entry.stat().st_size
-        events, total = 0, sum(sizes.values())
-        for name in sorted(sizes):
+                    found.append((entry.name, entry.stat().st_size, int(match[1])))
+        removed, total = 0, sum(size for _, size, _ in found)
+        for name, size, events in sorted(found):
             if total <= keep:
                 break
-            total -= sizes[name]
-            events += self._remove(name)
-        return events
-
-    def _remove(self, name: str) -> int:
-        match = self._finished.fullmatch(name)
-        assert match is not None
-        try:
-            os.unlink(self.path / name)
-        except FileNotFoundError:
-            return 0
-        except OSError as error:
-            log.warning("events: %s is beyond retainBytes and cannot be removed: %s", self.path / name, error)
-            return 0
-        return int(match[1])
+            total -= size
+            try:
+                os.unlink(self.path / name)
+                removed += events
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                log.warning("events: %s is beyond retainBytes and cannot be removed: %s", self.path / name, error)
+        return removed
 
     def salvage(self, now: float) -> list[OSError]:
         """Finish files left by a crash; returns the errors for those that remain."""

@@ -28,7 +28,6 @@ PAUSE = 0.2
 BATCH = 1024
 """Events compressed and written at a time: some 750 KB, or EVENT_LINES if that is less."""
 
-
 _ENTRY = 128
 """Overhead of a queued line in bytes."""
 
@@ -58,7 +57,6 @@ class EventLog:
 
         self._queue: deque[str] = deque()
         self._room = room
-        self._added = self._taken = 0
         self._bytes_added = self._bytes_taken = 0
         self._refused = 0
         self._refused_and_counted = 0
@@ -85,9 +83,8 @@ class EventLog:
         """Never waits, never fails."""
         size = len(line) + _ENTRY
         waiting = self._bytes_added - self._bytes_taken
-        if self._added - self._taken < self._room and waiting + size <= EVENT_QUEUE:
-            self._queue.append(line)  # before it is counted: the thread takes as many as are counted
-            self._added += 1
+        if len(self._queue) < self._room and waiting + size <= EVENT_QUEUE:
+            self._queue.append(line)
             self._bytes_added += size
         else:
             self._refused += 1
@@ -107,10 +104,9 @@ class EventLog:
         self._thread.join(timeout)
         with self._count_lock:
             self._given_up = True
-            if left := self._in_hand + self._added - self._taken:
+            if left := self._in_hand + len(self._queue):
                 self._dropped("disk", left)
-            self._in_hand = 0
-            self._taken, self._bytes_taken = self._added, self._bytes_added
+            self._in_hand, self._bytes_taken = 0, self._bytes_added
             self._queue.clear()
             self._count_refused()
         return not self._thread.is_alive()
@@ -146,12 +142,12 @@ class EventLog:
             self._let_go()
 
     def _write_queue(self) -> None:
-        left = self._added - self._taken
+        left = len(self._queue)
         try:
             while left > 0 and not self._given_up:
-                if self._file is None:
-                    self._file = self._begin()
-                lines = self._take(min(left, BATCH), EVENT_LINES)
+                with self._count_lock:
+                    lines = self._take(min(left, BATCH), EVENT_LINES)
+                    self._in_hand = len(lines)
                 left -= len(lines)
                 self._put(lines)
         except OSError:
@@ -212,22 +208,15 @@ class EventLog:
                 file.close()
                 self._untidy = True
 
-    def _take(self, count: int, most_bytes: int) -> list[str]:
-        """Take up to `count` events from the queue, stopping once they reach `most_bytes`."""
-        with self._count_lock:
-            taken = self._taken_out(count, most_bytes)
-            self._in_hand = len(taken)
-        return taken
-
-    def _taken_out(self, count: int, most_bytes: float) -> list[str]:
-        out: list[str] = []
+    def _take(self, count: int, most_bytes: float) -> list[str]:
+        """Take up to `count` events from the queue, stopping once they reach `most_bytes`. The caller has the lock."""
+        taken: list[str] = []
         size = 0
-        while self._queue and len(out) < count and size < most_bytes:
-            out.append(self._queue.popleft())
-            size += len(out[-1]) + _ENTRY
-        self._taken += len(out)
+        while self._queue and len(taken) < count and size < most_bytes:
+            taken.append(self._queue.popleft())
+            size += len(taken[-1]) + _ENTRY
         self._bytes_taken += size
-        return out
+        return taken
 
     def _count_written(self, count: int) -> None:
         with self._count_lock:
@@ -242,7 +231,7 @@ class EventLog:
         """Drop the events taken from the queue, and `waiting` more."""
         with self._count_lock:
             if not self._given_up:
-                lost, self._in_hand = self._in_hand + len(self._taken_out(waiting, inf)), 0
+                lost, self._in_hand = self._in_hand + len(self._take(waiting, inf)), 0
                 self._lost += lost
                 self._dropped("disk", lost)
 

@@ -4,7 +4,6 @@ import json
 import logging
 import sys
 import time
-from typing import Literal
 
 from pulsar_ingress_proxy.config.model import Log
 
@@ -44,16 +43,10 @@ class _JsonLines(logging.Formatter):
 def set_up(settings: Log) -> None:
     """Send the log to stderr in the configured format."""
     handler = logging.StreamHandler(sys.stderr)
-    if _form(settings.format) == "json":
+    if settings.format == "json" or (settings.format == "auto" and not sys.stderr.isatty()):
         handler.setFormatter(_JsonLines())
     else:
         handler.setFormatter(_TextLines("%(asctime)s %(levelname)-7s %(message)s", "%H:%M:%S"))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-
-
-def _form(wanted: Literal["auto", "text", "json"]) -> Literal["text", "json"]:
-    if wanted == "auto":
-        return "text" if sys.stderr.isatty() else "json"
-    return wanted
