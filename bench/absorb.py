@@ -1,4 +1,4 @@
-"""The pipeline's own `run`, folder by folder in one process, that says what each stage costs.
+"""Runs the pipeline's own `run` on one folder after the other in one process, and reports the cost of each stage.
 
     python -m bench.absorb TABLES INBOX FOLDER…
 
@@ -22,7 +22,7 @@ from pulsar_ingress_pipeline.session import session
 
 @dataclass(slots=True)
 class Cost:
-    """Of a stage, or of several."""
+    """The cost of one or more stages."""
 
     cpu: float = 0.0
     wall: float = 0.0
@@ -33,7 +33,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Taken:
-    """What it cost to take the files of a folder, by stage."""
+    """The cost of ingesting a folder's files, by stage."""
 
     events: int = 0
     stages: dict[str, Cost] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Taken:
 
 
 class Processes(SessionClock, threading.Thread):
-    """CPU time of all our processes, read often: a worker ends when it has had nothing to do for a minute."""
+    """CPU time of all our processes. It is read often, because idle workers end after a minute."""
 
     def __init__(self) -> None:
         SessionClock.__init__(self, os.getsid(0))
@@ -69,7 +69,7 @@ class Processes(SessionClock, threading.Thread):
 
 
 class StageClock(Progress):
-    """Progress that looks at the clocks whenever a stage begins."""
+    """Reads the clocks whenever a stage begins."""
 
     def measure(self, processes: Processes) -> None:
         self._processes = processes
@@ -92,7 +92,7 @@ class StageClock(Progress):
 def main(tables: str, inbox: str, *folders: str) -> None:
     Path(inbox).mkdir(parents=True)
     master = f"local[{len(os.sched_getaffinity(0))}]"
-    # Ten million events in one commit are too many for Java's usual gigabyte: docs/pipeline.md says so.
+    # Ten million events in one commit need more than Java's default of one gigabyte (docs/pipeline.md).
     with (
         Processes() as processes,
         session(master, {"spark.driver.memory": "3g"}) as spark,

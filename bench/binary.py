@@ -1,4 +1,4 @@
-"""What the binary protocol costs: our sidecar beside HAProxy in tcp mode, which looks at nothing.
+"""The cost of the binary protocol: our sidecar beside HAProxy in tcp mode, which parses nothing.
 
     python -m bench.binary [--rounds N] [--seconds N] [--quick] [--new-topics] [--json FILE]
 
@@ -33,7 +33,7 @@ KIB = 1024
 
 
 def sidecar(place: Place) -> list[str]:
-    """As an operator would have it, with an address book, metrics and events."""
+    """A realistic config, with an address book, metrics and events."""
     metrics, console = free_ports(2)
     (place.folder / "events").mkdir()
     config = {
@@ -77,7 +77,7 @@ listen gateway
 
 
 Work = Callable[[int, float, Callable[[], None]], Awaitable[int]]
-"""To a port, for so many seconds, with a word when all are connected: how much was done."""
+"""Takes a port, seconds, and a callback for when all are connected; returns the amount of work done."""
 
 
 def _stream(how: Callable[[int, int, float, Callable[[], None]], Awaitable[int]], size: int) -> Work:
@@ -91,7 +91,7 @@ WORKLOADS: dict[str, tuple[Work, float, str]] = {
     "consume, 64 KiB": (_stream(ends.consume, 64 * KIB), 1e-9, "s per GB"),
     "consume, 1 KiB": (_stream(ends.consume, KIB), 1e-9, "s per GB"),
 }
-"""What is done, and the CPU time of one of it: a microsecond a lookup, a second a gigabyte."""
+"""The work, and the unit of its CPU time: microseconds per lookup, or seconds per gigabyte."""
 
 
 NEW_TOPICS: dict[str, tuple[Work, float, str]] = {
@@ -101,7 +101,7 @@ NEW_TOPICS: dict[str, tuple[Work, float, str]] = {
         "µs each",
     ),
 }
-"""Alone, since it would make the sidecar forget the topics of the others."""
+"""Measured separately, as it would evict the topics of the other workloads from the sidecar's cache."""
 
 
 def main() -> None:
@@ -131,7 +131,7 @@ def main() -> None:
 async def compare(
     workloads: dict[str, tuple[Work, float, str]], rounds: int, seconds: float, cores: Cores
 ) -> tuple[dict[str, list[tuple[float, float]]], dict[str, float]]:
-    """By workload, ours and theirs for each round; and kilobytes for each connection."""
+    """By workload, ours and theirs for each round; and kilobytes per connection."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder, (broker, *ports) = Path(name), free_ports(3)
         command = [sys.executable, "-m", "bench.binary_ends", str(broker)]
@@ -167,7 +167,7 @@ def _read(child: Child, readings: list[float]) -> None:
 
 
 async def _idle(port: int, child: Child) -> float:
-    """Kilobytes that each of so many connections takes which has said CONNECT and nothing more."""
+    """Kilobytes per connection that has sent only CONNECT."""
     before = child.resident_bytes()
     clients = [await ends.client(port) for _ in range(IDLE)]
     await asyncio.sleep(0.5)
@@ -179,7 +179,7 @@ async def _idle(port: int, child: Child) -> float:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="CPU time and memory of the binary protocol.")
-    # Many short ones: where cores are shared, their speed changes between one measurement and the next.
+    # Many short rounds, because the speed of shared cores changes between measurements.
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.7)
     parser.add_argument("--quick", action="store_const", const=(1, 1.0), help="one round of a second")

@@ -1,4 +1,4 @@
-"""Both ends of the binary comparison: a broker that answers lookups, sends or swallows messages, and clients of it.
+"""Both ends of the binary comparison: a broker that answers lookups and sends or discards messages, and its clients.
 
 python -m bench.binary_ends PORT     the broker
 """
@@ -20,10 +20,10 @@ from pulsar_ingress_proxy.binary.frames import write
 
 _SIZE = Struct("!I")
 _TYPE = 9
-"""Where a frame has its type."""
+"""Offset of the type in a frame."""
 CONNECT, CONNECTED, PRODUCER, SEND, MESSAGE, FLOW, LOOKUP, LOOKUP_RESPONSE = 2, 3, 5, 6, 9, 11, 23, 24
 BLOB = 1 << 20
-"""Bytes of messages written at a stretch."""
+"""Bytes of messages in one write."""
 
 
 def connect() -> bytes:
@@ -36,18 +36,18 @@ def lookup(number: int, topic: int) -> bytes:
 
 
 _TOPICS = count(1000)
-"""Those that nobody has asked for."""
+"""Topics that were not looked up before."""
 
 
 def messages(kind: int, size: int) -> bytes:
-    """Frames of messages of that size, a megabyte of them."""
+    """About a megabyte of message frames of that size."""
     command = bytes((8, kind, kind << 3 | 2, 4, 8, 1, 16, 7))
     frame = _SIZE.pack(len(command) + 4 + size) + _SIZE.pack(len(command)) + command + bytes(size)
     return frame * (BLOB // len(frame))
 
 
 class Frames(asyncio.Protocol):
-    """Hears frames that are small, one by one."""
+    """Receives small frames, one by one."""
 
     def __init__(self) -> None:
         self._buffer = b""
@@ -73,7 +73,7 @@ class Frames(asyncio.Protocol):
         self._writable.set()
 
     async def pour(self, blob: bytes, seconds: float) -> tuple[int, float]:
-        """Write for so long, no faster than it is taken; the bytes, and the time."""
+        """Write for that long, no faster than the peer reads; returns the bytes and the time."""
         began, sent = perf_counter(), 0
         while perf_counter() - began < seconds and not self.transport.is_closing():
             self.transport.write(blob)
@@ -83,7 +83,7 @@ class Frames(asyncio.Protocol):
 
 
 class Swallow(asyncio.BufferedProtocol):
-    """Takes all, and keeps nothing of it."""
+    """Discards everything."""
 
     room = memoryview(bytearray(1 << 18))
     taken = 0
@@ -96,7 +96,7 @@ class Swallow(asyncio.BufferedProtocol):
 
 
 class Broker(Frames):
-    """CONNECT is welcomed, a lookup answered, messages after PRODUCER swallowed, and FLOW answered with a stream."""
+    """Answers CONNECT and lookups, discards messages after PRODUCER, and answers FLOW with a stream."""
 
     _pouring: asyncio.Task[object] | None = None
 
@@ -174,7 +174,7 @@ async def look_up(port: int, connections: int, seconds: float, begun: Callable[[
 
 
 async def produce(port: int, size: int, seconds: float, begun: Callable[[], None]) -> int:
-    """Messages of that size; their bytes."""
+    """Send messages of that size; returns their bytes."""
     one = await client(port)
     begun()
     one.transport.write(write(Command(type=PRODUCER)))
@@ -196,7 +196,7 @@ async def consume(port: int, size: int, seconds: float, begun: Callable[[], None
 
 
 async def told(port: int) -> str:
-    """The address that one lookup is answered with."""
+    """The address in the answer to one lookup."""
     one = await client(port)
     one.ask()
     answer = await one.first

@@ -1,4 +1,4 @@
-"""The broker behind all proxies: HAProxy, which answers out of its config.
+"""The broker behind all proxies: HAProxy, which answers from its config.
 
 It is faster than any proxy in the comparison, so that the proxies and not the broker are busy. Each request is a test:
 one that lacks the listener's tag, or has a field of another client or another request, gets 403 or 400, which the load
@@ -11,12 +11,12 @@ from pathlib import Path
 from bench.processes import program
 from bench.traffic import LISTENER, outside, redirect_query
 
-_DATE = "%[date,http_date]"  # brokers send it, and so answers differ from second to second
+_DATE = "%[date,http_date]"  # brokers send it, so answers differ from second to second
 _BROKER = "%[path,word(-1,-)]"  # the last number of a topic's name is its broker's
 
 
 def inside(broker: int | str) -> str:
-    """What a broker of a StatefulSet calls itself."""
+    """The name of a broker of a StatefulSet."""
     return f"pulsar-broker-{broker}.pulsar-broker.pulsar.svc.cluster.local"
 
 
@@ -36,7 +36,7 @@ def answer(broker: int | str) -> str:
 
 
 def broker_config(port: int, reference: str) -> str:
-    """`reference` is the field that says whose request it is, and for what."""
+    """`reference` is the header that identifies the client and the request."""
     location = f"http://{inside(_BROKER)}:8080%[path]?{redirect_query()}"
     return f"""\
 global
@@ -67,7 +67,7 @@ if {{ path_sub /moved- }} !{{ urlp(authoritative) -m str true }}
 
 
 def broker(folder: Path, port: int, reference: str) -> list[str]:
-    """Write the config, and give the command."""
+    """Write the config; returns the command."""
     config = folder / "broker.cfg"
     config.write_text(broker_config(port, reference))
     return [program("haproxy"), "-db", "-q", "-f", str(config)]

@@ -1,9 +1,9 @@
-"""How long discovery takes to work out what all objects of a large cluster show, and how long it holds the event loop.
+"""How long discovery takes to reconcile all objects of a large cluster, and how long it blocks the event loop.
 
     python -m bench.discovery [--ingresses N] [--brokers N] [--rounds N]
 
 The objects are put into the store one by one first, as a list and a watch would. Reconciling runs in a thread, as it
-does in the sidecar, while the loop notes the longest it has had to wait.
+does in the sidecar, while the loop records its longest delay.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def filled(ingresses: int, brokers: int) -> ObjectStore:
 
 
 def objects(ingresses: int, brokers: int) -> Iterator[dict[str, Any]]:
-    """A StatefulSet of brokers with a Service each, and ingresses that lead to one broker or to all."""
+    """A StatefulSet of brokers with one Service each, and ingresses that lead to one broker or to all."""
     ports = [{"name": "http", "port": 8080}]
     yield _object("v1", "Service", "broker", {"selector": {"app": "broker"}, "ports": ports, "clusterIP": "None"})
     for n in range(brokers):

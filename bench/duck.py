@@ -1,4 +1,4 @@
-"""DuckDB makes the same tables of the same Parquet files: as a peer to be measured by, and to tell that they are right.
+"""Builds the same tables from the same Parquet files with DuckDB, to compare both speed and results.
 
 The queries are those that the tests hold the tables against.
 """
@@ -19,9 +19,9 @@ from pulsar_ingress_proxy.observability.event_schema import FIELDS
 
 _TESTS = Path(__file__).parents[1] / "tests" / "pipeline"
 _RANK_ERROR = 1 / ACCURACY
-"""Of a group's requests."""
+"""As a share of a group's requests."""
 _APPROXIMATE = ("latency_windows", "broker_latency")
-"""Quantiles, which are held to their error."""
+"""Tables with quantiles, which are compared within their error."""
 
 _QUANTILES = {
     "latency_windows": """
@@ -71,7 +71,7 @@ class Duck:
         return len(_queries())
 
     def make(self) -> Cost:
-        """Write all tables as Parquet files; returns what it cost. Nothing else may run in this process meanwhile."""
+        """Write all tables as Parquet files; returns the cost. Nothing else may run in this process meanwhile."""
         cpu, wall = time.process_time(), time.monotonic()
         for name, query in _queries().items():
             self._duck.execute(f"copy ({query}) to '{self._out}/{name}.parquet' (format parquet, compression zstd)")
@@ -81,7 +81,7 @@ class Duck:
         return cost
 
     def compare(self) -> int:
-        """Hold Spark's tables against these; returns how many rows are the same."""
+        """Compare Spark's tables with these; returns the number of equal rows."""
         rows = 0
         for name in _queries():
             files = _files(self._tables / name)

@@ -52,7 +52,7 @@ def _address(port: int) -> dict[str, object]:
 
 
 def envoy_program() -> str:
-    """It comes from the package index, into the environment that runs this."""
+    """Installed from the package index into this environment."""
     return program("envoy", Path(sys.executable).parent)
 
 

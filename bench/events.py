@@ -1,4 +1,4 @@
-"""Event files as sidecars write them: many, with a few minutes each, and as hard to compress as real ones.
+"""Generates event files like those of sidecars: many, of a few minutes each, and as hard to compress as real ones.
 
 Ids are random, times have microseconds and durations three decimals; topics, brokers and agents are as unlike as a
 busy cluster's. All follows from hashes of an event's number, so that the same number of events is always the same
@@ -16,9 +16,9 @@ import duckdb
 
 START = datetime(2026, 11, 16, tzinfo=UTC)
 RATE = 20
-"""Events a second of one sidecar."""
+"""Events per second of one sidecar."""
 MINUTES = 5
-"""Of one file: what `rotateSeconds` is."""
+"""Seconds per file, as `rotateSeconds`."""
 
 _EVENT = """
 with numbered as (
@@ -82,7 +82,7 @@ order by micros
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """Event files of one sidecar and hour."""
+    """The event files of one sidecar and hour."""
 
     folder: Path
     sidecar: int
@@ -92,7 +92,7 @@ class Made:
     is_packed: bool
 
     def write(self) -> int:
-        """Returns how many bytes the lines have."""
+        """Write them; returns the size of the lines in bytes."""
         first = START + timedelta(hours=self.hour)
         micros = int(first.timestamp()) * 1_000_000
         name = f"pulsar-ingress-{self.sidecar:x}{self.sidecar * 7919 % 4096:03x}"
@@ -117,7 +117,7 @@ class Made:
 
 
 def make(folder: Path, count: int, hours: int = 24, is_packed: bool = True, first_hour: int = 0) -> int:
-    """Write the files, with two processes; returns how many bytes the lines have."""
+    """Write the files with two processes; returns the size of the lines in bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     sidecars = max(1, round(count / hours / 3600 / RATE))
     jobs, start = [], first_hour * 1_000_000_000

@@ -1,4 +1,4 @@
-"""What was measured, and what it comes to: medians, spreads and ratios to a base in the same round."""
+"""Measurements and their summary: medians, spreads and ratios to a base in the same round."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ class Sample:
     """One proxy under load once."""
 
     cpu_us: float
-    """CPU time of the proxy for each request."""
+    """CPU time of the proxy per request."""
     requests_per_second: float
 
     def __str__(self) -> str:
@@ -19,7 +19,7 @@ class Sample:
 
 
 Rounds = Mapping[str, Sequence[Sample]]
-"""By proxy, a sample for each round, in the same order for all."""
+"""By proxy: one sample per round, in the same order for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Row:
     proxy: str
     cpu_us: Spread
     ratio: Spread
-    """CPU time by the base's in the same round: what the machine did to both falls out."""
+    """Ratio of CPU time to the base's in the same round, which cancels out effects of the machine."""
     requests_per_second: Spread
 
 
@@ -58,7 +58,7 @@ def rows(rounds: Rounds, base: str) -> list[Row]:
 
 
 def table(all_rounds: Mapping[str, Rounds], base: str) -> str:
-    """A line for each load: the base's CPU time, then the others' ratios to it, the last one with its spread."""
+    """One line per load: the base's CPU time, then the others' ratios to it, the last one with its spread."""
     lines = []
     for name, rounds in all_rounds.items():
         first, *others = sorted(rows(rounds, base), key=lambda row: row.proxy != base)

@@ -2,7 +2,7 @@
 
     python -m bench.hotspots [--workload answers|redirects|mixed] [--seconds N] [--top N]
 
-A profiler costs most where calls are many and short: it says where to look, `make bench` says what was gained.
+A profiler's overhead is largest for many short calls: use it to find candidates, and `make bench` to measure gains.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def profile(folder: Path, workload: Workload, seconds: int) -> Path:
-    """Run the sidecar under the profiler, which writes its report when the sidecar has ended."""
+    """Run the sidecar under the profiler, which writes its report when the sidecar ends."""
     report, cores, traffic = folder / "profile", Cores.of_this_machine(), Traffic(10_000, seed=1)
     cores.stay_on_load()
     script = load.write(traffic.requests(workload, 30_000), folder / "requests")

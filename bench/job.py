@@ -1,7 +1,7 @@
-"""The job that every proxy in the comparison does, and how to tell that it was done.
+"""The job that every proxy in the comparison does, and a check that it does it.
 
 A lookup comes in untagged. It must reach the broker with `X-Pulsar-ListenerName: external`, and a redirect to a
-broker's internal name must leave for the client as that broker's name outside. What is no lookup only passes.
+broker's internal name must reach the client as that broker's external name. Other requests pass unchanged.
 """
 
 import http.client
@@ -13,7 +13,7 @@ from bench.traffic import ANSWERS, BROKERS, MIXED, PUTS, REDIRECTS, Traffic, out
 
 
 def verify(name: str, port: int, traffic: Traffic, is_following: bool = False) -> None:
-    """Send a few requests through a proxy; raises CannotMeasure where one comes back other than it should."""
+    """Send a few requests through a proxy; raises CannotMeasure if an answer is wrong."""
     for topic in (0, 2 * BROKERS - 1):
         broker = topic % BROKERS
         status, _, body = ask(port, traffic.one(ANSWERS, topic))
@@ -37,7 +37,7 @@ def verify(name: str, port: int, traffic: Traffic, is_following: bool = False) -
 
 
 def ask(port: int, request: bytes) -> tuple[int, str | None, bytes]:
-    """One request on a connection of its own: status, Location, body."""
+    """Send one request on a new connection; returns status, Location and body."""
     with socket.create_connection(("127.0.0.1", port), 10) as connection:
         connection.sendall(request)
         response = http.client.HTTPResponse(connection)

@@ -19,7 +19,7 @@ class Answered:
 
 
 def write(requests: Iterable[bytes], file: Path) -> Path:
-    """wrk's Lua script that sends these requests in turn, which are in a file beside it."""
+    """wrk's Lua script, which sends the requests of a file in turn."""
     file.write_bytes(b"".join(request + _END for request in requests))
     script = file.with_suffix(".lua")
     script.write_text(f"""\
@@ -40,7 +40,7 @@ end
 
 
 def put(port: int, script: Path, seconds: int, connections: int = CONNECTIONS) -> Answered:
-    """Put load on a proxy; raises CannotMeasure where a request failed."""
+    """Put load on a proxy; raises CannotMeasure if a request failed."""
     options = f"-t1 -c{connections} -d{seconds}s --timeout 10s".split()
     command = [program("wrk"), *options, "-s", str(script), f"http://127.0.0.1:{port}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + 30)
@@ -53,7 +53,7 @@ _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60}
 
 
 def parse(output: str) -> Answered:
-    """Read wrk's report. Its last two lines before the rates are there only where something failed."""
+    """Parse wrk's report. The last two lines before the rates are present only if something failed."""
     if failed := re.findall(r"^\s*((?:Socket errors|Non-2xx or 3xx responses): .*)$", output, re.MULTILINE):
         raise CannotMeasure("; ".join(failed))
     counted = re.search(r"^\s*(\d+) requests in ([\d.]+)(us|ms|s|m),", output, re.MULTILINE)

@@ -2,8 +2,8 @@
 
     python -m bench.lookups [--clients N...] [--rounds N] [--seconds N] [--quick] [--seed N] [--json FILE]
 
-All do the same job, in turns, in one run, under a load like production's. The figure that travels between machines is
-the ratio: seconds depend on the machine, the ratio hardly.
+All do the same job, in turns, in one run, under a load like production's. Compare ratios between machines, not seconds:
+those depend on the machine.
 """
 
 import argparse
@@ -31,12 +31,12 @@ REQUESTS = 30_000
 MOST_CLIENTS = 10_000
 
 Samples = dict[str, dict[str, list[Sample]]]
-"""By row, by proxy, a sample for each round."""
+"""By row and proxy: one sample per round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A load, and who is put under it."""
+    """A load, and the proxies that it is measured with."""
 
     name: str
     workload: Workload
@@ -46,7 +46,7 @@ class Row:
 
 
 def plan(clients: Sequence[int]) -> list[Row]:
-    """Each kind of load for each number of clients; then what is measured for the most of them only."""
+    """Each kind of load for each number of clients; then those that are measured for the largest number only."""
     rows = [
         Row(f"{workload.name}, {number:,} client{'s' if number > 1 else ''}", workload, number)
         for workload in (ANSWERS, REDIRECTS, MIXED)
@@ -64,7 +64,7 @@ def plan(clients: Sequence[int]) -> list[Row]:
 
 def main() -> None:
     options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the children are ended and the folder removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children are terminated and the folder is removed
     cores, busy = Cores.of_this_machine(), os.getloadavg()[0]
     cores.stay_on_load()
     rows = plan(options.clients)
@@ -128,7 +128,7 @@ def _options() -> argparse.Namespace:
 def compare(
     rows: Sequence[Row], rounds: int, seconds: int, seed: int, cores: Cores
 ) -> tuple[Samples, dict[str, float], int]:
-    """Measure all proxies; also gives which share of requests needed a task in ours, and the fewest bytes of events."""
+    """Measure all proxies; also returns the share of our requests that needed a task, and the least bytes of events."""
     peers = list(dict.fromkeys(peer for row in rows for peer in row.peers))
     with tempfile.TemporaryDirectory(prefix="bench-lookups-") as name:
         with running(Path(name), peers, seed, cores) as proxies:
@@ -142,14 +142,14 @@ def compare(
 def _measure(
     rows: Sequence[Row], proxies: Mapping[str, Proxy], folder: Path, rounds: int, seconds: int, seed: int
 ) -> Samples:
-    """Alternate between the proxies, each round in another order: what else the machine does falls on all."""
+    """Alternate between the proxies, in another order each round, so that other load affects all of them."""
     samples: Samples = {row.name: {peer.name: [] for peer in row.peers} for row in rows}
     scripts: dict[tuple[str, int], Path] = {}
     for row in rows:
         if (kind := (row.workload.name, row.clients)) not in scripts:
             requests = Traffic(row.clients, seed).requests(row.workload, REQUESTS)
             scripts[kind] = load.write(requests, folder / f"{len(scripts)}.requests")
-    for turn in range(rounds + 1):  # the first warms up, with one row
+    for turn in range(rounds + 1):  # the first round warms up, with one row
         for row in rows if turn else rows[:1]:
             script = scripts[row.workload.name, row.clients]
             for place in range(len(row.peers)):
@@ -166,7 +166,7 @@ def _measure(
 
 
 def _sample(proxy: Proxy, script: Path, seconds: int, connections: int) -> Sample:
-    """Connections are opened within the time, which is longer where there are thousands of them."""
+    """The time includes opening the connections, so it is longer for thousands of them."""
     before = proxy.child.cpu_seconds()
     answered = load.put(proxy.place.port, script, seconds + connections // 1000, connections)
     spent = proxy.child.cpu_seconds() - before

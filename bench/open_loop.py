@@ -28,17 +28,17 @@ RATES = (200, 1000)
 PERCENTILES = (50, 90, 99, 99.9)
 DIRECT = "no proxy"
 CONNECTIONS = 64
-"""A request that finds all of them busy waits for one, and its latency counts on."""
+"""Maximum number of connections. If all are busy, a request waits for one, and its latency includes that."""
 CLIENTS = 10_000
 PATIENCE = 10
-"""Seconds that the last requests get to be answered."""
+"""Seconds to wait for the last answers."""
 
 Latencies = Mapping[int, Mapping[str, Sequence[Sequence[float]]]]
-"""In seconds, by rate and proxy, those of each round."""
+"""Latencies in seconds, by rate, proxy and round."""
 
 
 class Connection(asyncio.Protocol):
-    """Has one request at a time."""
+    """A connection with one request at a time."""
 
     def __init__(self) -> None:
         self._parser = HttpResponseParser(self)
@@ -48,7 +48,7 @@ class Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     async def ask(self, request: bytes) -> int:
-        """Send a request, and give the status of its answer."""
+        """Send a request; returns the status of its answer."""
         self._answered = asyncio.get_running_loop().create_future()
         self.transport.write(request)
         return await self._answered
@@ -66,7 +66,7 @@ class Connection(asyncio.Protocol):
 
 
 def run(port: int, requests: Iterator[bytes], rate: int, seconds: float, seed: int) -> list[float]:
-    """Send requests at this average rate, and give their latencies."""
+    """Send requests at this average rate; returns their latencies."""
     # select() is the one wait in Python's event loops that is not rounded up to a millisecond.
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(SelectSelector())) as runner:
         return runner.run(send(port, requests, rate, seconds, seed))
@@ -132,12 +132,12 @@ def tagged(request: bytes) -> bytes:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that so many percent of all do not exceed (nearest rank)."""
+    """The smallest value that this percentage of all values does not exceed (nearest rank)."""
     return sorted(values)[max(math.ceil(len(values) * percent / 100), 1) - 1]
 
 
 def spreads(rounds: Sequence[Sequence[float]]) -> dict[str, Spread]:
-    """The percentiles of each round in milliseconds: a round in which the machine stalled does not decide."""
+    """The percentiles of each round in milliseconds, so that one round with a stalled machine does not decide."""
     return {
         f"p{percent}": Spread.of([percentile(latencies, percent) * 1000 for latencies in rounds])
         for percent in PERCENTILES

@@ -1,6 +1,6 @@
-"""The proxies of the comparison, each told to do the job with one core and to log no requests.
+"""The proxies of the comparison, each configured to do the job on one core without logging requests.
 
-A command runs in the foreground; giving it writes what the proxy reads.
+A command runs in the foreground. The function that returns it also writes the proxy's config.
 """
 
 import re
@@ -25,7 +25,7 @@ class Peer:
 
 
 def nginx_config(place: Place) -> str:
-    """The two lines that the README names, and connections that are kept on both sides."""
+    """The two lines that the README shows, with keep-alive on both sides."""
     temporary = "\n".join(
         f"  {what}_temp_path {place.folder}/{what};" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
@@ -89,13 +89,13 @@ def haproxy_command(place: Place) -> list[str]:
 
 
 def _says(*command: str) -> str:
-    """The version in what a program says of itself, which nginx does on stderr and Envoy after an empty line."""
+    """A program's version from its output; nginx prints it to stderr, Envoy after an empty line."""
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20)
     return version_in(done.stdout + done.stderr)
 
 
 def version_in(said: str) -> str:
-    """The last on its first line: Envoy begins with its path, which may have one too."""
+    """The last number on the first line: Envoy's line begins with its path, which may contain one, too."""
     return str(re.findall(r"\d+\.\d+\.\d+", said.strip().partition("\n")[0])[-1])
 
 

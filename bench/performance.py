@@ -1,4 +1,4 @@
-"""Measures what docs/performance.md says: CPU time, latency, memory and reloads, beside nginx, HAProxy and Envoy.
+"""Measures the figures of docs/performance.md: CPU time, latency, memory and reloads, beside nginx, HAProxy and Envoy.
 
     python -m bench.performance [--quick] [--seed N] [--write]
 
@@ -41,7 +41,7 @@ LARGE = (1000, 300)
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured: loads and points of the curves, rounds, and seconds for each proxy and round."""
+    """The extent of the measurement: loads and points of the curves, rounds, and seconds per proxy and round."""
 
     rows: int = 7
     clients: Sequence[int] = (1, 10, 100, 1000, 10_000)
@@ -61,7 +61,7 @@ QUICK = Effort(1, (1000,), (100,), (100,), 1, 1, 1, 1, 0.3, 1, 1)
 
 def main() -> None:
     options = _options()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the children are ended and the folder removed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children are terminated and the folder is removed
     cores, busy = Cores.of_this_machine(), os.getloadavg()[0]
     cores.stay_on_load()
     try:
@@ -132,7 +132,7 @@ def measure(effort: Effort, seed: int, cores: Cores) -> tuple[dict[str, str], di
 
 
 def measure_curves(effort: Effort, seed: int, cores: Cores) -> tuple[dict[str, Rounds], dict[str, Rounds]]:
-    """By the number of clients, and of connections."""
+    """Measured by number of clients, and of connections."""
     peers = (NGINX, ENVOY, OURS)
     by_clients = {
         f"{number:,}": Row(f"answers, clients: {number}", ANSWERS, number, peers) for number in effort.clients
@@ -153,7 +153,7 @@ def measure_curves(effort: Effort, seed: int, cores: Cores) -> tuple[dict[str, R
 
 
 def measure_config(effort: Effort, seed: int, cores: Cores) -> dict[str, Rounds]:
-    """Ours alone, with more and more ingresses, and with more and more brokers; by kind and number."""
+    """Only ours, with growing numbers of ingresses and of brokers; by kind and number."""
     ingresses = tuple(_configured(f"{size:,} ingresses", ingresses=size) for size in effort.sizes)
     brokers = tuple(_configured(f"{size:,} brokers", brokers=size) for size in effort.sizes)
     rows = [Row("ingresses", ANSWERS, MOST_CLIENTS, ingresses), Row("brokers", ANSWERS, MOST_CLIENTS, brokers)]
@@ -166,7 +166,7 @@ def _configured(name: str, ingresses: int = 1, brokers: int = 1) -> Peer:
 
 
 def measure_memory(topics_seconds: int, seed: int, cores: Cores) -> dict[str, Memory]:
-    """Connections are measured on processes that had no load, as they would take memory that the load has freed."""
+    """Connections are measured on processes without earlier load, as they would reuse memory that load has freed."""
     peers = (*RIVALS, OURS)
     with tempfile.TemporaryDirectory(prefix="bench-performance-") as name:
         folder = Path(name)
@@ -194,11 +194,11 @@ def _bytes_after(proxy: Proxy, script: Path, seconds: int) -> int:
 
 
 def _connection_bytes(proxy: Proxy, seed: int) -> tuple[float, float]:
-    """For each connection: before it has sent anything, and after one request was answered."""
+    """Per connection: before it has sent anything, and after one request was answered."""
     request = Traffic(1, seed).one(ANSWERS, 1)
     before = proxy.child.resident_bytes()
     sockets = [socket.create_connection(("127.0.0.1", proxy.place.port), 10) for _ in range(IDLE)]
-    time.sleep(0.5)  # until the last are accepted
+    time.sleep(0.5)  # until the last ones are accepted
     idle = proxy.child.resident_bytes() - before
     for one in sockets:
         one.sendall(request)
@@ -211,7 +211,7 @@ def _connection_bytes(proxy: Proxy, seed: int) -> tuple[float, float]:
 
 
 def measure_reloads(times: int, seed: int, cores: Cores) -> dict[str, Reload]:
-    """The largest latency of an open-loop load in short runs, half of which have a reload."""
+    """The largest latency of an open-loop load in short runs, half of them with a reload."""
     ingresses, brokers = LARGE
     large = _configured(f"{ingresses:,} ingresses, {brokers} brokers", ingresses=ingresses, brokers=brokers)
     requests = list(Traffic(MOST_CLIENTS, seed).requests(ANSWERS, int(RELOAD_RATE * RELOAD_SECONDS * 1.5)))

@@ -1,4 +1,4 @@
-"""What bench.performance has measured, as Markdown tables and plots, and how they are put into the page."""
+"""Formats the results of bench.performance as Markdown tables and plots, and puts them into the page."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _LINES = {
     "Envoy with Lua": ("third", "Envoy"),
     "pulsar-ingress-proxy": ("ours", "sidecar"),
 }
-"""Of the plots, by proxy: color and name."""
+"""Color and name of each proxy in the plots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Memory:
     after_clients: int
     after_topics: int
     idle: float
-    """For each connection on which nothing was sent."""
+    """Per connection on which nothing was sent."""
     asked: float
-    """For each connection on which one request was answered."""
+    """Per connection on which one request was answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def replace_block(page: str, name: str, text: str) -> str:
 
 
 def ratios(what: str, all_rounds: Mapping[str, Rounds], base: str) -> str:
-    """A line for each load: the base's CPU time, and the others' as ratios to it, with their spreads."""
+    """One line per load: the base's CPU time, and the others' as ratios to it, with their spreads."""
     peers = list(dict.fromkeys(_short(peer) for rounds in all_rounds.values() for peer in rounds if peer != base))
     lines = []
     for name, rounds in all_rounds.items():
@@ -61,19 +61,19 @@ def ratios(what: str, all_rounds: Mapping[str, Rounds], base: str) -> str:
 
 
 def costs(table: str) -> str:
-    """The first three loads of the table that `ratios` gives, without the base's time and the spreads: the README's."""
+    """The README's table: the first three loads of `ratios`, without the base's time and the spreads."""
     head, _, *loads = (line.strip("| ").split(" | ") for line in table.splitlines())
     shown = [[load, *(cell.partition(" ")[0] for cell in cells)] for load, _, *cells in loads[:3]]
     return markdown(["", *head[2:]], shown)
 
 
 def _short(peer: str) -> str:
-    """Without the setting in which ours differs; the line says it."""
+    """A peer's name without its setting."""
     return peer.partition(",")[0]
 
 
 def curve(what: str, all_rounds: Mapping[str, Rounds], base: str) -> str:
-    """CPU time of a request on the left, the ratio to the base on the right."""
+    """CPU time per request on the left, the ratio to the base on the right."""
     found = [{row.proxy: row for row in rows(rounds, base)} for rounds in all_rounds.values()]
     points = {line: [by_peer[peer] for by_peer in found if peer in by_peer] for peer, line in _LINES.items()}
     ticks = list(all_rounds)
@@ -84,7 +84,7 @@ def curve(what: str, all_rounds: Mapping[str, Rounds], base: str) -> str:
 
 
 def config_table(by_kind: Mapping[str, Rounds]) -> str:
-    """Ours alone: for each kind of entry, a proxy by its number of entries, the first of which is the base."""
+    """Only ours: for each kind of entry, one proxy per number of entries; the first is the base."""
     lines = [
         [kind, row.proxy, f"{row.cpu_us.median:.0f}", row.ratio.text(2)]
         for kind, rounds in by_kind.items()

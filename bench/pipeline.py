@@ -1,4 +1,4 @@
-"""What the pipeline costs: small data, ingest, tables beside DuckDB's, bytes, and one more hour on a history.
+"""The cost of the pipeline: small data, ingest, tables beside DuckDB's, bytes, and one more hour on a history.
 
     python -m bench.pipeline [--millions N…] [--no-small] [--no-increments] [--write]
 
@@ -30,11 +30,11 @@ INGEST = ("look", "events")
 TABLES = ("tables", "commit")
 HISTORIES = (1, 24, 240)
 PER_HOUR = 18_000
-"""Events of an hour of increments: a sidecar with five a second."""
+"""Events per hour of increments: a sidecar with five per second."""
 SMALL = 4_000
-"""Events of a few hours, as somebody who tries it out has them."""
+"""Events of a few hours, as in a first trial."""
 TIMES = 3
-"""A small command is measured so often, and its medians are taken."""
+"""Runs of each small command; their medians count."""
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def _options() -> argparse.Namespace:
 
 
 def measure_small() -> list[Small]:
-    """The commands as a person starts them, each from an empty start."""
+    """The commands as a user starts them, each from an empty start."""
     folder, _ = _made(f"{SMALL}", SMALL, 4, 0)
     found: dict[str, list[Used]] = {"run": [], "report": []}
     for _ in range(TIMES):
@@ -102,7 +102,7 @@ def _command(scratch: Path, *arguments: str) -> Used:
 
 
 def measure(count: int) -> Measured:
-    """One size: the events are taken by `run` in a process of its own, then DuckDB makes the tables."""
+    """One size: `run` ingests the events in its own process, then DuckDB builds the tables."""
     folder, lines = _made(f"{count}", count, 24, 0)
     with _scratch() as scratch:
         [taken] = absorb(scratch, [folder])
@@ -117,7 +117,7 @@ def measure(count: int) -> Measured:
 
 
 def measure_increments() -> Iterator[Increment]:
-    """One process that grows a history, and takes two more hours on each: the second is what counts."""
+    """One process that grows a history and ingests two more hours at each size; the second hour is measured."""
     phases: list[tuple[str, int]] = []
     hour = 0
     for history in HISTORIES:
@@ -154,7 +154,7 @@ def absorb(scratch: Path, folders: Sequence[Path]) -> Iterator[Taken]:
 
 
 def _made(name: str, count: int, hours: int, first: int) -> tuple[Path, int]:
-    """The folder of the events, from the cache or made now, and the bytes of their lines."""
+    """The folder of the events, from the cache or generated now, and the size of their lines in bytes."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "pulsar-ingress-proxy" / "bench-pipeline"
     folder, manifest = cache / name, cache / f"{name}.json"
     if not manifest.exists():

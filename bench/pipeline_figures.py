@@ -1,4 +1,4 @@
-"""What was measured of the pipeline: as tables, as a page of the docs, and as a plot."""
+"""Formats the pipeline's measurements as tables, as a page of the docs, and as a plot."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from bench.plots import Line, Panel
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """A command on few events."""
+    """A command on a few events."""
 
     command: str
     events: int
@@ -22,12 +22,12 @@ class Small:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A number of events, taken into empty tables by one `run`."""
+    """A number of events, ingested into empty tables by one `run`."""
 
     events: int
     tables: int
     rows: int
-    """Of all tables, the same in both engines."""
+    """Rows of all tables, equal in both engines."""
     ingest: Cost
     derived: Cost
     duck: Cost
@@ -53,7 +53,7 @@ class Increment:
     """One more hour."""
 
     history: int
-    """Hours that there are already."""
+    """Hours that are already in the tables."""
     events: int
     cost: Cost
 
@@ -75,11 +75,11 @@ _COLUMNS: tuple[tuple[str, Callable[[Measured], str]], ...] = (
 
 @dataclass(slots=True)
 class Figures:
-    """What there is so far."""
+    """The results so far."""
 
     machine: str
     busy: float
-    """The load average before it began."""
+    """The load average before the start."""
     small: Sequence[Small] = ()
     measured: list[Measured] = field(default_factory=list)
     increments: list[Increment] = field(default_factory=list)

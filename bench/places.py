@@ -1,4 +1,4 @@
-"""Where a proxy of the comparison stands."""
+"""The ports and the folder of a proxy in the comparison."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class Place:
     folder: Path
-    """Its own."""
+    """The proxy's own folder."""
     port: int
     broker: int
     """The broker's port."""

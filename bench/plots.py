@@ -15,16 +15,16 @@ _STYLE = """
 """
 _WIDTH, _HEIGHT, _LEFT, _TOP = 300, 180, 46, 34
 _PITCH, _BESIDE = 130, 150
-"""Between two panels, and for the names of the lines beside the last."""
+"""Space between two panels, and for the names of the lines beside the last one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
     kind: str
-    """Its color: ours, theirs or third."""
+    """Color: ours, theirs or third."""
     name: str
     values: Sequence[float]
-    """One for each tick, or for the first of them only."""
+    """One value per tick, or only for the first ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def as_svg(panels: Sequence[Panel]) -> str:
 
 
 def _draw(left: int, panel: Panel) -> str:
-    """Ticks have equal distances, as each is a multiple of the one before."""
+    """Ticks are equidistant: each is a multiple of the previous one."""
     top = max(value for line in panel.lines for value in line.values) * 1.1
     step = _WIDTH / max(len(panel.ticks) - 1, 1)
 

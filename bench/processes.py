@@ -1,4 +1,4 @@
-"""Child processes on a core of their own, whose CPU time is read while they run."""
+"""Child processes on their own core, whose CPU time is read while they run."""
 
 import os
 import re
@@ -18,16 +18,16 @@ from typing import NamedTuple
 START_SECONDS = 20
 STOP_SECONDS = 30
 _LOOK = 0.05
-"""Seconds between two looks at processes that may end."""
+"""Seconds between samples of processes that may end."""
 
 
 class CannotMeasure(Exception):
-    """A program is missing or does not start, or a proxy does not do the job: any figure would mean nothing."""
+    """A program is missing or does not start, or a proxy does not do the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Proxies have one core, the load and the broker another; None where the machine has one only."""
+    """One core for proxies, another for the load and the broker; None if the machine has only one."""
 
     proxy: int | None
     load: int | None
@@ -38,29 +38,29 @@ class Cores:
         return cls(None, None) if proxy is None else cls(proxy, load)
 
     def stay_on_load(self) -> None:
-        """This process, and what it starts without naming a core."""
+        """Pin this process, and children that are started without a core."""
         if self.load is not None:
             os.sched_setaffinity(0, {self.load})
 
 
 TICKS = os.sysconf("SC_CLK_TCK")
-"""In a second."""
+"""Clock ticks per second."""
 
 
 class Process(NamedTuple):
-    """One that runs: which it is, and its CPU time in ticks."""
+    """A running process: its identity, and its CPU time in ticks."""
 
     id: tuple[str, str]
-    """Its number, which others may have had before it, and when it began."""
+    """Its PID and start time, as PIDs are reused."""
     own: int
     ended: int
-    """Of its children that have ended, as far as it has waited for them."""
+    """CPU time of its terminated children that it has waited for."""
 
 
 def processes_of(session: int) -> Iterator[Process]:
     """proc(5): field 6 is the session, 14 to 17 the times, 22 the start; they are split after the command's name."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # ended since the folder was read
+        with suppress(FileNotFoundError, ProcessLookupError):  # ended since the directory was listed
             fields = stat.read_text().rpartition(")")[2].split()
             if int(fields[3]) == session:
                 times = [int(field) for field in fields[11:15]]
@@ -68,9 +68,9 @@ def processes_of(session: int) -> Iterator[Process]:
 
 
 class SessionClock:
-    """The CPU time of a session's processes, also of those that have ended since the clock was last read.
+    """The CPU time of a session's processes, including those that have ended since the last reading.
 
-    PySpark's daemon waits for none of its workers, so that the system forgets what they took.
+    PySpark's daemon does not wait for its workers, so the system does not add up their time.
     """
 
     def __init__(self, session: int) -> None:
@@ -85,16 +85,16 @@ class SessionClock:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """By a command and all processes that it started."""
+    """The cost of a command and all processes that it started."""
 
     cpu: float
     wall: float
     peak: int
-    """Bytes of memory, at most at a time; pages that processes share are counted for each."""
+    """Peak memory in bytes; pages that processes share are counted for each."""
 
 
 def used_by(command: Sequence[str], said: Path) -> Used:
-    """Run a command to its end, in a session of its own that is looked at all the time."""
+    """Run a command to its end in its own session, and sample it all the time."""
     began = time.monotonic()
     with said.open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
@@ -107,21 +107,21 @@ def used_by(command: Sequence[str], said: Path) -> Used:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise CannotMeasure(f"{shlex.join(command)}: {said.read_text(errors='replace')[-2000:]}")
-    # The system's own count has what came after the last look, but not Spark's Python workers.
+    # The system's own count includes the time after the last sample, but not Spark's Python workers.
     cpu, peak = max(cpu, usage.ru_utime + usage.ru_stime), max(peak, usage.ru_maxrss * 1024)
     return Used(cpu, time.monotonic() - began, peak)
 
 
 class Child:
-    """A process that leads a session, so that its workers are found by it."""
+    """A process that leads a session, by which its workers are found."""
 
     def __init__(self, pid: int) -> None:
         self.pid = self._session = pid
 
     def cpu_seconds(self) -> float:
-        """Time on a core so far, of all threads, of its workers, and of children that have ended.
+        """CPU time so far, of all threads, its workers, and terminated children.
 
-        Threads that run are counted by the nanosecond (schedstat), children that have ended in ticks.
+        Running threads are counted in nanoseconds (schedstat), terminated children in ticks.
         """
         found = list(processes_of(self._session))
         return sum(_on_core(one.id[0]) for one in found) + sum(one.ended for one in found) / TICKS
@@ -129,7 +129,7 @@ class Child:
     def resident_bytes(self) -> int:
         """Memory of the process and its workers; pages that they share are counted for each."""
         found = [_resident(one.id[0]) for one in processes_of(self._session)]
-        if not any(found):  # one that has ended and that nobody has waited for has none
+        if not any(found):  # a zombie process has none
             raise CannotMeasure(f"process {self.pid} has ended")
         return sum(found)
 
@@ -142,17 +142,17 @@ def _resident(pid: str) -> int:
 
 
 def _on_core(pid: str) -> float:
-    """Seconds that the threads of a process have been on a core."""
+    """CPU seconds of the threads of a process."""
     total = 0
     for stat in Path("/proc", pid, "task").glob("[0-9]*/schedstat"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # ended since the folder was read
+        with suppress(FileNotFoundError, ProcessLookupError):  # ended since the directory was listed
             total += int(stat.read_text().split()[0])
     return total / 1e9
 
 
 @contextmanager
 def started(command: Sequence[str], port: int, core: int | None, said: Path) -> Iterator[Child]:
-    """A process that accepts connections on its port. What it says goes to a file; it is ended with the block."""
+    """A process that accepts connections on its port. Its output goes to a file; it is terminated with the block."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PULSAR_INGRESS_")}
     with said.open("wb") as out, _on(core):
         process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
@@ -165,7 +165,7 @@ def started(command: Sequence[str], port: int, core: int | None, said: Path) -> 
 
 @contextmanager
 def _on(core: int | None) -> Iterator[None]:
-    """Children inherit the affinity of the thread that starts them, and threads of theirs do too."""
+    """Children and their threads inherit the affinity of the thread that starts them."""
     if core is None:
         yield
         return
@@ -183,7 +183,7 @@ def _wait_until_bound(process: subprocess.Popen[bytes], port: int, command: str,
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
         except OSError:
-            time.sleep(0.05)  # a child tells nobody when it has bound its socket
+            time.sleep(0.05)  # a child does not report when it has bound its socket
         else:
             return
     ended = "is not bound" if process.returncode is None else f"ended with {process.returncode}"
@@ -200,7 +200,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def program(name: str, *folders: Path) -> str:
-    """Where a program is; Debian has servers in /usr/sbin, which not every user's PATH names."""
+    """The path of a program; Debian has servers in /usr/sbin, which is not in every user's PATH."""
     path = os.pathsep.join([*map(str, folders), os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
     found = shutil.which(name, path=path)
     if found is None:
@@ -209,13 +209,13 @@ def program(name: str, *folders: Path) -> str:
 
 
 def allow_open_files() -> None:
-    """As many as the system lets this process have, and what it starts."""
+    """Raise the limit of open files to the maximum, for this process and its children."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that differ, as all are held before any is let go."""
+    """Free ports, all different, as all are bound before any is released."""
     probes = [socket.socket() for _ in range(count)]
     for probe in probes:
         probe.bind(("127.0.0.1", 0))

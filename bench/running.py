@@ -25,7 +25,7 @@ class Proxy:
 
 @contextmanager
 def running(folder: Path, peers: Sequence[Peer], seed: int, cores: Cores) -> Iterator[Mapping[str, Proxy]]:
-    """One broker and these proxies in front of it, by name; raises CannotMeasure if one does not do the job."""
+    """Start one broker and these proxies in front of it, by name; raises CannotMeasure if one does not do the job."""
     allow_open_files()
     broker_port, *ports = free_ports(1 + len(peers))
     traffic = Traffic(1, seed)

@@ -16,7 +16,7 @@ from bench.traffic import HOST, LISTENER, outside
 def sidecar_config(
     place: Place, redirects: str = "rewrite", leaks: str = "rewrite", ingresses: int = 1, brokers: int = 1
 ) -> dict[str, object]:
-    """As an operator would have it: metrics and the event log are on.
+    """A realistic config: metrics and the event log are on.
 
     Beyond the first, ingresses and brokers are there to be searched; no request is for them. The first broker is a
     template that stands for all of the load's.
@@ -58,7 +58,7 @@ def sidecar_config(
 
 
 def share_with_tasks(place: Place) -> float:
-    """Of the requests that a running sidecar has answered, those that left the straight code for a task."""
+    """The share of a running sidecar's requests that needed a task."""
     return counted(place, "task_requests") / counted(place, "requests")
 
 
@@ -82,7 +82,7 @@ def sidecar_command(
     ingresses: int = 1,
     brokers: int = 1,
 ) -> list[str]:
-    """Write what the sidecar reads, and give the command that runs it, under a profiler perhaps."""
+    """Write the sidecar's config; returns the command that runs it, optionally under a profiler."""
     events_folder(place).mkdir()
     config = sidecar_config(place, redirects, leaks, ingresses, brokers)
     file = place.write("config.yaml", yaml.safe_dump(config))

@@ -1,4 +1,4 @@
-"""A soak: a sidecar as a process of its own under mixed load for minutes, and whether its counts add up afterwards.
+"""A soak test: a sidecar process under mixed load for minutes, and a check that its counts add up afterwards.
 
     python -m bench.soak [--minutes N] [--seed N]
 
@@ -36,9 +36,9 @@ HTTP_CLIENTS, BINARY_CLIENTS = 24, 12
 MOST_SESSIONS = 100_000  # of each client
 RELOAD_SECONDS, UNLOAD_SECONDS, SAMPLE_SECONDS = 10.0, 0.5, 1.0
 QUIET_SECONDS = 15
-"""Within which nothing may be in flight any more."""
+"""Seconds after which nothing may be in flight."""
 WARM_UP = 1 / 3
-"""Of the time: caches fill, and the interpreter has its arenas."""
+"""Share of the time: caches fill, and the interpreter allocates its arenas."""
 GROWTH_PERCENT, GROWTH_BYTES = 5, 8 << 20
 """What memory may have grown by since the warm-up, whichever is more: less than 100 bytes for each lookup of five
 minutes on a slow machine."""
@@ -46,7 +46,7 @@ minutes on a slow machine."""
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What the sidecar counted, what it wrote, and what both ends saw."""
+    """What the sidecar counted and wrote, and what both ends saw."""
 
     hits: int
     misses: int
@@ -140,7 +140,7 @@ class Ports:
 
 
 def config(ports: Ports, cluster: SimulatedCluster, binary: list[int], events: Path, follow: bool) -> dict[str, Any]:
-    """As an operator would have it, with metrics and events; redirects of lookups are rewritten, or followed."""
+    """A realistic config, with metrics and events; redirects of lookups are rewritten, or followed."""
     listeners = [
         [
             f"internal:{broker.web}",
@@ -185,7 +185,7 @@ async def soak(seconds: float, seed: int) -> Totals:
             def write(follow: bool) -> None:
                 new = folder / "new.yaml"
                 new.write_text(yaml.safe_dump(config(ports, cluster, binary, events, follow)))
-                new.replace(path)  # the sidecar may look at any moment
+                new.replace(path)  # the sidecar may read it at any moment
 
             write(follow=False)
             command = [sys.executable, "-m", "pulsar_ingress_proxy", "run", "--config", str(path)]
@@ -265,7 +265,7 @@ async def _reload(child: Child, write: Callable[[bool], None]) -> None:
 
 
 class Shown:
-    """What /metrics shows at a moment."""
+    """One scrape of /metrics."""
 
     def __init__(self, text: str) -> None:
         self._samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
@@ -281,7 +281,7 @@ class Shown:
 
 
 async def _quiet(port: int) -> Shown:
-    """The metrics once nothing is in flight and nobody is connected, or as they are when that takes too long."""
+    """The metrics once nothing is in flight and no client is connected, or at the timeout."""
     until = monotonic() + QUIET_SECONDS
     while True:
         shown = Shown(await asyncio.to_thread(_get, port, "/metrics"))

@@ -1,6 +1,6 @@
-"""Both ends of the soak: brokers that answer, redirect, fail, are late and hang up, and clients that do no better.
+"""Both ends of the soak test: brokers that answer, redirect, fail, are late or disconnect, and clients that do so too.
 
-Chance decides, from a seed. Every request over HTTP says in a field of its own what its body is, so that the brokers
+A seed decides what happens. Every request over HTTP states in a header what its body is, so that the brokers
 see whether requests were mixed up on the way.
 """
 
@@ -36,10 +36,10 @@ INSIDE = ".svc.cluster.local"
 MARK = "X-Soak"
 BROKERS = 3
 SECONDS = 30
-"""That a client waits for one answer. No broker takes a tenth of it."""
+"""Seconds that a client waits for one answer. No broker takes a tenth of that."""
 REDIRECT, FOUND, FAILED = 0, 1, 2  # LookupType of PulsarApi.proto
 SERVICE_NOT_READY = 6
-_KIND = 9  # the byte of a frame that has its type
+_KIND = 9  # offset of the type in a frame
 
 
 @dataclass(slots=True)
@@ -49,11 +49,11 @@ class Tally:
     attempted: int = 0
     """Lookups of which at least a byte was sent."""
     answered: int = 0
-    """Lookups whose answer came whole."""
+    """Lookups with a complete answer."""
     others: int = 0
     sessions: int = 0
     wrong: Counter[str] = field(default_factory=Counter)
-    """Answers that should not have come, and requests that reached a broker other than they were sent."""
+    """Wrong answers, and requests that reached a broker altered."""
     cut: int = 0
     """Connections that ended before an answer that a client waited for."""
     hung_up: int = 0
@@ -73,7 +73,7 @@ async def brokers(dice: random.Random, tally: Tally) -> AsyncIterator[tuple[Simu
             tally.wrong[f"a broker got another request than was sent: {received.method}"] += 1
         try:
             return await _fate(broker, request, received)
-        except ConnectionError:  # the sidecar hung up, as its client had
+        except ConnectionError:  # the sidecar disconnected, as its client did
             return Response()
 
     async def _fate(broker: SimulatedBroker, request: Request, received: Received) -> StreamResponse:
@@ -132,13 +132,13 @@ def inside(broker: int) -> str:
 
 
 class BinaryBroker(Frames):
-    """One connection: CONNECT is answered, lookups as chance has it."""
+    """One connection: answers CONNECT, and lookups at random."""
 
     def __init__(self, dice: random.Random, tally: Tally) -> None:
         super().__init__()
         self._dice, self._tally = dice, tally
         self._held: bytes | None = None
-        """What waits for the second piece of an answer to be sent; None: nothing does."""
+        """Frames that wait until the second piece of an answer is sent; None: nothing is being sent."""
 
     def heard(self, frame: bytes) -> None:
         if frame[_KIND] == CONNECT:
@@ -189,21 +189,21 @@ def mark(body: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One request, and the statuses that it may be answered with."""
+    """One request, and the statuses that its answer may have."""
 
     raw: bytes
     is_lookup: bool
     allowed: frozenset[int]
     inside_is_wrong: bool = True
     body: bytes = b""
-    """Brokers say it again."""
+    """Brokers repeat it in their answers."""
 
 
 FAILURES = frozenset({500, 502, 503})
 
 
 def _topic(dice: random.Random) -> str:
-    """One of a hundred: what is remembered of them is all there soon, so that memory grows by leaks alone."""
+    """One of a hundred: caches are full soon, so only leaks make memory grow."""
     return f"public/ns-{dice.randrange(10)}/topic-{dice.randrange(10)}"
 
 
@@ -236,7 +236,7 @@ def _raw(method: str, target: str, host: str, body: bytes = b"", chunked: bool =
 
 
 async def http_session(port: int, dice: random.Random, tally: Tally, until: float) -> None:
-    """One connection: requests one by one, some at once, in pieces, or broken off."""
+    """One connection: requests one by one, several at once, in pieces, or aborted."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         style = dice.choice(("whole", "pipelined", "pieces", "aborted"))
@@ -262,7 +262,7 @@ async def http_session(port: int, dice: random.Random, tally: Tally, until: floa
 
 
 async def _send(writer: asyncio.StreamWriter, raw: bytes, dice: random.Random | None) -> None:
-    """Whole, or cut at a few places with a pause after each."""
+    """In one write, or in a few with pauses between."""
     cuts = sorted(dice.randrange(1, len(raw)) for _ in range(dice.randrange(1, 4))) if dice is not None else []
     for begin, end in zip([0, *cuts], [*cuts, len(raw)], strict=True):
         writer.write(raw[begin:end])
@@ -293,7 +293,7 @@ async def _read_all(reader: asyncio.StreamReader, asks: list[Ask], tally: Tally)
 
 
 def _told(head: bytes) -> bytes:
-    """Where a client is sent; a broker's own `broker-address` is for people."""
+    """Where a client is sent; a broker's `broker-address` header is for people."""
     found = re.search(rb"(?i)\r\nlocation: ([^\r]*)", head)
     return found[1] if found is not None else b""
 
@@ -313,7 +313,7 @@ async def _read(reader: asyncio.StreamReader) -> tuple[int, bytes, bytes]:
 
 
 class BinaryClient(Frames):
-    """Frames that came, to be waited for; None for the end of the connection."""
+    """A queue of received frames; None for the end of the connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -334,7 +334,7 @@ class BinaryClient(Frames):
 
 
 async def binary_session(port: int, is_named: bool, dice: random.Random, tally: Tally, until: float) -> None:
-    """One connection: lookups one by one or several at once, in pieces, or left behind."""
+    """One connection: lookups one by one or several at once, in pieces, or abandoned."""
     _, client = await asyncio.get_running_loop().create_connection(BinaryClient, "127.0.0.1", port)
     try:
         client.transport.write(connect())
@@ -343,7 +343,7 @@ async def binary_session(port: int, is_named: bool, dice: random.Random, tally: 
         style = dice.choice(("whole", "pipelined", "pieces", "aborted"))
         for _ in range(dice.randrange(1, 20)):
             numbers = list(range(number, number := number + (1 if style == "whole" else dice.randrange(1, 8))))
-            if style == "aborted":  # by a client that uses an id again before it has been answered, too
+            if style == "aborted":  # also by a client that reuses an id before it was answered
                 numbers = [dice.choice(numbers) for _ in numbers]
             raw = b"".join(_lookup(each, dice) for each in numbers)
             tally.attempted += len(numbers)

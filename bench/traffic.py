@@ -25,7 +25,7 @@ _WORDS = ("edge", "mesh", "region", "team", "plan", "tier", "zone", "app", "shar
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A kind of load: what is asked for, by a number that is drawn for each request."""
+    """A kind of load: the request, by a number that is drawn for each."""
 
     name: str
     request: Callable[[int, random.Random], tuple[str, str, str, bytes]]
@@ -44,7 +44,7 @@ def path(topic: int, is_moved: bool = False) -> str:
 
 
 def redirect_query() -> str:
-    """What a 4.x broker appends to a Location; it adds the listener that it was told (TopicLookupBase)."""
+    """What a 4.x broker appends to a Location, with the listener of the request (TopicLookupBase)."""
     return f"authoritative=true&listenerName={LISTENER}"
 
 
@@ -87,7 +87,7 @@ class Traffic:
         self._clients = clients
         own = self._dice.sample(_WORDS, 3)
         self.reference = f"x-{own[0]}-reference"
-        """The field that says whose request this is, and for what: the broker refuses all that disagree with it."""
+        """The header that identifies the client and the request: the broker refuses requests that disagree with it."""
         self._constant = {f"x-{own[1]}": "eu-central-1a", f"x-{own[2]}-id": f"{self._dice.getrandbits(64):x}"}
         self._order = self._dice.sample(range(14), 14)
 

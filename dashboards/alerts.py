@@ -22,7 +22,7 @@ class Alert:
     name: str
     severity: Literal["critical", "warning", "info"]
     page: str
-    """Its runbook, without `.md`."""
+    """Name of the runbook, without `.md`."""
     expr: str
     lasting: str
     summary: str

@@ -24,7 +24,7 @@ def board(
     of_all: bool,
     links: Sequence[build.DashboardLink],
 ) -> build.Dashboard:
-    """Of processes that have this metric; with `of_all` it begins with all instances, else with one."""
+    """A dashboard for processes with this metric; with `of_all` all instances are selected at first, else one."""
     dashboard = (
         build.Dashboard(title)
         .uid(uid)
@@ -51,7 +51,7 @@ def board(
 
 
 def link(title: str, uid: str, *carried: str) -> build.DashboardLink:
-    """To another dashboard, with the same data source and time, and these other variables."""
+    """A link to another dashboard, with the same data source and time range, and these variables."""
     chosen = "&".join(f"${{{variable}:queryparam}}" for variable in ("datasource", *carried))
     made = build.DashboardLink(title).type(model.DashboardLinkType.LINK).url(f"/d/{uid}?{chosen}")
     return made.keep_time(True)

@@ -1,4 +1,4 @@
-"""The overview: whether clients of all sidecars get what they need, and if not, why."""
+"""The overview: whether the clients of all sidecars get usable answers, and if not, why."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Panels of one make: each has a title, a unit, and a description that says what to do."""
+"""Panels in a common style: each has a title, a unit, and a description that says what to do."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
@@ -16,10 +16,10 @@ from dashboards.variables import DATASOURCE
 GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"
 
 Steps = Sequence[tuple[float | None, str]]
-"""From that value on, that colour; the first has no value."""
+"""Thresholds: the colour from each value on; the first has no value."""
 
 Words = Mapping[str, tuple[str, str]]
-"""What is said instead of a value, and in which colour."""
+"""Texts shown instead of values, with their colours."""
 
 
 Panel = stat.Panel | statetimeline.Panel | table.Panel | timeseries.Panel
@@ -37,7 +37,7 @@ def number(
     decimals: int | None = None,
     span: int = 3,
 ) -> stat.Panel:
-    """One number, now. Without steps or words it has no colour: it is neither good nor bad."""
+    """One current number. Without steps or words it has no colour, as it is neither good nor bad."""
     panel = _common(stat.Panel(), title, unit, description, [query], instant=True).span(span).height(4)
     is_judged = steps is not None or words is not None
     panel.color_mode(looks.BigValueColorMode.VALUE if is_judged else looks.BigValueColorMode.NONE)
@@ -62,7 +62,7 @@ def lines(
     most: float | None = None,
     span: int = 8,
 ) -> timeseries.Panel:
-    """Numbers over time. With steps, a dashed line where it is time to act."""
+    """Numbers over time. With steps, a dashed line marks the threshold."""
     panel = _over_time(title, unit, description, queries, colours or {}, span).fill_opacity(8).line_width(1)
     if steps is not None:
         panel.thresholds(_thresholds(steps))
@@ -81,7 +81,7 @@ def stacked(
     bars: bool = False,
     span: int = 8,
 ) -> timeseries.Panel:
-    """Parts of a whole over time; as bars, things that are counted one by one."""
+    """Parts of a whole over time, stacked; as bars for single occurrences."""
     panel = _over_time(title, unit, description, queries, colours or {}, span)
     panel.stacking(common.StackingConfig().mode(looks.StackingMode.NORMAL).group("A"))
     if bars:
@@ -90,7 +90,7 @@ def stacked(
 
 
 def states(title: str, description: str, query: Query, words: Words, *, span: int = 8) -> statetimeline.Panel:
-    """Which of a few states something was in, over time."""
+    """States over time."""
     panel = _common(statetimeline.Panel(), title, "short", description, [query]).span(span).height(8)
     panel.mappings([_mapping(words)]).show_value(looks.VisibilityMode.NEVER).row_height(0.8).fill_opacity(80)
     return panel.legend(_legend().show_legend(False))
@@ -105,7 +105,7 @@ def rows(
     *,
     span: int = 24,
 ) -> table.Panel:
-    """A line for each set of labels, under these names; then a column for each query, hidden if it has no name."""
+    """One row per set of labels, under these names, and one column per query, hidden if it has no name."""
     panel = _common(table.Panel(), title, "short", description, list(columns.values()), instant=True)
     panel.span(span).height(8)
     values = {f"Value #{_letter(index)}": column for index, column in enumerate(columns)}
@@ -123,7 +123,7 @@ def rows(
 
 
 def in_words(words: Words) -> list[model.DynamicConfigValue]:
-    """How a table's column shows its values."""
+    """The display options of a table's column."""
     return [
         model.DynamicConfigValue("mappings", [_mapping(words)]),
         model.DynamicConfigValue("custom.cellOptions", {"type": "color-text"}),
@@ -131,7 +131,7 @@ def in_words(words: Words) -> list[model.DynamicConfigValue]:
 
 
 def leading_to(title: str, url: str) -> list[model.DynamicConfigValue]:
-    """A table's column whose cells are links."""
+    """A table's column with links."""
     return [model.DynamicConfigValue("links", [{"title": title, "url": url}])]
 
 

@@ -1,4 +1,4 @@
-"""The pipeline: how current its tables are, what happened to the lines it read, and what it costs."""
+"""The pipeline: how current its tables are, what happened to the lines it read, and its cost."""
 
 from collections.abc import Mapping, Sequence
 
@@ -32,7 +32,7 @@ def pipeline() -> str:
 
 
 def _since(metric: Metric, of: str = "min") -> str:
-    """How long ago that was."""
+    """Seconds since a timestamp."""
     return f"time() - {of}({shown(metric)})"
 
 

@@ -1,4 +1,4 @@
-"""PromQL in the words of the catalogue: a metric is taken from there, so none can be misspelt."""
+"""Builds PromQL from the metrics catalogue, so that no name can be misspelt."""
 
 from pulsar_ingress_proxy.observability.catalogue import Metric
 
@@ -12,10 +12,10 @@ def total(what: str, *by: str) -> str:
 
 
 def grown(series: str, window: str) -> str:
-    """By how much counters grew, with those that began within the window.
+    """The increase of counters, including series that began within the window.
 
-    A counter of ours is not there until it counts, and to `increase` the first sample is where it begins: a single
-    leak would be none.
+    A series appears with its first count, and `increase` takes the first sample as the start, so it would miss a
+    single leak.
     """
     before = f"{series} offset {window}"
     return f"\n  increase({series}[{window}])\n    and {before}\n  or {series}\n    unless {before}\n"

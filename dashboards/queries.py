@@ -1,4 +1,4 @@
-"""What panels ask: always of the jobs and instances that the viewer chose, and over the interval that Grafana says."""
+"""The queries of panels: for the jobs and instances that the viewer selected, over Grafana's interval."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,24 +12,24 @@ WINDOW = "$__rate_interval"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a panel asks, and what it calls each answer."""
+    """A panel's query, and the legend of its series."""
 
     expr: str
     legend: str = ""
 
 
 def shown(metric: Metric, *where: str) -> str:
-    """The series of the chosen jobs and instances."""
+    """The series of the selected jobs and instances."""
     return select(metric, *SCOPE, *where)
 
 
 def rate(metric: Metric, *by: str, where: Sequence[str] = ()) -> str:
-    """How much a second, in all or by these labels."""
+    """The rate per second, in total or by these labels."""
     return total(f"rate({shown(metric, *where)}[{WINDOW}])", *by)
 
 
 def counted(metric: Metric, *by: str, where: Sequence[str] = (), window: str = WINDOW) -> str:
-    """How many of something that is rare: the very first one counts too."""
+    """The number of rare occurrences, including the first one of a series."""
     return total(grown(shown(metric, *where), window), *by)
 
 
@@ -43,5 +43,5 @@ def mean(histogram: Metric, where: Sequence[str] = ()) -> str:
 
 
 def or_none(query: str) -> str:
-    """0 where there is nothing to count: good news should not look like no news."""
+    """0 instead of no data, as no occurrences are good news."""
     return f"{query} or vector(0)"

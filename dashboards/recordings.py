@@ -18,7 +18,7 @@ KIND = 'kind="lookup"'
 
 
 def _stem(counter: Metric) -> str:
-    """A counter's name under `rate`."""
+    """The name of a counter's rate."""
     return counter.name.removesuffix("_total")
 
 

@@ -1,4 +1,4 @@
-"""What dashboards are known by, and link to each other by."""
+"""UIDs of the dashboards, which links use."""
 
 OVERVIEW = "pulsar-ingress-overview"
 SIDECAR = "pulsar-ingress-sidecar"

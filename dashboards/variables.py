@@ -1,4 +1,4 @@
-"""What a viewer chooses: the data source, the job and the instances. Every query is about those and no others."""
+"""The variables of dashboards: data source, job and instances. Every query is limited to them."""
 
 from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import dashboard as model
@@ -17,7 +17,7 @@ def datasource() -> build.DatasourceVariable:
 
 
 def job(of: Metric) -> build.QueryVariable:
-    """The jobs that have this metric, as every process of their kind does."""
+    """The jobs with this metric, which every process of the kind has."""
     return _labels("job", select(of)).label("Job").include_all(True).current(ALL)
 
 

@@ -35,7 +35,7 @@ CONFIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 }
 
 Object = dict[str, Any]
-Name = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")]  # in Kubernetes, or empty
+Name = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")]  # a Kubernetes name, or empty
 Seconds = Annotated[int, Field(ge=0)]
 Labels = dict[str, str]
 

@@ -63,13 +63,13 @@ def _section_names(model: type[BaseModel]) -> Iterator[str]:
 
 
 def _is_needed(schema: Mapping[str, Any]) -> bool:
-    """Helm takes out what is null. That is the only way to be rid of a mapping's default, and of use nowhere else."""
+    """Whether a key is required, so that it cannot be null: Helm removes such keys, and only mappings need that."""
     default = schema.get("default", "")
     return default is not None and not (isinstance(default, dict) and default and "$ref" not in schema)
 
 
 def _draft_7(schema: Any) -> Any:
-    """Without `$defs`, without what stands beside a `$ref`, which draft 7 ignores, and without made-up titles."""
+    """Without `$defs`, without keys beside a `$ref`, which draft 7 ignores, and without generated titles."""
     if isinstance(schema, list):
         return [_draft_7(each) for each in schema]
     if not isinstance(schema, dict):
@@ -138,7 +138,7 @@ def _rules(role: str) -> Any:
 
 
 def main() -> None:
-    """Write what is generated, and remove what no longer is."""
+    """Write the generated files, and remove those that are no longer generated."""
     files = generated()
     for stale in set((CHART / "files").glob("**/*.*")) - files.keys():
         stale.unlink()

@@ -1,6 +1,6 @@
-{{/* The proxy's config, and what the manifests have to know of it. */}}
+{{/* The proxy's config, and the values that manifests take from it. */}}
 
-{{/* values.config over the defaults of the mode; in a section key by key, where null counts as said. */}}
+{{/* values.config merged over the defaults of the mode, sections key by key; null overrides a default. */}}
 {{- define "pip.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- range $key, $default := get (.Files.Get "files/config-defaults.yaml" | fromYaml) .Values.mode -}}
@@ -21,13 +21,13 @@
 {{- if (.Values.config.kubernetes | default dict).enabled }}true{{ end -}}
 {{- end }}
 
-{{/* As one text: they may be written as a list, too. */}}
+{{/* The bind addresses as one string; they may also be a list. */}}
 {{- define "pip.bindAddresses" -}}
 {{- $addresses := (include "pip.config" . | fromYaml).bindAddresses -}}
 {{- kindIs "string" $addresses | ternary $addresses ($addresses | join ",") -}}
 {{- end }}
 
-{{/* The sockets as a JSON list of scheme, host, port, a port's name and its appProtocol; PIP-95: [listener:]scheme://host:port. */}}
+{{/* The sockets as a JSON list of scheme, host, port, port name and appProtocol; PIP-95: [listener:]scheme://host:port. */}}
 {{- define "pip.sockets" -}}
 {{- $pattern := "^(?:[^:/]+:)?(https?|pulsar(?:\\+ssl)?)://(.+):([0-9]+)/?$" -}}
 {{- $sockets := list -}}
@@ -51,7 +51,7 @@
 {{- toJson $sockets -}}
 {{- end }}
 
-{{/* One of each port. */}}
+{{/* The sockets without duplicate ports. */}}
 {{- define "pip.ports" -}}
 {{- $sockets := list -}}
 {{- $ports := dict -}}
@@ -65,7 +65,7 @@
 {{- toJson $sockets -}}
 {{- end }}
 
-{{/* Those of them that speak HTTP. */}}
+{{/* The HTTP sockets. */}}
 {{- define "pip.webSockets" -}}
 {{- $web := list -}}
 {{- range include "pip.ports" . | fromJsonArray -}}
@@ -84,14 +84,14 @@
 {{- regexReplaceAll "^.*:" (include "pip.metricsAddress" .) "" -}}
 {{- end }}
 
-{{/* As the container itself can ask there. */}}
+{{/* The metrics address as the container itself can reach it. */}}
 {{- define "pip.probeAddress" -}}
 {{- $host := regexReplaceAll ":[0-9]+$" (include "pip.metricsAddress" .) "" -}}
 {{- $host = get (dict "0.0.0.0" "127.0.0.1" "[::]" "[::1]") $host | default $host -}}
 {{ $host }}:{{ include "pip.metricsPort" . }}
 {{- end }}
 
-{{/* Whole seconds that a drain takes. */}}
+{{/* Duration of a drain in whole seconds. */}}
 {{- define "pip.drainSeconds" -}}
 {{- (include "pip.config" . | fromYaml).drainSeconds | ceil | int -}}
 {{- end }}

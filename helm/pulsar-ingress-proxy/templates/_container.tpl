@@ -1,8 +1,8 @@
-{{/* The container, written once: beside a gateway and in the Deployment, and what only reads its config. */}}
+{{/* The container, for gateways' pods and for the Deployment, and the containers that only read its config. */}}
 
 {{- define "pip.configFile" -}}/etc/pulsar-ingress-proxy/config.yaml{{- end }}
 
-{{/* What every container of ours has. */}}
+{{/* Common to all our containers. */}}
 {{- define "pip.containerBase" -}}
 image: {{ include "pip.image" . | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
@@ -12,8 +12,8 @@ terminationMessagePolicy: FallbackToLogsOnError
 {{- end }}
 
 {{/*
-Variables beat the file. So the probe asks where the process listens, even if the file has changed since; and beside a
-gateway no file, and none at all, for which the proxy has defaults, can take a port that the gateway needs.
+Variables override the file. So the probe asks where the process listens even if the file has changed, and beside a
+gateway neither a changed file nor the proxy's own defaults can take a port that the gateway needs.
 */}}
 {{- define "pip.env" -}}
 - name: PULSAR_INGRESS_METRICS__ADDRESS
@@ -35,7 +35,7 @@ gateway no file, and none at all, for which the proxy has defaults, can take a p
 {{- end }}
 {{- end }}
 
-{{/* The one that serves. */}}
+{{/* The container that serves. */}}
 {{- define "pip.container" -}}
 name: pulsar-ingress-proxy
 {{ include "pip.containerBase" . }}
@@ -71,9 +71,9 @@ volumeMounts:
 {{- end }}
 
 {{/*
-Beside a gateway. The probe runs inside the container: one over HTTP would be sent to Istio's agent by its webhook, and
-that agent starts only after a native sidecar has. Until it succeeds a native sidecar keeps the gateway from starting,
-so it asks for nothing but a process that answers, which under --hold it does whatever the config is.
+Beside a gateway. The probe runs inside the container, because Istio's webhook would redirect an HTTP probe to its
+agent, which starts only after native sidecars. A native sidecar blocks the gateway until the probe succeeds, so the
+probe only asks whether the process answers, which under --hold it does with any config.
 */}}
 {{- define "pip.sidecar" -}}
 {{ include "pip.container" . }}
@@ -85,15 +85,15 @@ startupProbe:
   failureThreshold: 120
 {{- end }}
 
-{{/* Starts before the gateway's containers and ends after them. */}}
+{{/* Starts before the gateway's containers and stops after them. */}}
 {{- define "pip.nativeSidecar" -}}
 {{ include "pip.sidecar" . }}
 restartPolicy: Always
 {{- end }}
 
 {{/*
-The volumes of it. What might not be there is optional beside a gateway: a ConfigMap or Secret that is gone must not keep
-the gateway's pod from starting, and under --hold the proxy waits for it.
+The volumes. Beside a gateway, ConfigMaps and Secrets are optional: if one is missing, the gateway's pod must start all
+the same, and under --hold the proxy waits for it.
 */}}
 {{- define "pip.volumes" -}}
 {{- $optional := eq .Values.mode "sidecar" -}}
@@ -145,7 +145,7 @@ the gateway's pod from starting, and under --hold the proxy waits for it.
 {{- end -}}
 {{- end }}
 
-{{/* What the chart's own pods have in common. */}}
+{{/* Common to the chart's own pods. */}}
 {{- define "pip.podBase" -}}
 automountServiceAccountToken: false
 enableServiceLinks: false
@@ -167,8 +167,8 @@ tolerations:
 {{- end }}
 {{- end }}
 
-{{/* The container that runs `check` on the volume pulsar-ingress-proxy-config. It has no Secrets, and certificates may
-come from a container that starts later, as Istio's agent: hence --no-files. */}}
+{{/* The container that runs `check` on the volume pulsar-ingress-proxy-config. It uses --no-files, because it has no
+Secrets, and certificates may come from a container that starts later, such as Istio's agent. */}}
 {{- define "pip.checkContainer" -}}
 name: check
 {{ include "pip.containerBase" . }}
@@ -193,7 +193,7 @@ volumes:
     configMap: {name: {{ .configMap }}}
 {{- end }}
 
-{{/* Nothing of a hook stays behind; Helm prints what it said instead. */}}
+{{/* Hooks are deleted after they ran; Helm prints their output. */}}
 {{- define "pip.hookAnnotations" -}}
 helm.sh/hook: {{ .hook }}
 helm.sh/hook-weight: {{ .weight | quote }}
@@ -201,7 +201,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded,hook-failed
 helm.sh/hook-output-log-policy: {{ .log | default "hook-failed" }}
 {{- end }}
 
-{{/* The kubelet's own pause: nothing of the image is needed for it. */}}
+{{/* Sleeps in the kubelet, so that the image needs no program for it. */}}
 {{- define "pip.preStop" -}}
 {{- if .Values.preStopSeconds -}}
 lifecycle:
@@ -210,7 +210,7 @@ lifecycle:
 {{- end }}
 {{- end }}
 
-{{/* A changed config is taken up as it is; these few keys only by a new process, so that they make new pods. */}}
+{{/* A changed config is reloaded, except these keys, which need a new process: a change of them makes new pods. */}}
 {{- define "pip.podAnnotations" -}}
 {{- $atStart := pick (include "pip.config" . | fromYaml) "clusterName" "events" "metrics" | toJson | sha256sum | trunc 16 -}}
 {{- merge (dict "pulsar-ingress-proxy/at-start" $atStart) .Values.podAnnotations | toYaml -}}

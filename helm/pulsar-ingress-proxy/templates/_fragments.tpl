@@ -1,4 +1,4 @@
-{{/* The container in the words of each gateway. */}}
+{{/* The container in the format of each gateway. */}}
 
 {{/* Values of the Istio gateway chart. */}}
 {{- define "pip.fragment.istio" -}}
@@ -17,7 +17,7 @@ volumes:
   {{- include "pip.volumes" . | nindent 2 }}
 {{- end }}
 
-{{/* A template of istiod: an overlay of the pods that ask for it. */}}
+{{/* A template of istiod: an overlay for the pods that request it. */}}
 {{- define "pip.injectionTemplate" -}}
 metadata:
   annotations:

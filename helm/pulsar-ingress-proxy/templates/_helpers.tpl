@@ -4,7 +4,7 @@
 {{- .Values.nameOverride | default .Chart.Name | trunc 48 | trimSuffix "-" -}}
 {{- end }}
 
-{{/* Short enough for any suffix of ours: names of Services and Jobs end at 63 characters. */}}
+{{/* Short enough for all suffixes: names of Services and Jobs have at most 63 characters. */}}
 {{- define "pip.fullname" -}}
 {{- $name := include "pip.name" . -}}
 {{- $full := contains $name .Release.Name | ternary .Release.Name (printf "%s-%s" .Release.Name $name) -}}
@@ -22,21 +22,21 @@
 {{- merge $labels .Values.commonLabels | toYaml -}}
 {{- end }}
 
-{{/* Of the Deployment's pods, and of no others. */}}
+{{/* Labels of the Deployment's pods only. */}}
 {{- define "pip.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "pip.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: proxy
 {{- end }}
 
-{{/* Of pods that do one thing and end. */}}
+{{/* Labels of pods that run to completion. */}}
 {{- define "pip.checkSelector" -}}
 app.kubernetes.io/name: {{ include "pip.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: check
 {{- end }}
 
-{{/* Istio's sidecar would keep them from ending. */}}
+{{/* Istio's sidecar would keep them running. */}}
 {{- define "pip.hookLabels" -}}
 {{- merge (include "pip.checkSelector" . | fromYaml) (dict "sidecar.istio.io/inject" "false") (include "pip.labels" . | fromYaml) | toYaml -}}
 {{- end }}
@@ -62,7 +62,7 @@ annotations:
 {{- end -}}
 {{- end }}
 
-{{/* The gateway that the sidecar stands beside: what its own chart calls things, where values do not say. */}}
+{{/* The gateway that the sidecar runs beside, with its own chart's names as defaults. */}}
 {{- define "pip.gateway" -}}
 {{- $own := .Values.gateway -}}
 {{- $names := dict "istio" "istio-ingress" "istio-injection" "istio-ingress" "traefik" "traefik" "envoy-gateway" "pulsar-ingress-proxy" -}}
@@ -76,7 +76,7 @@ annotations:
 {{- dict "name" $name "serviceAccount" ($own.serviceAccount | default $name) "podLabels" ($own.podLabels | default $labels) | toYaml -}}
 {{- end }}
 
-{{/* The ServiceAccount that discovery reads with. */}}
+{{/* The ServiceAccount that discovery uses. */}}
 {{- define "pip.serviceAccount" -}}
 {{- if eq .Values.mode "sidecar" -}}
 {{- (include "pip.gateway" . | fromYaml).serviceAccount -}}
@@ -87,7 +87,7 @@ annotations:
 {{- end -}}
 {{- end }}
 
-{{/* Labels of the pods that the proxy is in. */}}
+{{/* Labels of the pods that contain the proxy. */}}
 {{- define "pip.podSelector" -}}
 {{- if eq .Values.mode "sidecar" -}}
 {{- (include "pip.gateway" . | fromYaml).podLabels | toYaml -}}
@@ -96,7 +96,7 @@ annotations:
 {{- end -}}
 {{- end }}
 
-{{/* Labels as kubectl's -l takes them. */}}
+{{/* Labels in the format of kubectl's -l. */}}
 {{- define "pip.labelSelector" -}}
 {{- $pairs := list -}}
 {{- range $key, $value := . -}}{{- $pairs = append $pairs (printf "%s=%s" $key $value) -}}{{- end -}}

@@ -1,6 +1,6 @@
-{{/* What `helm test` asks. */}}
+{{/* The lookup of `helm test`. */}}
 
-{{/* The lookup's URL; empty where nobody said by which way clients come. */}}
+{{/* The lookup's URL; empty if values do not say how clients connect. */}}
 {{- define "pip.testUrl" -}}
 {{- $base := .Values.test.url -}}
 {{- if and (not $base) (eq .Values.mode "gateway") -}}

@@ -1,4 +1,4 @@
-{{/* What the schema cannot say: values against each other. All faults are told at once. */}}
+{{/* Checks that the schema cannot express, between values. All faults are reported at once. */}}
 
 {{- define "pip.validate" -}}
 {{- $faults := list -}}
@@ -76,7 +76,7 @@
 {{- toJson $faults -}}
 {{- end }}
 
-{{/* A port that is taken: by another socket, or by the gateway. Remembers in `ports` who has it. */}}
+{{/* Fails if a port is taken by another socket or by the gateway. Adds it to `ports`. */}}
 {{- define "pip.faults.port" -}}
 {{- $faults := list -}}
 {{- $key := toString .port -}}
@@ -97,7 +97,7 @@
 {{- toJson $faults -}}
 {{- end }}
 
-{{/* Files that config names and no volume has, and folders that cannot be written to. */}}
+{{/* Files in config that are in no volume, and folders that are not writable. */}}
 {{- define "pip.faults.files" -}}
 {{- $faults := list -}}
 {{- $config := include "pip.config" . | fromYaml -}}
