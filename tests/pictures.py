@@ -29,7 +29,7 @@ advertisedListeners:
       partner:pulsar://broker-{{n}}.partner.example:6650,
       partner:pulsar+ssl://broker-{{n}}.partner.example:6651
 """
-"""Brokers of any number behind two doors: `external` has TLS alone, `partner` all four schemes."""
+"""Brokers of any number behind two ingresses: `external` has TLS alone, `partner` all four schemes."""
 
 LOOKUP = "/lookup/v2/topic/persistent/acme/orders/paid"
 STATS = "/admin/v2/persistent/acme/orders/paid/stats"

@@ -58,20 +58,20 @@ def test_public_ingresses_expose_only_what_clients_need(place: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gateway", "door", "binary"),
+    ("gateway", "ingress", "binary"),
     [
         pytest.param("istio", "virtualservice/istio-ingress/pulsar", "derived, virtualservice/pulsar/broker-{n}"),
         pytest.param("envoy-gateway", "httproute/pulsar/pulsar", "derived, tlsroute/pulsar/broker-{n}"),
     ],
 )
 def test_discovery_finds_the_ingress_and_the_brokers(
-    gateway: str, door: str, binary: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    gateway: str, ingress: str, binary: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = manifests(gateway, tmp_path)
     assert main(["check", "--no-files", *arguments]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert f"ingress   {door}: pulsar.example.com, *.pulsar.example.com -> external" in lines
-    assert [line for line in lines if line.startswith("ingress")] == [line for line in lines if door in line]
+    assert f"ingress   {ingress}: pulsar.example.com, *.pulsar.example.com -> external" in lines
+    assert [line for line in lines if line.startswith("ingress")] == [line for line in lines if ingress in line]
     assert not [line for line in lines if line.startswith("conflict")]
     for n in range(3):
         assert f"broker    pulsar-broker-{n}.pulsar-broker.pulsar.svc.cluster.local" in lines
@@ -82,7 +82,7 @@ def test_discovery_finds_the_ingress_and_the_brokers(
     inside = "http://pulsar-broker-2.pulsar-broker.pulsar.svc.cluster.local:8080/lookup/v2/topic/persistent/a/b/c"
     assert main(["explain", *arguments, url, "--location", inside, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["ingress"], said["listener"], said["hit"]) == (door, "external", True)
+    assert (said["ingress"], said["listener"], said["hit"]) == (ingress, "external", True)
     assert "//pulsar-broker-1." in said["upstream"]
     assert said["location"]["to"].startswith("https://broker-2.pulsar.example.com/lookup/")
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The door of the pipeline's image. Spark on Kubernetes gives `driver …` or `executor` to the entrypoint of an image, and
+# The entrypoint of the pipeline's image. Spark on Kubernetes gives `driver …` or `executor` to the entrypoint of an image, and
 # says the rest in variables; the names are those of Spark's own images, whose script PySpark does not bring. All else is
 # a command of the pipeline.
 set -eu

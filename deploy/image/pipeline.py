@@ -138,8 +138,8 @@ def workplace() -> Iterator[Workplace]:
 
 
 def write_events(folder: Path, count: int) -> None:
-    """So many lookups through one door, by the log that a sidecar writes."""
-    door = Ingress("public", (trial.HOST,), "external")
+    """So many lookups through one ingress, by the log that a sidecar writes."""
+    ingress = Ingress("public", (trial.HOST,), "external")
     target = Target("lookup", "lookup", "public", "default", "persistent://public/default/orders")
     log = EventLog(Events.model_validate({"path": str(folder)}), "gateway-0", lambda _: None, lambda _, __: None)
     recorder = Recorder(Metrics("pulsar"), log, None, "pulsar", "gateway-0")
@@ -156,7 +156,7 @@ def write_events(folder: Path, count: int) -> None:
                 user_agent=b"Pulsar-Java-v4.0.1",
                 target=target,
                 request=Request(target, Authority(trial.HOST, None), None, "https"),
-                selection=Selection(door, "external", "ingress"),
+                selection=Selection(ingress, "external", "ingress"),
                 listener="external",
                 status=200,
                 broker=f"pulsar-broker-{number % 3}:8080",

@@ -119,7 +119,7 @@ def gateway_config(pem: Path, port: int, sidecar_port: int) -> dict[str, object]
 
     manager = {
         "@type": f"{extensions}.filters.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "door",
+        "stat_prefix": "ingress",
         "use_remote_address": True,
         "upgrade_configs": [{"upgrade_type": "websocket"}],
         "route_config": {
@@ -159,7 +159,7 @@ def gateway_config(pem: Path, port: int, sidecar_port: int) -> dict[str, object]
         "filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}],
     }
     listener = {
-        "name": "door",
+        "name": "ingress",
         "address": {"socket_address": {"address": "127.0.0.1", "port_value": port}},
         "filter_chains": [chain],
     }

@@ -27,7 +27,7 @@ def at(seconds: float) -> datetime:
 
 
 def event(number: int = 0, seconds: float = 0, **changes: Any) -> Event:
-    """A lookup that came through the public door and was answered."""
+    """A lookup that came through the public ingress and was answered."""
     made: Event = {
         "schema": 1,
         "time": at(seconds).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),

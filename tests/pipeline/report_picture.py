@@ -36,7 +36,7 @@ PICTURE = Path(__file__).parents[2] / "docs" / "report.png"
 WIDTH, HEIGHT = 1040, 1470
 START = datetime(2026, 11, 14, tzinfo=UTC)
 HOURS = 72
-DOORS = {"public": 900, "partners": 320, "internal-eu": 140}
+INGRESSES = {"public": 900, "partners": 320, "internal-eu": 140}
 
 
 def _volume(place: int) -> float:
@@ -47,24 +47,25 @@ def _volume(place: int) -> float:
 def example() -> Report:
     draw = random.Random(3)
     hits: list[Hits] = []
-    doors: list[Latency] = []
+    ingresses: list[Latency] = []
     whole: list[Latency] = []
     for place in range(HOURS):
-        for door, usual in DOORS.items():
+        for ingress, usual in INGRESSES.items():
             lookups = int(usual * _volume(place) * draw.uniform(0.94, 1.06))
-            missed = int(lookups * (0.17 if door == "partners" and 40 <= place < 46 else draw.uniform(0, 0.006)))
-            hits.append(Hits(place, door, lookups - missed, missed))
-            p50 = draw.uniform(1.8, 2.4) * (3.5 if door == "internal-eu" and 55 <= place < 60 else 1)
-            doors.append(Latency(place, door, lookups, p50, p50 * 3, p50 * 6, p50 * draw.uniform(3.2, 4.4)))
+            missed = int(lookups * (0.17 if ingress == "partners" and 40 <= place < 46 else draw.uniform(0, 0.006)))
+            hits.append(Hits(place, ingress, lookups - missed, missed))
+            p50 = draw.uniform(1.8, 2.4) * (3.5 if ingress == "internal-eu" and 55 <= place < 60 else 1)
+            ingresses.append(Latency(place, ingress, lookups, p50, p50 * 3, p50 * 6, p50 * draw.uniform(3.2, 4.4)))
         hits.append(Hits(place, None, 0, int(30 * draw.random())))
-        middle = sum(cell.p50 * cell.requests for cell in doors[-3:]) / sum(cell.requests for cell in doors[-3:])
+        newest = ingresses[-3:]
+        middle = sum(cell.p50 * cell.requests for cell in newest) / sum(cell.requests for cell in newest)
         whole.append(Latency(place, None, 1000, middle, middle * 3.1, middle * 6.4, middle * 4))
     lookups, found = sum(cell.hits + cell.misses for cell in hits), sum(cell.hits for cell in hits)
     end = START + timedelta(hours=HOURS)
     ways = [("public", "external", 0.62), ("partners", "partner", 0.25), ("internal-eu", "internal", 0.12)]
     flows = [
-        Flow(door, listener, f"pulsar-broker-{broker}.pulsar.svc:8080", True, int(lookups * share * part))
-        for door, listener, share in ways
+        Flow(ingress, listener, f"pulsar-broker-{broker}.pulsar.svc:8080", True, int(lookups * share * part))
+        for ingress, listener, share in ways
         for broker, part in enumerate((0.42, 0.33, 0.25))
     ]
     flows.append(Flow(None, None, None, False, sum(cell.misses for cell in hits if cell.ingress is None)))
@@ -77,7 +78,7 @@ def example() -> Report:
         bins=Bins(START, timedelta(hours=1), HOURS),
         hits=tuple(hits),
         latency=tuple(whole),
-        latency_by_ingress=tuple(doors),
+        latency_by_ingress=tuple(ingresses),
         flows=tuple(flows),
         redirects=Top((Redirects("lookup", "rewritten", 0, 9120), Redirects("lookup", "followed", 1, 2210),
                    Redirects("lookup", "followed", 2, 190), Redirects("admin", "rewritten", 0, 640)), 4, 12_160),

@@ -118,10 +118,10 @@ QUERIES = {
             select date_trunc('hour', time) as hour, ingress, count(*) as lookups, count(*) filter (not hit) as misses,
                 quantile_cont({BUCKET}, 0.95) * 0.99 as p95
             from e where kind = 'lookup' group by all
-        ), doors as (select ingress, min(hour) as since from hours group by all
+        ), ingresses as (select ingress, min(hour) as since from hours group by all
         ), whole as (
             select a.hour, d.ingress, coalesce(h.lookups, 0) as lookups, h.misses, h.p95
-            from (select distinct hour from hours) a join doors d on a.hour >= d.since
+            from (select distinct hour from hours) a join ingresses d on a.hour >= d.since
             left join hours h on h.hour = a.hour and h.ingress is not distinct from d.ingress
         ), facts as (
             select *, unnest([

@@ -71,7 +71,7 @@ def _config() -> Object:
     }
     manager = {
         "@type": f"{types}.network.http_connection_manager.v3.HttpConnectionManager",
-        "stat_prefix": "door",
+        "stat_prefix": "ingress",
         "route_config": {
             "virtual_hosts": [
                 {

@@ -37,7 +37,7 @@ SECONDS = aiohttp.ClientTimeout(total=20)
 
 
 class Client:
-    """One who comes through the door, whatever leads there."""
+    """One who comes through the ingress, whatever leads there."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session

@@ -175,7 +175,7 @@ async def test_strict_validation_finds_misspelt_fields_and_unknown_kinds(judge: 
     for word, (kind, misspell) in cases.items():
         faults = await judge.faults({word: misspelt(objects, kind, misspell)})
         assert any(word in fault for fault in faults), word
-    nobodys = {"apiVersion": "example.com/v1", "kind": "Door", "metadata": {"name": "door"}}
+    nobodys = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "widget"}}
     assert await judge.faults({"nobody's": [nobodys]}) != []
 
 

@@ -33,7 +33,7 @@ async def test_no_lookup_fails_while_a_release_is_upgraded_rolled_back_and_repla
     second = helm.values("second", {**values, "config": config(NEW)})
     renamed = helm.values("renamed", {**values, "config": config(clusterName="renamed")})
     broken = helm.values("broken", {**values, "config": BROKEN})
-    running = config_map(namespace, "door-pulsar-ingress-proxy-config")
+    running = config_map(namespace, "edge-pulsar-ingress-proxy-config")
 
     async with (
         node(api_server, admin, namespace, tmp_path / "node") as at,
@@ -44,26 +44,26 @@ async def test_no_lookup_fails_while_a_release_is_upgraded_rolled_back_and_repla
         cluster.own(TOPIC, 0)
         before = await admin.everything()
 
-        await helm("install", "door", CHART, "-f", first)
-        pods = await at.ready("door-pulsar-ingress-proxy-", 2)
-        client = Client(session, "http://door-pulsar-ingress-proxy:8080")
+        await helm("install", "edge", CHART, "-f", first)
+        pods = await at.ready("edge-pulsar-ingress-proxy-", 2)
+        client = Client(session, "http://edge-pulsar-ingress-proxy:8080")
         assert await client.address() == broker_address(0)
 
-        tested = await helm("test", "door")
+        tested = await helm("test", "edge")
         assert "Phase:          Succeeded" in tested
-        assert broker_address(0) in at.output("door-pulsar-ingress-proxy-test-lookup")
+        assert broker_address(0) in at.output("edge-pulsar-ingress-proxy-test-lookup")
 
         async with load(client) as lookups:
-            await helm("upgrade", "door", CHART, "-f", second)
+            await helm("upgrade", "edge", CHART, "-f", second)
             await in_force(2, pods)
             await lookups.more(broker_address(0, NEW))
         assert lookups.answers.keys() == {broker_address(0), broker_address(0, NEW)}
-        assert "valid" in at.output("door-pulsar-ingress-proxy-check")
+        assert "valid" in at.output("edge-pulsar-ingress-proxy-check")
         assert at.alive() == pods  # as they were: nothing was restarted
 
         known = (await admin.get(running))["data"]
         async with load(client) as lookups:
-            done = await helm.run("upgrade", "door", CHART, "-f", broken)
+            done = await helm.run("upgrade", "edge", CHART, "-f", broken)
         assert done.code == 1
         assert "pre-upgrade hooks failed" in done.err
         assert "advertisedListeners" in done.said  # what the check says, from the pod's log
@@ -72,7 +72,7 @@ async def test_no_lookup_fails_while_a_release_is_upgraded_rolled_back_and_repla
         assert lookups.answers.keys() == {broker_address(0, NEW)}
 
         async with load(client) as lookups:
-            await helm("rollback", "door", "1")
+            await helm("rollback", "edge", "1")
             await in_force(3, pods)
             await lookups.more(broker_address(0))
         assert lookups.answers.keys() == {broker_address(0), broker_address(0, NEW)}
@@ -80,15 +80,15 @@ async def test_no_lookup_fails_while_a_release_is_upgraded_rolled_back_and_repla
 
         # What only a new process takes up: pods are replaced one after another, and nobody notices.
         async with load(client) as lookups:
-            await helm("upgrade", "door", CHART, "-f", renamed)
+            await helm("upgrade", "edge", CHART, "-f", renamed)
             for pod in pods:
                 await pod.over()
             await lookups.more(broker_address(0))
         assert lookups.answers.keys() == {broker_address(0)}
         assert [pod.containers["pulsar-ingress-proxy"].code for pod in pods] == [0, 0]
-        pods = await at.ready("door-pulsar-ingress-proxy-", 2)
+        pods = await at.ready("edge-pulsar-ingress-proxy-", 2)
 
-        await helm("uninstall", "door")
+        await helm("uninstall", "edge")
         await at.empty()
         assert [pod.containers["pulsar-ingress-proxy"].code for pod in pods] == [0, 0]
         assert await admin.everything() == before

@@ -59,7 +59,7 @@ def brokers(addresses: Mapping[int, str]) -> list[Object]:
 
 
 def secret(authority: trustme.CA) -> Object:
-    """The door's certificate, as gateway.yaml says that it is put there."""
+    """The ingress's certificate, as gateway.yaml says that it is put there."""
     issued = authority.issue_cert(HOST, f"*.{HOST}")
     pair = {
         "tls.crt": b"".join(each.bytes() for each in issued.cert_chain_pems),

@@ -1,7 +1,7 @@
 """A plain Envoy with what istiod pushes: the same resources, as a static configuration.
 
 All that differs from Istio's own Envoy is in this file: filters that it lacks, and where it has the rest from. Routes
-and endpoints come with the configuration, not by ADS. The door's certificate does too, as istiod makes it of the
+and endpoints come with the configuration, not by ADS. The ingress's certificate does too, as istiod makes it of the
 Secret; those of the workload, which Istio's agent would hand out, are the tests' own.
 """
 

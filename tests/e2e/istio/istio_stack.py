@@ -34,7 +34,7 @@ from pulsar_ingress_proxy.demo.cluster import Listener, SimulatedCluster
 
 
 class Outside(AbstractResolver):
-    """The DNS outside: every name leads to the gateway, which knows those that are the door's."""
+    """The DNS outside: every name leads to the gateway, which knows those that are the ingress's."""
 
     async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
         return [ResolveResult(hostname=host, host=GATEWAY_ADDRESS, port=port, family=2, proto=0, flags=0)]

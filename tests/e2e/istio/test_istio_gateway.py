@@ -47,7 +47,7 @@ def unchanged(calm: IstioStack) -> IstioStack:
 
 
 def as_it_is(path: str) -> URL:
-    """The door's, not put into shape by the client."""
+    """The ingress's, not put into shape by the client."""
     return URL(GATEWAY_URL + path, encoded=True)
 
 

@@ -1,4 +1,4 @@
-"""The sidecar beside a real API server: doors and brokers that come, change and go, and a server that does too."""
+"""The sidecar beside a real API server: ingresses and brokers that come, change and go, and a server that does too."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ async def test_sidecar_follows_added_changed_and_deleted_ingresses(
         assert at.generation == generation + 1  # a label makes none
         assert await at.sidecar.end(signal.SIGTERM) == 0
     assert "Traceback" not in at.sidecar.output
-    say("a door is in force after", delays)
+    say("an ingress is in force after", delays)
 
 
 async def test_discovery_works_without_a_forbidden_kind_and_reads_it_once_allowed(

@@ -45,12 +45,12 @@ def through_socket(cluster: Cluster, **keys: object) -> Iterator[Child]:
 def tls_socket(cluster: Cluster, book: list[dict[str, str]]) -> Iterator[Path]:
     """A socket for many hosts, with TLS on both sides; the file of the CA that clients trust."""
     names = [broker.external_name for broker in cluster.brokers]
-    cluster.authority.write(cluster.folder, "door", HOST, *names)
+    cluster.authority.write(cluster.folder, "ingress", HOST, *names)
     folder = cluster.folder
     with plain_socket(
         cluster,
         bindAddresses=[f"pulsar+ssl://{GATEWAY}:{TLS_PORT}"],
-        tls={"certificate": str(folder / "door.crt"), "key": str(folder / "door.key")},
+        tls={"certificate": str(folder / "ingress.crt"), "key": str(folder / "ingress.key")},
         brokers={
             "brokerServiceUrl": [broker.service_tls for broker in cluster.brokers],
             "tls": {"ca": str(folder / "ca.crt")},

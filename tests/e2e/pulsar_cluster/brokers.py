@@ -36,7 +36,7 @@ class Options:
     authorization: bool = False  # tokens, and authorization by them; `admin` is the superuser
     proxy_roles: tuple[str, ...] = ()
     trust_forwarded_for: bool = False
-    partner: bool = False  # a third listener, with a door of its own
+    partner: bool = False  # a third listener, with an ingress of its own
     transactions: bool = False
     conf: Mapping[str, str] = field(default_factory=dict)  # further keys of broker.conf, for all
     conf_of: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # and for one of them

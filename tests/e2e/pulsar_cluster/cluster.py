@@ -266,7 +266,7 @@ def _described(cluster: Cluster) -> str:
     lines = [f"Pulsar {cluster.options.release.version}, {cluster.options.load_manager} load manager"]
     lines += [f"inside   {broker.web}  {broker.service}" for broker in cluster.brokers]
     lines += [f"outside  {broker.external_service}" for broker in cluster.brokers]
-    lines += [f"door     http://{HOST}:8080, once something listens there inside, at {GATEWAY}:8080"]
+    lines += [f"ingress  http://{HOST}:8080, once something listens there inside, at {GATEWAY}:8080"]
     if cluster.options.authorization:
         lines.append(f"token    {cluster.tokens.of('admin')}")
     lines += [f"logs     {cluster.folder}"]

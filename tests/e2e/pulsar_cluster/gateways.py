@@ -23,16 +23,16 @@ _numbers = count()
 
 @contextmanager
 def straight(cluster: Cluster, broker: Broker) -> Iterator[Child]:
-    """The door leads to that broker, with nothing in between that knows HTTP."""
+    """The ingress leads to that broker, with nothing in between that knows HTTP."""
     route = f"{GATEWAY}:{HOST_PORT}={broker.address}:8080"
-    with cluster.started(f"door-{next(_numbers)}", sys.executable, HERE / "tcp_routes.py", route) as gateway:
+    with cluster.started(f"ingress-{next(_numbers)}", sys.executable, HERE / "tcp_routes.py", route) as gateway:
         gateway.says("forwarding")
         yield gateway
 
 
 @contextmanager
 def sidecar(cluster: Cluster, **keys: object) -> Iterator[Child]:
-    """The door leads to the sidecar; with further keys of its config."""
+    """The ingress leads to the sidecar; with further keys of its config."""
     name = f"sidecar-{next(_numbers)}"
     config = cluster.folder / f"{name}.yaml"
     config.write_text(yaml.safe_dump(sidecar_config(cluster) | keys))
@@ -71,7 +71,7 @@ class Spoken:
 
 
 def client(cluster: Cluster, topic: str, *messages: str, url: str = URL) -> Spoken:
-    """A real client outside, that produces and consumes; it knows the door's address, and nothing of listeners."""
+    """A real client outside, that produces and consumes; it knows the ingress's address, and nothing of listeners."""
     command = cluster.networks.outside.command(sys.executable, HERE / "produce_consume.py", url, topic, *messages)
     done = subprocess.run(command, capture_output=True, text=True, timeout=50)
     lines = done.stdout.splitlines()

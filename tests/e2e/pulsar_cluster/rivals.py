@@ -50,7 +50,7 @@ class Product:
 
 @contextmanager
 def standing(product: Product, cluster: Cluster) -> Iterator[Product]:
-    """The door leads to that product, which accepts connections; beside it runs the cluster's DNS."""
+    """The ingress leads to that product, which accepts connections; beside it runs the cluster's DNS."""
     folder = cluster.folder / product.name.replace(" ", "-").lower()
     folder.mkdir(exist_ok=True)
     for file in product.files:
@@ -59,14 +59,14 @@ def standing(product: Product, cluster: Cluster) -> Iterator[Product]:
         for placeholder, secret in secrets.items():
             text = text.replace(placeholder, secret)
         (folder / file).write_text(text)
-    assert not _accepts(cluster), "somebody stands at the door already"
+    assert not _accepts(cluster), "something already listens at the ingress"
     hosts = Path("/etc/netns", cluster.networks.inside.name, "hosts")
     with (
         cluster.started("names", sys.executable, HERE / "names_server.py", "127.0.0.1", hosts) as names,
         cluster.started(folder.name, *product.command(cluster, folder)) as child,
     ):
         names.says("answering")
-        child.until(lambda: _accepts(cluster), "opened its door", 60)
+        child.until(lambda: _accepts(cluster), "accepted connections", 60)
         yield product
 
 
@@ -151,8 +151,8 @@ def _counted_by_haproxy(cluster: Cluster) -> dict[str, int]:
 def _counted_by_envoy(cluster: Cluster) -> dict[str, int]:
     url = f"{METRICS}/stats?format=json&filter=vcluster.lookups.upstream_rq_total"
     stats = json.loads(cluster.networks.inside.request("GET", url).body)["stats"]
-    doors = {"public": "external", "partner": "partner", "nobody": ""}
-    return {doors[stat["name"].split(".")[1]]: stat["value"] for stat in stats}
+    ingresses = {"public": "external", "partner": "partner", "nobody": ""}
+    return {ingresses[stat["name"].split(".")[1]]: stat["value"] for stat in stats}
 
 
 SIDECAR = Product(

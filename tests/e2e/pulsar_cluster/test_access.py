@@ -32,7 +32,7 @@ def cluster() -> Iterator[Cluster]:
         conf={"authenticationProviders": ",".join(providers)},
     )
     with running(options) as started:
-        started.authority.write(started.folder, "door", HOST, f"*.{HOST}")
+        started.authority.write(started.folder, "ingress", HOST, f"*.{HOST}")
         started.authority.write(started.folder, "sidecar", "sidecar.example", role=SIDECAR)
         yield started
 
@@ -52,7 +52,7 @@ def bystander(cluster: Cluster) -> Broker:
 
 
 def tls_sidecar(cluster: Cluster, *, certificate: bool = False, **keys: object) -> AbstractContextManager[Child]:
-    """It dials brokers by https only, and has a door of either kind."""
+    """It dials brokers by https only, and has an ingress of either kind."""
 
     def path(name: str) -> str:
         return str(Path(cluster.folder, name))
@@ -70,7 +70,7 @@ def tls_sidecar(cluster: Cluster, *, certificate: bool = False, **keys: object) 
     return sidecar(
         cluster,
         bindAddresses=[f"http://{GATEWAY}:{HOST_PORT}", f"https://{GATEWAY}:{DOOR_TLS_PORT}"],
-        tls={"certificate": path("door.crt"), "key": path("door.key")},
+        tls={"certificate": path("ingress.crt"), "key": path("ingress.key")},
         brokers={
             "webServiceUrl": [broker.web_tls for broker in cluster.brokers],
             "tls": {"ca": path("ca.crt"), **own},
@@ -125,12 +125,12 @@ def test_external_addresses_are_answered_when_brokers_are_dialled_by_tls(
 ) -> None:
     """And by which way the client came decides about what it gets, not how brokers are dialled."""
     broker, leader = bystander(cluster), cluster.leader()
-    doors = {
+    ingresses = {
         "http": (broker.external_web, leader.external_web),
         "https": (broker.external_web_tls, leader.external_web_tls),
     }
     with tls_sidecar(cluster, redirects={"lookup": mode, "admin": mode}):
-        for scheme, (own, leaders) in doors.items():
+        for scheme, (own, leaders) in ingresses.items():
             answer = ask(cluster, own + lookup(topic), SHOP)
             if mode == "rewrite":
                 location = f"{leaders}{lookup(topic)}?authoritative=false&listenerName=external"

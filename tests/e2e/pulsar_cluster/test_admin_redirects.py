@@ -18,7 +18,7 @@ from ownership import WHOLE, give, owner
 
 AT_THE_END = {"ledgerId": -1, "entryId": -1}
 STRING = {"type": "STRING", "schema": "", "properties": {}}
-DOORS: dict[str, dict[str, object]] = {
+INGRESSES: dict[str, dict[str, object]] = {
     "rewrite": {"admin": "rewrite"},
     "follow": {"admin": "follow"},
     "follow without bodies": {"admin": "follow", "replayBytes": 10},
@@ -152,13 +152,13 @@ def parts(cluster: Cluster, namespace: str) -> Parts:
 
 
 @pytest.fixture(scope="module")
-def door(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[None]:
-    """The door leads straight to the bystander, or to the sidecar, as DOORS has it."""
+def ingress(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[None]:
+    """The ingress leads straight to the bystander, or to the sidecar, as INGRESSES has it."""
     if request.param == "straight":
         with straight(cluster, next(broker for broker in cluster.brokers if broker != cluster.leader())):
             yield
     else:
-        with sidecar(cluster, redirects=DOORS[request.param]):
+        with sidecar(cluster, redirects=INGRESSES[request.param]):
             yield
 
 
@@ -179,9 +179,9 @@ def expect(cluster: Cluster, call: Call, parts: Parts, answer: Answer) -> None:
         assert text in afterwards.body.decode(), afterwards
 
 
-@pytest.mark.parametrize("door", ["straight"], indirect=True, ids=[""])
+@pytest.mark.parametrize("ingress", ["straight"], indirect=True, ids=[""])
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-@pytest.mark.usefixtures("door")
+@pytest.mark.usefixtures("ingress")
 def test_admin_redirect_without_the_sidecar_leads_to_an_internal_address(
     cluster: Cluster, parts: Parts, call: Call
 ) -> None:
@@ -192,9 +192,9 @@ def test_admin_redirect_without_the_sidecar_leads_to_an_internal_address(
     assert answer.headers["Location"].startswith(to.web + urlsplit(path).path)
 
 
-@pytest.mark.parametrize("door", ["rewrite"], indirect=True)
+@pytest.mark.parametrize("ingress", ["rewrite"], indirect=True)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-@pytest.mark.usefixtures("door")
+@pytest.mark.usefixtures("ingress")
 def test_rewritten_admin_redirect_leads_to_the_broker_that_answers(cluster: Cluster, parts: Parts, call: Call) -> None:
     path = parts.filled(call.path)
     answer = ask(cluster, call, parts.bystander.external_web + path)
@@ -205,16 +205,16 @@ def test_rewritten_admin_redirect_leads_to_the_broker_that_answers(cluster: Clus
     expect(cluster, call, parts, answer)
 
 
-@pytest.mark.parametrize("door", ["follow"], indirect=True)
+@pytest.mark.parametrize("ingress", ["follow"], indirect=True)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-@pytest.mark.usefixtures("door")
+@pytest.mark.usefixtures("ingress")
 def test_followed_admin_redirect_is_not_seen_by_the_client(cluster: Cluster, parts: Parts, call: Call) -> None:
     answer = ask(cluster, call, parts.bystander.external_web + parts.filled(call.path))
     expect(cluster, call, parts, answer)
 
 
-@pytest.mark.parametrize("door", ["rewrite"], indirect=True)
-@pytest.mark.usefixtures("door")
+@pytest.mark.parametrize("ingress", ["rewrite"], indirect=True)
+@pytest.mark.usefixtures("ingress")
 def test_authoritative_redirect_reaches_the_broker_that_it_names(cluster: Cluster, namespace: str) -> None:
     """Nobody has the bundle: the leader chooses who, and a broker that is asked with authority takes it in any case."""
     topic = f"persistent://{namespace}/orders"
@@ -226,8 +226,8 @@ def test_authoritative_redirect_reaches_the_broker_that_it_names(cluster: Cluste
     assert urlsplit(asked[-1]).hostname == owner(cluster, topic).external_name, asked
 
 
-@pytest.mark.parametrize("door", ["rewrite"], indirect=True)
-@pytest.mark.usefixtures("door")
+@pytest.mark.parametrize("ingress", ["rewrite"], indirect=True)
+@pytest.mark.usefixtures("ingress")
 def test_each_broker_answers_for_itself_at_its_own_address(cluster: Cluster) -> None:
     """Of its configuration, which it redirects to nobody."""
     call = Call("GET", "/admin/v2/brokers/configuration/runtime")
@@ -236,8 +236,8 @@ def test_each_broker_answers_for_itself_at_its_own_address(cluster: Cluster) -> 
         assert json.loads(answer.body)["advertisedAddress"] == broker.name
 
 
-@pytest.mark.parametrize("door", ["follow without bodies"], indirect=True, ids=[""])
-@pytest.mark.usefixtures("door")
+@pytest.mark.parametrize("ingress", ["follow without bodies"], indirect=True, ids=[""])
+@pytest.mark.usefixtures("ingress")
 def test_redirect_is_rewritten_when_the_body_is_too_large_to_replay(cluster: Cluster, parts: Parts) -> None:
     call = CALLS["produce by REST"]
     answer = ask(cluster, call, parts.bystander.external_web + parts.filled(call.path))

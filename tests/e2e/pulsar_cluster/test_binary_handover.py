@@ -21,7 +21,7 @@ from cluster import Cluster, running
 from ownership import give, move
 from test_real_clients import create
 
-Door = Callable[[Cluster], AbstractContextManager[Child]]
+Ingress = Callable[[Cluster], AbstractContextManager[Child]]
 HERE = Path(__file__).parent
 PARTITIONS = 4
 
@@ -62,15 +62,15 @@ def test_java_client_keeps_its_connection_when_its_listener_is_refused(cluster: 
 
 
 @pytest.mark.parametrize(
-    "door",
+    "ingress",
     [
         pytest.param(plain_socket, id="addresses outside"),
         pytest.param(through_socket, id="through the sidecar", marks=pytest.mark.full),
     ],
 )
-def test_java_client_consumes_only_committed_transactions(cluster: Cluster, namespace: str, door: Door) -> None:
+def test_java_client_consumes_only_committed_transactions(cluster: Cluster, namespace: str, ingress: Ingress) -> None:
     """Their coordinators are looked up too."""
-    with door(cluster):
+    with ingress(cluster):
         said, _ = java(cluster, f"persistent://{namespace}/orders", "one", "two", "three", how="transaction")
         assert said == "consumed one three"
 
@@ -80,8 +80,8 @@ def test_handover_through_the_sidecar_names_the_new_owner_by_external_address(cl
     topic = f"persistent://{namespace}/orders"
     before, after = cluster.brokers[0], cluster.brokers[2]
     give(cluster, topic, before)
-    door = {"name": "public", "listener": "external", "throughSidecar": True}
-    with plain_socket(cluster, ingresses=[door]), talking(cluster, PLAIN) as client:
+    ingress = {"name": "public", "listener": "external", "throughSidecar": True}
+    with plain_socket(cluster, ingresses=[ingress]), talking(cluster, PLAIN) as client:
         client.subscribe(topic)
         client.produce(topic, "one")
         client.consume_until("one")

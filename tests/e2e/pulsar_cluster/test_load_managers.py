@@ -28,7 +28,7 @@ def cluster(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Cluste
 
 
 @pytest.fixture(scope="module")
-def door(cluster: Cluster) -> Iterator[None]:
+def ingress(cluster: Cluster) -> Iterator[None]:
     """The sidecar, also for clients that are inside, and for partners whose listener the brokers have not got yet."""
     ingresses = [
         {"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"},
@@ -52,14 +52,14 @@ async def test_real_brokers_answer_as_simulated_brokers_do(case: Case, cluster: 
     assert (await played_again(case, RealBrokers(cluster))).faults == []
 
 
-@pytest.mark.usefixtures("door")
+@pytest.mark.usefixtures("ingress")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_answers_through_the_sidecar_contain_no_internal_address(case: Case, cluster: Cluster) -> None:
     """Asked once: what gets out once has got out."""
     assert inner_addresses((await played(case, ThroughSidecar(cluster))).reply) == []
 
 
-@pytest.mark.usefixtures("door")
+@pytest.mark.usefixtures("ingress")
 async def test_concurrent_lookups_get_the_listener_of_their_own_ingress(cluster: Cluster) -> None:
     """As brokers of some versions mix them up (apache/pulsar#26244)."""
     brokers = RealBrokers(cluster)
@@ -81,7 +81,7 @@ async def test_concurrent_lookups_get_the_listener_of_their_own_ingress(cluster:
         assert found.endswith(HOST) == (host == HOST), (host, found)
 
 
-@pytest.mark.usefixtures("door")
+@pytest.mark.usefixtures("ingress")
 async def test_lookup_for_a_listener_that_brokers_lack_is_400(cluster: Cluster) -> None:
     """As PIP-95 wanted it; a broker says 500."""
     topic = f"persistent://{await RealBrokers(cluster).namespace()}/orders"
@@ -91,7 +91,7 @@ async def test_lookup_for_a_listener_that_brokers_lack_is_400(cluster: Cluster) 
     assert json.loads(answer.body)["reason"].startswith("broker-lacks-listener: ")
 
 
-@pytest.mark.usefixtures("door")
+@pytest.mark.usefixtures("ingress")
 async def test_external_client_produces_and_consumes_through_the_sidecar(cluster: Cluster) -> None:
     topic = f"persistent://{await RealBrokers(cluster).namespace()}/orders"
     spoken = await asyncio.to_thread(client, cluster, topic, "one", "two")

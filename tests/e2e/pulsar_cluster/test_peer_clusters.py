@@ -1,4 +1,4 @@
-"""Redirects that lead to another cluster: they are for its own door, and the sidecar lets them pass."""
+"""Redirects that lead to another cluster: they are for its own ingress, and the sidecar lets them pass."""
 
 import json
 import secrets

@@ -257,14 +257,14 @@ def test_pip_95_client_gets_a_tls_address_only_when_it_comes_by_https(
 def test_pip_95_clients_of_two_ingresses_share_a_topic_by_their_own_listeners(
     cluster: Cluster, topic: str, token: str, book: object
 ) -> None:
-    """Two doors, two listeners, one topic: what comes in by one goes out by the other."""
+    """Two ingresses, two listeners, one topic: what comes in by one goes out by the other."""
     give(cluster, topic, NEW)
-    doors = [
+    ingresses = [
         {"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"},
         {"name": "partners", "hosts": [PARTNER_DOOR, f"*.{PARTNER_DOOR}"], "listener": "partner"},
     ]
     with (
-        sidecar(cluster, advertisedListeners=book, ingresses=doors),
+        sidecar(cluster, advertisedListeners=book, ingresses=ingresses),
         talking(cluster, URL, token) as stranger,
         talking(cluster, PARTNER_URL, token) as partner,
     ):
@@ -292,8 +292,8 @@ def test_pip_95_unknown_listener_is_400_through_the_sidecar(cluster: Cluster, to
 
 def _tls_door(cluster: Cluster) -> dict[str, object]:
     """The sidecar's sockets with and without TLS."""
-    cluster.authority.write(cluster.folder, "door", HOST, *(broker.external_name for broker in cluster.brokers))
+    cluster.authority.write(cluster.folder, "ingress", HOST, *(broker.external_name for broker in cluster.brokers))
     return {
         "bindAddresses": [f"http://{GATEWAY}:{HOST_PORT}", f"https://{GATEWAY}:{DOOR_TLS_PORT}"],
-        "tls": {"certificate": str(cluster.folder / "door.crt"), "key": str(cluster.folder / "door.key")},
+        "tls": {"certificate": str(cluster.folder / "ingress.crt"), "key": str(cluster.folder / "ingress.key")},
     }

@@ -1,4 +1,4 @@
-"""A real client outside, brokers inside: what happens at a door without the sidecar, and what happens with it."""
+"""A real client outside, brokers inside: what happens at an ingress without the sidecar, and what happens with it."""
 
 import errno
 import json
