@@ -73,16 +73,6 @@ class TestCompression:
 
 
 class TestStreams:
-    @pytest.mark.parametrize("n", [0, 1, 65536, 1_000_001])
-    @pytest.mark.parametrize("chunked", [True, False])
-    async def test_bytes_endpoint_sends_the_requested_size_chunked_or_with_content_length(
-        self, client: Client, n: int, chunked: bool
-    ) -> None:
-        async with SimulatedCluster(brokers=1) as cluster:
-            response = await client.send(cluster.brokers[0], f"/static/bytes?n={n}&chunked={str(chunked).lower()}")
-            assert len(response.body) == n
-            assert response.headers.get("Content-Length") == (None if chunked else str(n))
-
     async def test_web_sockets_echo_until_the_broker_stops(self, client: Client) -> None:
         async with SimulatedCluster(brokers=1) as cluster:
             url = cluster.brokers[0].web + "/ws/v2/producer/persistent/t/n/topic"

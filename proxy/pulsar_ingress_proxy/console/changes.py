@@ -1,4 +1,4 @@
-"""What one snapshot has that another had not, in words: a line a change. Pure."""
+"""The differences between two snapshots, one line of text for each. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
-# Said of the ingresses and the book themselves, where discovery has its part too.
+# Compared in the snapshot itself, which also has what was discovered.
 _SHOWN_ELSEWHERE = frozenset(("ingresses", "advertisedListeners"))
 
 
@@ -55,7 +55,7 @@ def _said(ingress: Ingress) -> dict[str, object]:
 
 
 def _by_broker(snapshot: Snapshot) -> dict[str, Entry]:
-    """The book by brokers' names; of two lines of a name, the one that speaks for it."""
+    """The book by broker name; the first line of a name counts."""
     found: dict[str, Entry] = {}
     for entry in snapshot.book.entries:
         found.setdefault(entry.broker, entry)
@@ -85,7 +85,7 @@ def _is_same(one: Entry, other: Entry) -> bool:
 
 
 def _addresses(entry: Entry) -> dict[tuple[str, str], str]:
-    """By listener and scheme: the URL, and who says so."""
+    """By listener and scheme: the URL and its source."""
     return {at: f"{entry.listeners[at[0]][at[1]]} ({source})" for at, (source, _) in entry.sources.items()}
 
 

@@ -1,7 +1,7 @@
-"""Who may ask the console: a page of its own or a program, by an address or as localhost; nobody else's page.
+"""Access control of the console: only its own page and programs may use it, by an IP address or as localhost.
 
-It listens on loopback, which every page in the operator's browser can reach too. A name that leads there (DNS
-rebinding) is told by the Host, a request of another page by Origin and Sec-Fetch-Site. There is no CORS.
+It listens on loopback, which every page in the operator's browser can reach, too. DNS rebinding is detected by the Host
+header, requests of other pages by Origin and Sec-Fetch-Site. There is no CORS.
 """
 
 import ipaddress
@@ -44,19 +44,19 @@ HEADERS = {
 
 
 def problem(status: int, code: str, text: str) -> web.Response:
-    """An answer that is none, as all of the sidecar's own are written."""
+    """An error, in the format of all the sidecar's own answers."""
     return web.json_response({"reason": f"{code}: {text}"}, status=status)
 
 
 async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
-    """To every answer, whatever it is."""
+    """Add the security headers to every answer."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers.pop("Server", None)
 
 
 def guard(bound: str) -> Middleware:
-    """The middleware of a console that is bound to this host."""
+    """The middleware for a console bound to this host."""
 
     @web.middleware
     async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -83,7 +83,7 @@ def guard(bound: str) -> Middleware:
 
 
 def is_own(host: Authority, bound: str) -> bool:
-    """Whether no stranger can have given this name a meaning: an address, localhost, or what it is bound to."""
+    """Whether nobody else controls what this name resolves to: an IP address, localhost, or the bound host."""
     if host.host in ("localhost", bound):
         return True
     try:
@@ -94,7 +94,7 @@ def is_own(host: Authority, bound: str) -> bool:
 
 
 def is_same_origin(request: web.Request, host: Authority) -> bool:
-    """Whether the console's own page asks, or none at all. A link may lead to the page, wherever it stands."""
+    """Whether the console's own page asks, or a program. Any site may link to the page."""
     origins = request.headers.getall("Origin", [])
     if any(parse_authority(origin.partition("://")[2]) != host for origin in origins):
         return False

@@ -1,4 +1,4 @@
-"""What the API answers and is asked: the one source of its JSON and of its schema."""
+"""The answers and questions of the API: the source of its JSON and of its schema."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -46,9 +46,9 @@ class Shape(BaseModel):
 
 
 class Problem(Shape):
-    """An answer that is none."""
+    """An error."""
 
-    reason: str = Field(description="a code, a colon, and words")
+    reason: str = Field(description="a code, a colon, and a text")
 
 
 class Counts(Shape):
@@ -87,7 +87,7 @@ class Socket(Shape):
 
     address: str
     scheme: str
-    listener: str | None = Field(description="what all that comes in by it is for; null: the ingress decides")
+    listener: str | None = Field(description="the listener of all its clients; null: the ingress decides")
 
 
 class Ingress(Shape):
@@ -103,12 +103,12 @@ class Ingress(Shape):
 
 class Listener(Shape):
     name: str
-    internal: bool = Field(description="the one by which the sidecar dials brokers")
+    internal: bool = Field(description="the listener by which the sidecar dials brokers")
     default: bool = Field(description="lookupListenerName")
 
 
 class Ingresses(Shape):
-    """Where clients come in, and what for."""
+    """Sockets, ingresses and their listeners."""
 
     sockets: list[Socket]
     ingresses: list[Ingress]
@@ -121,26 +121,26 @@ class Reach(Shape):
     broker: str
     url: str
     reachable: bool
-    judged: bool = Field(description="false: it is for clients, and the sidecar cannot connect to it, nor has to")
+    judged: bool = Field(description="false: an address for clients, which the sidecar cannot and need not connect to")
     answers: str | None = Field(description="a status, or a command of the binary protocol")
     problem: str | None
 
 
 class Address(Shape):
-    """One URL of a broker on a listener, and who says so."""
+    """One URL of a broker on a listener, and its source."""
 
     listener: str
     url: str
     source: Source
     by: str = Field(description="the line of the config, or the object")
-    reach: list[Reach] = Field(description="of a template, an item for each broker that was tried; empty: not tried")
+    reach: list[Reach] = Field(description="for a template, one item per broker that was tried; empty: not tried")
 
 
 class Broker(Shape):
     """A line of the address book."""
 
     broker: str
-    names: list[str] = Field(description="all that it may call itself")
+    names: list[str] = Field(description="all names that it may use for itself")
     template: bool
     source: Source = Field(description="the most trusted of its addresses' sources")
     addresses: list[Address]
@@ -165,7 +165,7 @@ class Brokers(Shape):
     """The address book."""
 
     brokers: list[Broker]
-    pool: list[Reach] = Field(description="brokers.webServiceUrl, as far as tried")
+    pool: list[Reach] = Field(description="the addresses of the pool that were tried")
     conflicts: list[Conflict]
     check: Check
 
@@ -175,7 +175,7 @@ class Generation(Shape):
     time: str
     cause: Cause
     changes: list[str]
-    untold: int = Field(description="changes beyond those")
+    untold: int = Field(description="further changes, which are not listed")
 
 
 class Generations(Shape):
@@ -192,33 +192,33 @@ class Kind(Shape):
 class Findings(Shape):
     """Conflicts and warnings."""
 
-    discovers: list[Literal["kubernetes", "admin"]] = Field(description="what the config has it look at")
-    kinds: list[Kind] = Field(description="what discovery watches, and whether it is known as it is")
+    discovers: list[Literal["kubernetes", "admin"]] = Field(description="the sources that the config enables")
+    kinds: list[Kind] = Field(description="what discovery watches, and whether it is in sync")
     conflicts: list[Conflict]
-    doubts: list[str] = Field(description="what `check` warns of")
+    doubts: list[str] = Field(description="the warnings of `check`")
 
 
 class Decisions(Shape):
     """The newest first."""
 
     decisions: list[Decision]
-    cursor: str = Field(description="`since` for those that come after")
-    more: int = Field(description="decisions that are kept besides, beyond `limit`")
+    cursor: str = Field(description="`since` for later ones")
+    more: int = Field(description="further decisions beyond `limit`")
 
 
 class Figure(Counts):
-    """A stretch of time, which ends at `time`."""
+    """An interval that ends at `time`."""
 
     time: str
     seconds: float
-    p50_ms: float | None = Field(alias="p50Ms", description="of lookups; null where there were none")
+    p50_ms: float | None = Field(alias="p50Ms", description="of lookups; null if there were none")
     p99_ms: float | None = Field(alias="p99Ms")
 
 
 class Figures(Shape):
     """The last half hour, the oldest first."""
 
-    seconds: int = Field(description="of each stretch")
+    seconds: int = Field(description="the length of an interval")
     figures: list[Figure]
 
 
@@ -228,12 +228,12 @@ class Header(Shape):
 
 
 class Question(Shape):
-    """A request that nobody has sent."""
+    """A hypothetical request."""
 
     url: Annotated[str, Field(min_length=1, max_length=8192, description="as the client sees it")]
     method: Annotated[str, Field(pattern="^[A-Z]{1,20}$")] = "GET"
     headers: Annotated[list[Header], Field(max_length=100)] = []
-    bind: str | None = Field(default=None, max_length=300, description="the socket it comes in by, as host:port")
+    bind: str | None = Field(default=None, max_length=300, description="the socket that receives it, as host:port")
     location: str | None = Field(default=None, max_length=8192, description="a broker's redirect")
     body: str | None = Field(default=None, max_length=32768, description="a broker's answer to a lookup, as JSON text")
     trusted: bool = Field(default=True, description="whether it comes through a trusted proxy")

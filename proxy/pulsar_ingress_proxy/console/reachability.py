@@ -1,4 +1,4 @@
-"""What `doctor` says of the address book, asked from here: by nobody's word but the book's, and not too often."""
+"""Runs `doctor` on the address book for the console, and limits how often."""
 
 import asyncio
 import time
@@ -10,11 +10,11 @@ from pulsar_ingress_proxy.tools.doctor import Finding, examine
 BETWEEN = 15.0
 """Seconds between the end of one round and the start of the next."""
 LONGEST = 60.0
-"""Seconds for a round; what was not tried by then is not known."""
+"""Maximum seconds for a round; addresses not tried by then are left out."""
 
 
 class Reachability:
-    """One round at a time; the findings of the last are kept until the next has its own."""
+    """Runs one round at a time, and keeps each finding until the next round replaces it."""
 
     def __init__(self, snapshot: Callable[[], Snapshot], clock: Callable[[], float] = time.time) -> None:
         self._snapshot = snapshot
@@ -54,5 +54,5 @@ class Reachability:
             async with asyncio.timeout(LONGEST):
                 await examine(self._snapshot(), None, keep)
         except TimeoutError:
-            pass  # what was tried is known, the rest is not
+            pass  # keep what was found so far
         self._findings, self.checked = found, self._clock()

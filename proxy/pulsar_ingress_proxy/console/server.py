@@ -1,4 +1,4 @@
-"""The console's socket: the page, its API, and the bounds on what anyone can ask of it."""
+"""The console's HTTP server: the page, its API, and their limits."""
 
 import asyncio
 from collections.abc import Iterable
@@ -31,11 +31,11 @@ _TYPES = {
 
 
 class BadQuestion(Exception):
-    """A question that cannot be read."""
+    """An invalid query parameter."""
 
 
 class Console:
-    """Open it, close it."""
+    """The console of one sidecar."""
 
     def __init__(self, sidecar: Shown, host: str) -> None:
         self.view = View(sidecar)
@@ -57,7 +57,7 @@ class Console:
         self._sampling: asyncio.Task[None] | None = None
 
     async def open(self, port: int) -> None:
-        """Bind; raises OSError where that cannot be."""
+        """Bind the socket; raises OSError."""
         loop = asyncio.get_running_loop()
         await self._runner.setup()
         self._server = await loop.create_server(self._admit, self._host.strip("[]"), port, reuse_address=True)
@@ -139,7 +139,7 @@ class Console:
 
 
 class _TooMany(asyncio.Protocol):
-    """A connection beyond those that are let in."""
+    """Closes a connection beyond the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
@@ -165,7 +165,7 @@ def _limit(request: web.Request) -> int:
 
 
 def _first(fault: ValidationError) -> str:
-    """The first fault, without what was sent: it may have been a token."""
+    """The first fault, without the value, which may be a token."""
     found = fault.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, found["loc"]))
     return f"{place}: {found['msg']}" if place else found["msg"]

@@ -1,7 +1,7 @@
-"""Decisions as they are made, as server-sent events.
+"""Streams decisions as server-sent events.
 
-Nobody waits for a reader: each turn takes the newest there are, up to so many, and says how many it left out. A reader
-who takes nothing for a while is let go.
+Nothing waits for a slow reader: each turn sends the newest decisions, at most BATCH, and the number that it left out. A
+reader that receives nothing for PATIENCE seconds is disconnected.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ from pulsar_ingress_proxy.console.view import View
 from pulsar_ingress_proxy.observability.recent import Sort
 
 CLIENTS = 8
-"""Streams at a time."""
+"""Maximum number of open streams."""
 TURN = 0.5
 BEAT = 10
-"""Turns between two signs of life; a change of the sidecar's standing is one, too."""
+"""Turns between heartbeats; a change of the sidecar's state also sends one."""
 BATCH = 50
-"""Decisions that are told in one turn."""
+"""Maximum number of decisions in one turn."""
 PATIENCE = 10.0
-"""Seconds for a reader to take what was sent."""
+"""Seconds for a reader to receive what was sent."""
 
 _HEADERS = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
 
 
 class Streams:
-    """All that are open."""
+    """The open streams."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -43,7 +43,7 @@ class Streams:
         self._closing.set()
 
     async def serve(self, request: web.Request, wanted: Iterable[Sort], since: str | None) -> web.StreamResponse:
-        """Tell of all that is decided after `since`, or from now on, until the reader goes or the console closes."""
+        """Send the decisions after `since`, or from now on, until the reader disconnects or the console closes."""
         response = web.StreamResponse(headers=_HEADERS)
         recent, only = self._view.recent, tuple(wanted)
         place = recent.newest if since is None else recent.number(since)
@@ -63,7 +63,7 @@ class Streams:
                 await self._pause()
         except (ConnectionError, TimeoutError):
             if request.transport is not None:
-                request.transport.abort()  # nothing more would reach a reader who takes nothing
+                request.transport.abort()  # a reader that does not read would not see a normal end either
         finally:
             self.open -= 1
         return response
@@ -76,7 +76,7 @@ class Streams:
             yield _event("decision", self._view.decision(one), self._view.recent.cursor(one.number))
 
     def _beat(self) -> str:
-        """A sign of life, which says when it is worth asking for the status again."""
+        """The heartbeat, with the state whose change makes the page ask for the status again."""
         return _event("beat", self._view.standing())
 
     async def _pause(self) -> None:

@@ -1,4 +1,4 @@
-"""The sidecar as the console shows it. Nothing here changes anything."""
+"""The answers of the console's API, from the state of the sidecar. Nothing here changes it."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from pulsar_ingress_proxy.tools.explain import explain
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the console is told of the sidecar it belongs to."""
+    """The parts of the sidecar that the console shows."""
 
     snapshot: Callable[[], Snapshot]
     not_ready: Callable[[], str | None]
@@ -38,7 +38,7 @@ class Shown:
 
 
 class View:
-    """Each method is an answer of the API."""
+    """Makes the answers of the API, one per method."""
 
     def __init__(self, sidecar: Shown) -> None:
         self._of = sidecar
@@ -71,7 +71,7 @@ class View:
         )
 
     def standing(self) -> dict[str, object]:
-        """What the status is asked again for when it changes."""
+        """The state whose change makes the page ask for the status again."""
         return {
             "generation": self._of.snapshot().generation,
             "ready": self._of.not_ready() is None,
@@ -131,7 +131,7 @@ class View:
         )
 
     def look(self) -> models.Check:
-        """Begin a round of `doctor` where the last is old, and say how far it is."""
+        """Start a round of `doctor` if the last one is old; returns its progress."""
         self.reachability.look()
         return self.check()
 
@@ -164,14 +164,14 @@ class View:
         )
 
     def decision(self, kept: Kept) -> dict[str, object]:
-        """A decision in words: the event, and its place."""
+        """A decision: the event and its cursor."""
         return {"cursor": self.recent.cursor(kept.number), **json.loads(kept.line)}
 
     def figures(self) -> models.Figures:
         return models.Figures(seconds=SECONDS, figures=list(self.figures_kept.samples))
 
     def what_if(self, question: models.Question) -> models.Verdict:
-        """Raises CannotExplain. What was asked is kept nowhere, and headers are not said again: they have tokens."""
+        """Explain a request; raises CannotExplain. Nothing is kept or repeated: headers may have tokens."""
         snapshot = self._of.snapshot()
         headers = [(header.name, header.value.strip()) for header in question.headers]
         location = event_lines.redacted(question.location) if question.location is not None else None
@@ -181,7 +181,7 @@ class View:
         return models.Verdict(generation=snapshot.generation, **found.as_json())
 
     def _doubts(self, snapshot: Snapshot) -> list[str]:
-        """Those of a large book take a while, and pages ask for them over and over."""
+        """The warnings about the config; cached, as a large book takes a while and pages ask often."""
         if self._reviewed is None or self._reviewed[0] is not snapshot:
             self._reviewed = snapshot, list(config_warnings(snapshot))
         return self._reviewed[1]
@@ -196,7 +196,7 @@ def _by_ingress(counter: Number) -> dict[str, int]:
 
 
 def _by_entry(findings: Iterable[Finding], snapshot: Snapshot) -> dict[Entry | None, list[Finding]]:
-    """What `doctor` found, by the line of the book that it is of; under None that of the pool."""
+    """The findings of `doctor` by line of the book; None for the pool."""
     found: dict[Entry | None, list[Finding]] = {}
     for finding in findings:
         entry = snapshot.book.describing(finding.broker)
@@ -228,12 +228,12 @@ def _addresses(entry: Entry, found: list[Finding], snapshot: Snapshot) -> Iterat
 
 
 def _is_at(finding: Finding, entry: Entry, url: ServiceUrl) -> bool:
-    """Whether it is of this URL, or of one that a template makes of it."""
+    """Whether it is about this URL, or about one that this template stands for."""
     return finding.url.startswith(f"{url.scheme}://") if entry.is_template else finding.url == str(url)
 
 
 def _is_judged(finding: Finding, snapshot: Snapshot) -> bool:
-    """Whether what was found matters: clients may well reach names and ports that the sidecar does not."""
+    """Whether the finding counts: clients may reach names and ports that the sidecar cannot."""
     is_ours = finding.listener in ("(pool)", snapshot.config.internal_listener_name)
     return is_ours or finding.connects is True
 

@@ -1,9 +1,9 @@
-"""What Apache Pulsar's brokers answer over HTTP: a function of a request and of what the brokers share.
+"""Answers over HTTP as Apache Pulsar's brokers give them: a function of a request and the brokers' shared metadata.
 
 Two families: 4.x, as 4.0 is, and 5.x, where apache/pulsar#25851 tied web ports to listeners and gave all redirects one
 builder. Left out: TLS ports, web ports of other listeners than the internal one, authorization, peer clusters, load
-manager migration, partitioned topics. Who owns what is decided in metadata.py; sockets, tokens, compression, streams
-and faults are in brokers.py. What is asked of these brokers is asked of real ones too, by tests/broker_cases.py.
+manager migration, partitioned topics. Ownership is decided in metadata.py; sockets, tokens, compression and faults are
+in cluster.py. tests/broker_cases.py compares them with real brokers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from urllib.parse import parse_qsl, quote, quote_plus, unquote, unquote_plus
 
 from pulsar_ingress_proxy.demo.metadata import INTERNAL, Assignment, Broker, Family, LoadManager, Metadata, Topic
 
-RELEASE: Mapping[Family, str] = {"4.x": "4.0.8", "5.x": "5.0.0-M1"}
 DOMAINS = ("persistent", "non-persistent")
 LOAD_MANAGER_CLASS: Mapping[LoadManager, str] = {
     "modular": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
@@ -56,7 +55,7 @@ class Received:
         return next((value for key, value in parse_qsl(self.query, keep_blank_values=True) if key == name), None)
 
     def target_with(self, parameters: Mapping[str, str | None]) -> str:
-        """The target as JAX-RS builds it anew, with these query parameters replaced (None: removed)."""
+        """The target as JAX-RS rebuilds it, with these query parameters replaced (None: removed)."""
         pairs = [pair.partition("=")[::2] for pair in self.query.split("&") if pair]
         if parameters:
             pairs = [(name, value) for name, value in pairs if unquote_plus(name) not in parameters]
@@ -100,12 +99,12 @@ def in_text(text: str, content_type: str = "text/plain") -> Answer:
 
 
 def word(text: str) -> Answer:
-    """A text that its resource calls JSON all the same, unless another type is asked for."""
+    """A text that its resource declares as JSON."""
     return in_text(text, "application/json")
 
 
 def in_html(status: int) -> Answer:
-    """What Jetty says where no resource does."""
+    """Jetty's own answer if no resource matches."""
     title = HTTPStatus(status).phrase if status < 500 else "Request failed."
     return Answer(
         status,
@@ -250,7 +249,7 @@ def bundle_range(question: Question) -> Answer:
 
 
 def done(question: Question) -> Answer:
-    """What the broker that is responsible says: who it is and what it was asked, so that a replay can be checked."""
+    """The answer of the responsible broker: its id and the request, so that a replay can be checked."""
     received = question.received
     if received.method != "GET" and not received.body:
         return Answer(204)
@@ -431,7 +430,6 @@ ROUTES: tuple[tuple[str, str, Callable[[Question], Answer]], ...] = (
     ("GET", r"/admin/v2/brokers(?:/pulsar)?", brokers),
     ("GET", r"/admin/v2/brokers/leaderBroker", leader),
     ("GET", r"/admin/v2/brokers/ready", lambda question: word("ok")),
-    ("GET", r"/admin/v2/brokers/version", lambda question: word(RELEASE[question.cluster.family])),
     ("GET", r"/admin/v2/brokers/configuration/runtime", runtime_configuration),
     ("GET", r"/admin/v2/broker-stats/load-report", load_report),
     ("GET", r"/status\.html", lambda question: in_text("OK")),
@@ -446,7 +444,7 @@ ROUTES_V1 = (
 
 
 def answer(cluster: Metadata, at: int, received: Received) -> Answer:
-    """What the broker `at` says. It may take a bundle by this, as a lookup does."""
+    """The answer of the broker `at`. It may become a bundle's owner by this, as in a lookup."""
     asked = "GET" if received.method == "HEAD" else received.method  # as JAX-RS does
     status = 404
     for method, pattern, handler in ROUTES + (ROUTES_V1 if cluster.family == "4.x" else ()):

@@ -1,7 +1,7 @@
 """Brokers on loopback that look topics up, own bundles and redirect as Apache Pulsar's do, and misbehave on demand.
 
-What they answer is decided in answers.py. Here are their sockets, what they received, tokens, compression, the two
-endpoints that stream, and the faults. The binary protocol is left out: ports 6650 are advertised and never opened.
+broker_api.py decides what they answer. This module has their sockets, received requests, tokens, compression,
+WebSockets and faults. The binary protocol is left out: ports 6650 are advertised and never opened.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ EXTERNAL: Mapping[Family, Listener] = {
 }
 IDLE_SECONDS = 30  # httpServerIdleTimeout
 COMPRESS_FROM = 32  # bytes; Jetty's least size
-CHUNK = 65536
 UNAUTHENTICATED = Answer(401, b"<html><body>Authentication required</body></html>", "text/html")
 
 
@@ -207,15 +206,13 @@ class SimulatedBroker:
         return await self.answer(request, received)
 
     async def answer(self, request: Request, received: Received) -> StreamResponse:
-        """Answer as brokers do. A step may have changed what was received."""
+        """Answer as brokers do. A step may have changed the request."""
         token = self._cluster.token
         free = received.path in ("/status.html", "/metrics", "/metrics/")
         if token is not None and not free and received.header("Authorization") != f"Bearer {token}":
             return self.respond(UNAUTHENTICATED, received)
         if received.path.startswith("/ws/v2/"):
             return await echo(request)
-        if received.path == "/static/bytes":
-            return await stream(request, received)
         return self.respond(answer(self._cluster.metadata, self.index, received), received)
 
     def respond(self, answer: Answer, received: Received) -> Response:
@@ -257,26 +254,11 @@ async def echo(request: Request) -> StreamResponse:
     return connection
 
 
-async def stream(request: Request, received: Received) -> StreamResponse:
-    """`/static/bytes?n=N[&chunked=true]`: N bytes, with a Content-Length or in chunks."""
-    left = int(received.parameter("n") or 0)
-    response = StreamResponse(headers={"Content-Type": "application/octet-stream"})
-    if received.parameter("chunked") == "true":
-        response.enable_chunked_encoding()
-    else:
-        response.content_length = left
-    await response.prepare(request)
-    while left > 0:
-        await response.write(bytes(min(left, CHUNK)))
-        left -= CHUNK
-    return response
-
-
 Step: TypeAlias = Callable[[SimulatedBroker, Request, Received], Awaitable[StreamResponse]]
 
 
 def always(step: Step) -> Step:
-    """The step for every request from here on, until the script is cleared."""
+    """The step for every request, until the script is cleared."""
 
     async def again(broker: SimulatedBroker, request: Request, received: Received) -> StreamResponse:
         broker.script.appendleft(again)
@@ -286,7 +268,7 @@ def always(step: Step) -> Step:
 
 
 def says(answer: Answer) -> Step:
-    """That answer, whatever the request."""
+    """This answer to any request."""
 
     async def say(broker: SimulatedBroker, request: Request, received: Received) -> StreamResponse:
         return broker.respond(answer, received)
@@ -333,7 +315,7 @@ def dies(after: int | None = None) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Keeps a request waiting: `reached` is set when it has come, and it is answered once `release` is set."""
+    """Delays a request: `reached` is set when it arrives, and it is answered once `release` is set."""
 
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     release: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,6 +1,6 @@
 """The demo's load: steady lookups that hit, some that miss, brokers that redirect, and one answer that leaks.
 
-It is there so that the console and the metrics have something to show.
+It gives the console and the metrics something to show.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _AGENTS = (
     "pulsar-client-go/0.16",
 )
 
-# What a broker says that nobody has told the address book of.
+# An answer with a broker that is not in the address book.
 _STRANGER = "pulsar-broker-9.pulsar-broker.pulsar.svc.cluster.local"
 _LEAK = Answer(
     200,
@@ -46,7 +46,7 @@ _LEAK = Answer(
 
 
 class Load:
-    """Requests without end, the same in every run."""
+    """Endless requests, the same in every run."""
 
     def __init__(self, cluster: SimulatedCluster, session: aiohttp.ClientSession, gateway: str) -> None:
         self._cluster = cluster
@@ -91,7 +91,7 @@ class Load:
             number += 1
 
     async def _ask(self, host: str, path: str) -> None:
-        """Ask as a client behind the gateway does, and go where it is sent."""
+        """Ask as a client behind the gateway does, and follow redirects."""
         for _ in range(5):
             headers = {"Host": host, "X-Forwarded-Proto": "https", "User-Agent": self._dice.choice(_AGENTS)}
             address = URL(self._gateway + path, encoded=True)
@@ -102,5 +102,5 @@ class Load:
                 return
             target = URL(location, encoded=True)
             if not (target.host or "").endswith(_HOSTS):
-                return  # a name of the inside, which is what a miss leaves a client with
+                return  # an internal name, as after a miss
             host, path = target.raw_authority, target.raw_path_qs

@@ -1,4 +1,4 @@
-"""What simulated brokers share: their names and listeners, who leads, and who owns which bundle. No input or output."""
+"""The shared metadata of simulated brokers: names, listeners, leader and bundle owners. Pure."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Topic:
 
     @property
     def lookup_path(self) -> str:
-        # A name of four parts or more is a v1 name, whoever meant a slash in it.
+        # A name of four parts or more is a v1 name, even if a slash was part of the topic.
         parts = str(self).partition("://")[2].split("/", 3)
         v1, namespace, local_name = len(parts) == 4, "/".join(parts[:-1]), parts[-1]
         # Codec.encode is java.net.URLEncoder: a space is a plus, and a tilde is not safe.
@@ -97,7 +97,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Who owns a bundle, or, where `redirect` is set, who is to be asked about it."""
+    """The owner of a bundle, or, if `redirect` is set, the broker to ask about it."""
 
     broker: int
     redirect: bool = False
@@ -106,7 +106,7 @@ class Assignment:
 
 @dataclass(slots=True)
 class Metadata:
-    """What brokers share through the metadata store: who is there, who leads, who owns which bundle."""
+    """What brokers share through the metadata store: live brokers, leader and bundle owners."""
 
     family: Family
     load_manager: LoadManager

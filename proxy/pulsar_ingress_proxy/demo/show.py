@@ -36,7 +36,7 @@ _PORT, _METRICS_PORT, _CONSOLE_PORT = 18080, 19090, 19091
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One answer on a client's way."""
+    """One request of a client, and its answer."""
 
     asked: str
     status: int
@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """A client's way to a topic, and where it ended."""
+    """The requests of a client for one topic, and the result."""
 
     steps: tuple[Step, ...]
     reached: str | None
@@ -53,14 +53,14 @@ class Journey:
 
 
 class Client:
-    """A client outside: it knows the ingress's host, and follows redirects as far as it can resolve them."""
+    """An external client: it knows the ingress's host, and follows redirects whose host it can resolve."""
 
     def __init__(self, session: aiohttp.ClientSession, gateway: str) -> None:
         self._session = session
         self._gateway = gateway
 
     async def get(self, path: str) -> Journey:
-        """Ask the ingress, then whoever the answers name."""
+        """Ask the ingress, then the hosts that answers name."""
         url = f"https://{HOST}{path}"
         steps: list[Step] = []
         for _ in range(6):
@@ -98,7 +98,7 @@ def _address(status: int, body: bytes) -> tuple[str | None, str]:
 
 
 async def _unresolvable(host: str) -> str | None:
-    """Why a client outside cannot use this name; names of the listener are the gateway's."""
+    """Why an external client cannot use this name; names of the listener lead to the gateway."""
     if host == HOST or host.endswith("." + HOST):
         return None
     try:
@@ -173,7 +173,7 @@ def _write(file: Path, config: dict[str, Any]) -> None:
 
 
 def _free(wanted: int) -> int:
-    """This port if nobody has it, else one that the system gives."""
+    """This port if it is free, else one that the system chooses."""
     for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -186,7 +186,7 @@ def _free(wanted: int) -> int:
 
 
 async def run(once: bool, ended: asyncio.Event, events: Path | None = None) -> bool:
-    """Show it, and keep the event log in a folder if there is one; true where all went as it should."""
+    """Run the demo, with an event log if there is a folder for it; returns whether all went as expected."""
     paint = Palette(sys.stdout)
     async with _stage(events) as (cluster, sidecar, file, gateway), aiohttp.ClientSession() as session:
         journeys = await _travel(cluster, session, gateway)
@@ -203,7 +203,7 @@ async def run(once: bool, ended: asyncio.Event, events: Path | None = None) -> b
 
 
 async def _until(ended: asyncio.Event, load: asyncio.Task[None]) -> None:
-    """Let the load run until somebody ends the demo; where the load ends by itself, something is wrong with it."""
+    """Run the load until the demo is ended; if the load ends by itself, raise its error."""
     ending = asyncio.create_task(ended.wait())
     await asyncio.wait((ending, load), return_when=asyncio.FIRST_COMPLETED)
     ending.cancel()
@@ -216,7 +216,7 @@ async def _until(ended: asyncio.Event, load: asyncio.Task[None]) -> None:
 async def _travel(
     cluster: SimulatedCluster, session: aiohttp.ClientSession, gateway: str
 ) -> list[tuple[str, Journey, Journey]]:
-    """Each request twice: a gateway that only forwards leads to a broker, ours to the sidecar."""
+    """Each request twice: through a gateway that leads to a broker, and through one that leads to the sidecar."""
     journeys = []
     for topic in TOPICS:
         path = f"/lookup/v2/topic/persistent/public/default/{topic}"
@@ -266,7 +266,7 @@ def _proxy() -> str:
 
 
 def _print_pipeline(paint: Palette, events: Path) -> None:
-    """The commands that make tables of the events, as they can be pasted into the same shell."""
+    """The commands that make tables from the events, to paste into the same shell."""
     sibling = Path(sys.argv[0]).with_name("pulsar-ingress-pipeline")
     pipeline = shlex.quote(str(sibling)) if "/" in sys.argv[0] and sibling.exists() else sibling.name
     folder, tables, report = (shlex.quote(f"{events}{suffix}") for suffix in ("", "-tables", "-report.html"))

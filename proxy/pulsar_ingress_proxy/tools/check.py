@@ -1,6 +1,6 @@
 """`check`: what a config says, what is questionable about it, and what `run` would refuse at start.
 
-What only running can show is not looked at: whether an address is this machine's to bind, and free.
+It does not test whether an address can be bound.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,14 +18,14 @@ from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 from pulsar_ingress_proxy.tools.preflight import CannotStart, prepare
 
 PROCESS = 64 * memory.MIB
-"""A sidecar that nobody has connected to, without discovery."""
+"""Memory of a sidecar without connections and without discovery."""
 DISCOVERY = 64 * memory.MIB
-"""The Kubernetes client, which is imported only where discovery is on."""
+"""Memory of the Kubernetes client, which is imported only with discovery."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is to be said of one config; the snapshot is None where faults keep it from being read."""
+    """The result for one config; the snapshot is None if the config cannot be read."""
 
     config: str
     faults: Sequence[str]
@@ -69,7 +69,7 @@ class Report:
 
 
 def check(path: str, snapshot: Snapshot, store: ObjectStore | None, with_files: bool) -> Report:
-    """Say what there is to say of a config that could be read; without its files, those are not looked for."""
+    """Check a config that could be read; `with_files`: also the files that it names."""
     faults: list[str] = []
     warnings = list(config_warnings(snapshot, is_discovering=store is not None))
     if with_files:
@@ -117,7 +117,7 @@ def _mebibytes(size: int) -> int:
 
 
 def _sourced(entry: Entry, listener: str, url: ServiceUrl) -> str:
-    """A URL, with who says so where not all is the config's."""
+    """A URL, with its source if not all addresses are the config's."""
     if all(source == "config" for source, _ in entry.sources.values()):
         return str(url)
     source, by = entry.sources[listener, url.scheme]

@@ -9,7 +9,7 @@ from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES, S
 
 
 def config_warnings(snapshot: Snapshot, is_discovering: bool = False) -> Iterator[str]:
-    """Every doubt, in the order of the file; `is_discovering` where the snapshot has what was found somewhere."""
+    """Every warning, in the order of the file; `is_discovering`: the snapshot includes discovered objects."""
     yield from _sockets(snapshot)
     yield from _certificates(snapshot)
     yield from _listeners(snapshot)
@@ -28,7 +28,7 @@ def _sockets(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _is_passed_by(snapshot: Snapshot) -> bool:
-    """Whether some binary client may be redirected to where no sidecar is."""
+    """Whether binary clients may be redirected to a broker without a sidecar."""
     ingresses = list(snapshot.ingresses)
     is_through = bool(ingresses) and all(ingress.through_sidecar for ingress in ingresses)
     return snapshot.config.redirects.lookup == "rewrite" and not is_through
@@ -83,7 +83,7 @@ def _ambiguous(line: str, listener: str, url: ServiceUrl) -> str:
 
 
 def _uncovered_hosts(snapshot: Snapshot) -> Iterator[str]:
-    """Hosts that rewritten redirects lead clients to, and that no ingress would know again."""
+    """Hosts that rewritten redirects lead clients to, and that match no ingress."""
     config = snapshot.config
     by_socket = {bind.listener for bind in config.bind_addresses}
     listeners = {ingress.listener for ingress in snapshot.ingresses} | {config.lookup_listener_name}
@@ -103,7 +103,7 @@ def _uncovered_hosts(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _is_direct(entry: Entry, listener: str, url: ServiceUrl) -> bool:
-    """Whether a broker's own Service says so, which leads past every ingress."""
+    """Whether the address is that of a broker's own Service, which bypasses every ingress."""
     _, by = entry.sources.get((listener, url.scheme), ("", ""))
     return by.startswith("service/")
 

@@ -1,7 +1,7 @@
 """`doctor`: from where it is run, can each broker be reached on each listener?
 
 Asked in the order in which a client would fail: does the name resolve, does the port open, does the
-certificate cover the name, does the broker answer. 401 and 403 count as reachable: somebody is there.
+certificate cover the name, does the broker answer. 401 and 403 count as reachable.
 
 A broker that answers in the binary protocol is then asked for one topic, without a listener's name. It answers with the
 addresses of the port's own listener, which are the ones that its clients get when their topics move.
@@ -37,7 +37,7 @@ Made = TypeVar("Made", bound=asyncio.BaseProtocol)
 
 _AT_ONCE = 16
 _MOST_BROKERS = 256
-"""Brokers that a template may stand for."""
+"""Maximum number of brokers tried for a template."""
 
 _CONNECT = write(Command(type=commands.CONNECT, connect=Connect(client_version=b"doctor", protocol_version=19)))
 _TOPIC = b"persistent://public/default/pulsar-ingress-proxy-doctor"
@@ -46,12 +46,12 @@ _ANSWERS_TO_CONNECT = {
     commands.CONNECTED: "CONNECTED", commands.ERROR: "ERROR", commands.AUTH_CHALLENGE: "AUTH_CHALLENGE",
 }  # fmt: skip
 _MOST_BODY = 1 << 20
-"""Bytes of a list of brokers; a few thousand ids have less."""
+"""Maximum size of a list of brokers; a few thousand ids have less."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One address of one broker, and the first thing that is wrong with it."""
+    """One address of one broker, and the first problem found."""
 
     listener: str
     broker: str
@@ -62,7 +62,7 @@ class Finding:
     answers: str | None = None
     problem: str | None = None
     warning: str | None = None
-    """What is not right, though it can be reached."""
+    """A problem of an address that can be reached."""
 
     @property
     def reachable(self) -> bool:
@@ -94,7 +94,7 @@ def in_order(finding: Finding) -> tuple[object, ...]:
 def gaps(
     snapshot: Snapshot, listener: str | None, routed: Iterable[tuple[str, bool]], unmapped: Iterable[Conflict]
 ) -> Iterator[Finding]:
-    """Mapped hosts that no route has, and routes that nobody gives a listener, by what discovery sees."""
+    """Mapped hosts without a route, and routes without a listener, according to discovery."""
     for entry in snapshot.book.entries:
         if entry.is_template and _is_found(entry, snapshot):
             continue
@@ -119,14 +119,14 @@ def _is_routed(url: ServiceUrl, routed: Iterable[tuple[str, bool]]) -> bool:
 
 
 def _is_found(template: Entry, snapshot: Snapshot) -> bool:
-    """Whether brokers of a template were found, so that it need not be guessed which there are."""
+    """Whether brokers of a template were discovered, so that they need not be guessed."""
     return any(entry.line == template.line and entry is not template for entry in snapshot.book.entries)
 
 
 async def examine(
     snapshot: Snapshot, listener: str | None, found: Callable[[Finding], None], gaps: Iterable[Finding] = ()
 ) -> list[Finding]:
-    """Try every address, or those of one listener; `found` is told of each at once, and they are returned in order."""
+    """Try every address, or those of one listener; calls `found` for each at once, and returns them in order."""
     limit = asyncio.Semaphore(_AT_ONCE)
     seconds = snapshot.config.timeouts.connect
     own = snapshot.config
@@ -164,7 +164,7 @@ def _addresses(broker: Broker, listener: str | None) -> Iterator[tuple[str, str,
 async def _brokers(
     entry: Entry, ids: list[str], listener: str | None, seconds: float, may_count: bool
 ) -> AsyncIterator[Broker]:
-    """A line's broker; for a template those that the cluster lists, else counted from 0 until nothing is there."""
+    """A line's broker; for a template those that the cluster lists, else numbers from 0 until no port is open."""
     if not entry.is_template:
         if broker := entry.fill({}):
             yield broker
@@ -199,7 +199,7 @@ def _named(entry: Entry, broker_id: str) -> Broker | None:
 
 
 async def _broker_ids(snapshot: Snapshot, seconds: float, own: Config) -> list[str]:
-    """The broker ids that the cluster lists, where it lists them to anyone."""
+    """The broker ids that the cluster lists, if it lists them without authentication."""
     for url in snapshot.config.web_pool:
         try:
             async with asyncio.timeout(seconds), _answered(url, "/admin/v2/brokers", seconds, own) as answer:
@@ -293,7 +293,7 @@ async def _told(url: ServiceUrl, seconds: float) -> list[str]:
 
 
 def _unknown_addresses(told: list[str], listener: str, snapshot: Snapshot) -> str | None:
-    """What is wrong with the addresses that a listener's own port tells."""
+    """The problem with the addresses that a listener's own port gives."""
     for text in told:
         if is_off_listener("brokerUrl", text, listener, snapshot):
             return (

@@ -40,7 +40,7 @@ _NO_LISTENER = "it stays as it is: there is no listener to put it on"
 
 
 class CannotExplain(Exception):
-    """A question that this config has no answer to."""
+    """The request cannot be explained with this config."""
 
 
 class _Shown(BaseModel):

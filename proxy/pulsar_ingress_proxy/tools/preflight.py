@@ -6,7 +6,7 @@ from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, ServerTls
 
 
 class CannotStart(Exception):
-    """A socket, a file or a package that the config asks for cannot be had; a line a fault."""
+    """A socket, a file or a package that the config requires is not available; one line per fault."""
 
 
 def prepare(config: Config) -> tuple[BrokerTls, ServerTls | None]:

@@ -1,4 +1,4 @@
-"""`probe`: one question to a running sidecar, for places without a shell or curl.
+"""`probe`: one request to a running sidecar, for images without a shell or curl.
 
 Without options it is the image's health check and an exec probe; `--lookup` is what `helm test` asks. It runs every
 few seconds, so it imports nothing that takes long.
@@ -36,7 +36,7 @@ _WHY = {
 
 
 class Failed(Exception):
-    """There is no answer that could be used; says what to do."""
+    """No usable answer; the text says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def _livez(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _status_address(path: str) -> str:
-    """Where `run` with this config serves its status, be the config good or, under --hold, bad."""
+    """The status address of `run` with this config, valid or, under --hold, invalid."""
     # Only here: the model takes longer to import than everything else.
     from pulsar_ingress_proxy.config import glean, gleaned_status_address
 
@@ -124,7 +124,7 @@ def _lookup(options: argparse.Namespace) -> Iterator[str]:
 
 
 def _addresses(reply: Reply) -> dict[str, str]:
-    """What a client would go to next; raises Failed where there is nothing."""
+    """The addresses that a client would use next; raises Failed if there is none."""
     if reply.status in (301, 302, 303, 307, 308):
         location = reply.headers["Location"]
         if not location:
@@ -146,7 +146,7 @@ def _addresses(reply: Reply) -> dict[str, str]:
 
 
 def _is_inside(key: str, url: str) -> bool:
-    """Whether no client outside could mean it, in the sidecar's own notion of that; nor what is no address at all."""
+    """Whether an address is internal by the sidecar's own rules, or not an address."""
     from pulsar_ingress_proxy.syntax.authorities import is_relative, looks_inside, parse_location
     from pulsar_ingress_proxy.syntax.listeners import parse_service_url
 
@@ -169,7 +169,7 @@ def _header(line: str) -> tuple[str, str]:
 
 
 def _get(url: str, headers: Mapping[str, str], seconds: float, cacert: str | None = None) -> Reply:
-    """One GET; no redirect is followed, no proxy of the environment is asked."""
+    """One GET, without following redirects or using a proxy from the environment."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
