@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pulsar_ingress_proxy import __version__
@@ -206,25 +206,14 @@ def _by_entry(findings: Iterable[Finding], snapshot: Snapshot) -> dict[Entry | N
 
 
 def _broker(entry: Entry, found: list[Finding], snapshot: Snapshot) -> models.Broker:
-    return models.Broker(
-        broker=entry.broker,
-        names=entry.names,
-        template=entry.is_template,
-        source=entry.source,
-        addresses=list(_addresses(entry, found, snapshot)),
-    )
-
-
-def _addresses(entry: Entry, found: list[Finding], snapshot: Snapshot) -> Iterator[models.Address]:
+    addresses = []
     for (listener, scheme), (source, by) in entry.sources.items():
-        url: ServiceUrl = entry.listeners[listener][scheme]
-        yield models.Address(
-            listener=listener,
-            url=str(url),
-            source=source,
-            by=by,
-            reach=[_reach(one, snapshot) for one in found if one.listener == listener and _is_at(one, entry, url)],
-        )
+        url = entry.listeners[listener][scheme]
+        reach = [_reach(one, snapshot) for one in found if one.listener == listener and _is_at(one, entry, url)]
+        addresses.append(models.Address(listener=listener, url=str(url), source=source, by=by, reach=reach))
+    return models.Broker(
+        broker=entry.broker, names=entry.names, template=entry.is_template, source=entry.source, addresses=addresses
+    )
 
 
 def _is_at(finding: Finding, entry: Entry, url: ServiceUrl) -> bool:

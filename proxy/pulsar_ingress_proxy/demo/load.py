@@ -45,6 +45,17 @@ _LEAK = Answer(
 )
 
 
+async def ask(
+    session: aiohttp.ClientSession, gateway: str, url: str, agent: str = "demo"
+) -> tuple[int, str | None, bytes]:
+    """Ask for a URL through the gateway, as if it ended TLS; returns status, Location and body."""
+    target = URL(url, encoded=True)
+    headers = {"Host": target.raw_authority, "X-Forwarded-Proto": target.scheme, "User-Agent": agent}
+    address = URL(gateway + target.raw_path_qs, encoded=True)
+    async with session.get(address, headers=headers, allow_redirects=False) as answer:
+        return answer.status, answer.headers.get("Location"), await answer.read()
+
+
 class Load:
     """Endless requests, the same in every run."""
 
@@ -59,7 +70,7 @@ class Load:
             if number == _LEAK_AT:
                 for broker in self._cluster.brokers:
                     broker.script.append(says(_LEAK))
-            await self._ask(host, path)
+            await self._follow(f"https://{host}{path}")
             if number == _LEAK_AT:
                 for broker in self._cluster.brokers:
                     broker.script.clear()
@@ -90,17 +101,12 @@ class Load:
                     yield host, lookup
             number += 1
 
-    async def _ask(self, host: str, path: str) -> None:
+    async def _follow(self, url: str) -> None:
         """Ask as a client behind the gateway does, and follow redirects."""
         for _ in range(5):
-            headers = {"Host": host, "X-Forwarded-Proto": "https", "User-Agent": self._dice.choice(_AGENTS)}
-            address = URL(self._gateway + path, encoded=True)
-            async with self._session.get(address, headers=headers, allow_redirects=False) as answer:
-                await answer.read()
-                location = answer.headers.get("Location")
-            if answer.status not in (302, 307) or location is None:
+            status, location, _ = await ask(self._session, self._gateway, url, self._dice.choice(_AGENTS))
+            if status not in (302, 307) or location is None:
                 return
-            target = URL(location, encoded=True)
-            if not (target.host or "").endswith(_HOSTS):
+            if not (URL(location, encoded=True).host or "").endswith(_HOSTS):
                 return  # an internal name, as after a miss
-            host, path = target.raw_authority, target.raw_path_qs
+            url = location

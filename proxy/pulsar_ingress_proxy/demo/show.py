@@ -20,12 +20,11 @@ from urllib.parse import urlsplit
 
 import aiohttp
 import yaml
-from yarl import URL
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load
 from pulsar_ingress_proxy.demo.cluster import EXTERNAL, Listener, SimulatedCluster
-from pulsar_ingress_proxy.demo.load import Load
+from pulsar_ingress_proxy.demo.load import Load, ask
 from pulsar_ingress_proxy.tools.terminal import Palette
 
 HOST = "pulsar.example.com"
@@ -52,39 +51,23 @@ class Journey:
     problem: str | None
 
 
-class Client:
-    """An external client: it knows the ingress's host, and follows redirects whose host it can resolve."""
-
-    def __init__(self, session: aiohttp.ClientSession, gateway: str) -> None:
-        self._session = session
-        self._gateway = gateway
-
-    async def get(self, path: str) -> Journey:
-        """Ask the ingress, then the hosts that answers name."""
-        url = f"https://{HOST}{path}"
-        steps: list[Step] = []
-        for _ in range(6):
-            status, location, body = await self._ask(url)
-            if status == 307 and location is not None:
-                steps.append(Step(url, status, f"Location: {location}"))
-                host = urlsplit(location).hostname or ""
-                if problem := await _unresolvable(host):
-                    return Journey(tuple(steps), None, problem)
-                url = location
-                continue
-            address, said = _address(status, body)
-            steps.append(Step(url, status, said))
-            problem = await _unresolvable(urlsplit(address).hostname or "") if address else None
-            return Journey(tuple(steps), None if problem else address or "answered", problem)
-        return Journey(tuple(steps), None, "it is sent in a circle")
-
-    async def _ask(self, url: str) -> tuple[int, str | None, bytes]:
-        parts = urlsplit(url)
-        target = parts.path + (f"?{parts.query}" if parts.query else "")
-        headers = {"Host": parts.netloc, "X-Forwarded-Proto": parts.scheme}
-        address = URL(self._gateway + target, encoded=True)
-        async with self._session.get(address, headers=headers, allow_redirects=False) as answer:
-            return answer.status, answer.headers.get("Location"), await answer.read()
+async def _journey(session: aiohttp.ClientSession, gateway: str, path: str) -> Journey:
+    """An external client: it asks the ingress's host, then follows redirects whose host it can resolve."""
+    url = f"https://{HOST}{path}"
+    steps: list[Step] = []
+    for _ in range(6):
+        status, location, body = await ask(session, gateway, url)
+        if status == 307 and location is not None:
+            steps.append(Step(url, status, f"Location: {location}"))
+            if problem := await _unresolvable(urlsplit(location).hostname or ""):
+                return Journey(tuple(steps), None, problem)
+            url = location
+            continue
+        address, said = _address(status, body)
+        steps.append(Step(url, status, said))
+        problem = await _unresolvable(urlsplit(address).hostname or "") if address else None
+        return Journey(tuple(steps), None if problem else address or "answered", problem)
+    return Journey(tuple(steps), None, "it is sent in a circle")
 
 
 def _address(status: int, body: bytes) -> tuple[str | None, str]:
@@ -220,12 +203,12 @@ async def _travel(
     journeys = []
     for topic in TOPICS:
         path = f"/lookup/v2/topic/persistent/public/default/{topic}"
-        without = await Client(session, cluster.brokers[1].web).get(path)
-        journeys.append((f"lookup {topic}", without, await Client(session, gateway).get(path)))
+        without = await _journey(session, cluster.brokers[1].web, path)
+        journeys.append((f"lookup {topic}", without, await _journey(session, gateway, path)))
     owner = cluster.owner(f"persistent://public/default/{TOPICS[0]}") or 0
     path = f"/admin/v2/persistent/public/default/{TOPICS[0]}/stats"
-    without = await Client(session, cluster.brokers[(owner + 1) % 3].web).get(path)
-    journeys.append((f"stats  {TOPICS[0]}", without, await Client(session, gateway).get(path)))
+    without = await _journey(session, cluster.brokers[(owner + 1) % 3].web, path)
+    journeys.append((f"stats  {TOPICS[0]}", without, await _journey(session, gateway, path)))
     return journeys
 
 
