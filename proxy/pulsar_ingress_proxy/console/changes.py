@@ -1,9 +1,11 @@
 """The differences between two snapshots, one line of text for each. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.alias_generators import to_camel
 
 from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.ingresses import Ingress
@@ -36,22 +38,11 @@ def _ingresses(old: Mapping[str, Ingress], new: Mapping[str, Ingress]) -> Iterat
 
 
 def _ingress(name: str, old: Ingress, new: Ingress) -> Iterator[str]:
-    yield from _names(f"ingress {name}: host {{}}", old.hosts, new.hosts)
-    before, after = _said(old), _said(new)
-    for key, value in after.items():
-        if before[key] != value:
-            yield f"ingress {name}: {key} {_shown(before[key])} is now {_shown(value)}"
-
-
-def _said(ingress: Ingress) -> dict[str, object]:
-    return {
-        "listener": ingress.listener,
-        "allowedListeners": None if ingress.allowed_listeners is None else sorted(ingress.allowed_listeners),
-        "expose": None if ingress.expose is None else sorted(ingress.expose),
-        "lookupProperties": dict(ingress.lookup_properties),
-        "overrideLookupProperties": ingress.override_lookup_properties,
-        "throughSidecar": ingress.through_sidecar,
-    }
+    yield from _names(f"ingress {name}: host", old.hosts, new.hosts)
+    for field in fields(Ingress):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if before != after and field.name != "hosts":
+            yield f"ingress {name}: {to_camel(field.name)} {_shown(before)} is now {_shown(after)}"
 
 
 def _by_broker(snapshot: Snapshot) -> dict[str, Entry]:
@@ -65,7 +56,8 @@ def _by_broker(snapshot: Snapshot) -> dict[str, Entry]:
 def _book(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Iterator[str]:
     for name, entry in new.items():
         if name not in old:
-            yield f"broker {name}: new, with {_counted(len(_addresses(entry)), 'address')}"
+            count = len(entry.sources)
+            yield f"broker {name}: new, with {count} address{'' if count == 1 else 'es'}"
             continue
         if _is_same(old[name], entry):
             continue
@@ -76,7 +68,7 @@ def _book(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> Iterator[str]:
             elif before[at] != address:
                 yield f"broker {name}: {at[0]} is at {address}, no longer at {before[at]}"
         yield from (f"broker {name}: {at[0]} is no longer at {before[at]}" for at in before if at not in after)
-        yield from _names(f"broker {name}: name {{}}", old[name].names, entry.names)
+        yield from _names(f"broker {name}: name", old[name].names, entry.names)
     yield from (f"broker {name}: gone" for name in old if name not in new)
 
 
@@ -101,14 +93,10 @@ def _keys(path: str, old: BaseModel, new: BaseModel) -> Iterator[str]:
             yield f"{key}: {_shown(before)} is now {_shown(after)}"
 
 
-def _names(line: str, old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
+def _names(what: str, old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
     before, after = set(old), set(new)
-    yield from (f"{line.format(name)} is new" for name in sorted(after - before))
-    yield from (f"{line.format(name)} is gone" for name in sorted(before - after))
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 'es'}"
+    yield from (f"{what} {name} is new" for name in sorted(after - before))
+    yield from (f"{what} {name} is gone" for name in sorted(before - after))
 
 
 def _shown(value: Any) -> str:
@@ -117,8 +105,10 @@ def _shown(value: Any) -> str:
             return "unset"
         case bool():
             return str(value).lower()
-        case list() | tuple() | dict() if not value:
+        case list() | tuple() | frozenset() | dict() if not value:
             return "empty"
+        case frozenset():
+            return ", ".join(sorted(value))
         case list() | tuple():
             return ", ".join(map(str, value))
         case dict():
