@@ -30,8 +30,7 @@ format: .venv/.dev ## Put the code into shape
 	$(BIN)/ruff format .
 
 docs: .venv/.dev ## Regenerate what is derived from code: references, dashboards and rules, the chart's values
-	$(BIN)/python -m pulsar_ingress_proxy.config.reference > docs/.configuration.md
-	mv docs/.configuration.md docs/configuration.md
+	$(BIN)/python -m pulsar_ingress_proxy.config.reference docs/configuration.md
 	$(BIN)/python -m pulsar_ingress_pipeline.tables.reference > docs/.tables.md
 	mv docs/.tables.md docs/tables.md
 	$(BIN)/python -m pulsar_ingress_proxy.observability.reference docs/metrics.md

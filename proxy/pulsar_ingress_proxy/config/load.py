@@ -268,7 +268,7 @@ def _unknown_key(path: Path_) -> str:
     for parent in parents:
         if model is not None and isinstance(parent, str):
             field = next((f for name, f in model.model_fields.items() if (f.alias or name) == parent), None)
-            model = _section(field.annotation) if field is not None else None
+            model = section_of(field.annotation) if field is not None else None
     siblings = _aliases(model) if model is not None else []
     if near := _nearest(str(key), siblings):
         return f"unknown key; did you mean {near}?"
@@ -286,15 +286,15 @@ def _all_keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
         key = f"{prefix}{field.alias or name}"
         yield key
-        if section := _section(field.annotation):
+        if section := section_of(field.annotation):
             yield from _all_keys(section, key + ".")
 
 
-def _section(annotation: Any) -> type[BaseModel] | None:
+def section_of(annotation: Any) -> type[BaseModel] | None:
     """The record that a key holds, or that each element of its list is."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for inner in get_args(annotation) if (found := _section(inner))), None)
+    return next((found for inner in get_args(annotation) if (found := section_of(inner))), None)
 
 
 def _nearest(word: str, words: list[str]) -> str | None:
