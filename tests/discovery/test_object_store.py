@@ -161,34 +161,6 @@ def test_discovered_state_depends_only_on_current_objects_not_on_event_order(seq
     assert store.reconciled() == fresh.reconciled()
 
 
-@given(st.lists(st.sampled_from(PALETTE), max_size=20), st.lists(st.sampled_from(PALETTE), max_size=20))
-@settings(max_examples=100, deadline=None)
-def test_fresh_list_replaces_all_earlier_objects_of_its_kind(old: list[Manifest], new: list[Manifest]) -> None:
-    store = filled(ObjectStore(config(), OWN), old)
-    store.discovered()
-    latest = {identity(obj): obj for obj in new}
-    kinds = {identity(obj)[0] for obj in [*old, *new]}
-    for kind in kinds:
-        store.replace(kind, [obj for key, obj in latest.items() if key[0] == kind])
-    assert store.discovered() == filled(ObjectStore(config(), OWN), latest.values()).discovered()
-
-
-def test_fresh_list_of_one_namespace_keeps_objects_of_other_namespaces() -> None:
-    store = scene(brokers())
-    assert not store.replace("Pod", [], namespace="edge")
-    assert len(store.discovered().brokers) == 2
-    assert store.replace("Pod", objects(pod(1)), namespace="pulsar")
-    assert len(store.discovered().brokers) == 1
-
-
-def test_list_items_may_omit_kind_and_api_version() -> None:
-    store = scene(brokers())
-    items = copy.deepcopy(objects(pod(0)))
-    del items[0]["kind"], items[0]["apiVersion"]
-    assert store.replace("Pod", items)
-    assert len(store.discovered().brokers) == 1
-
-
 NOISE = [
     pytest.param(lambda obj: obj["metadata"].update(resourceVersion="2", generation=3, uid="x"), id="resourceVersion"),
     pytest.param(lambda obj: obj["metadata"].update(managedFields=[{"manager": "kubectl"}]), id="managedFields"),

@@ -147,8 +147,9 @@ def test_schemes_of_a_port_follow_from_pod_ports_app_protocol_and_config_urls() 
 
 def test_kinds_of_the_same_name_are_distinguished_by_api_group() -> None:
     for kind in KINDS:
-        for version in kind.api_versions:
-            assert kind_of({"apiVersion": version, "kind": kind.kind}) is kind
+        for version in kind.versions:
+            api_version = f"{kind.group}/{version}" if kind.group else version
+            assert kind_of({"apiVersion": api_version, "kind": kind.kind}) is kind
     assert len({kind.name for kind in KINDS}) == len(KINDS)
     assert kind_of({"apiVersion": "networking.istio.io/v9", "kind": "Gateway"}) is None
     assert kind_of({"kind": "Gateway"}) is None

@@ -56,7 +56,7 @@ def read_annotations(annotations: Mapping[str, str]) -> Annotations:
     faults: list[str] = []
     listeners = _checked(LISTENER, annotations, _listeners, faults)
     properties = _checked(LOOKUP_PROPERTIES, annotations, _pairs, faults)
-    allowed = _checked(ALLOWED_LISTENERS, annotations, _names, faults)
+    allowed = _checked(ALLOWED_LISTENERS, annotations, lambda text: map(check_name, _parts(text)), faults)
     areas = _checked(EXPOSE, annotations, _areas, faults)
     urls = _checked(EXTERNAL_URL, annotations, _urls, faults)
     unknown = [name for name in annotations if name.startswith(PREFIX) and name not in _KNOWN]
@@ -65,9 +65,9 @@ def read_annotations(annotations: Mapping[str, str]) -> Annotations:
     found = Annotations(
         listeners=dict(listeners),
         lookup_properties=dict(properties),
-        allowed_listeners=frozenset(name for name, _ in allowed) if ALLOWED_LISTENERS in annotations else None,
-        expose=frozenset(area for area, _ in areas) if EXPOSE in annotations else None,
-        external_urls=tuple(url for _, url in urls),
+        allowed_listeners=frozenset(allowed) if ALLOWED_LISTENERS in annotations else None,
+        expose=frozenset(areas) if EXPOSE in annotations else None,
+        external_urls=tuple(urls),
         hosts=tuple(host for host in dns if host is not None),
         passes_tls=any(name.endswith("/ssl-passthrough") and annotations[name] == "true" for name in annotations),
         faults=tuple(faults),
@@ -76,11 +76,8 @@ def read_annotations(annotations: Mapping[str, str]) -> Annotations:
 
 
 def _checked(
-    annotation: str,
-    annotations: Mapping[str, str],
-    read: Callable[[str], Iterable[tuple[str, Value]]],
-    faults: list[str],
-) -> list[tuple[str, Value]]:
+    annotation: str, annotations: Mapping[str, str], read: Callable[[str], Iterable[Value]], faults: list[str]
+) -> list[Value]:
     try:
         return list(read(annotations[annotation])) if annotation in annotations else []
     except ValueError as fault:
@@ -111,19 +108,14 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
         yield key.strip(), value.strip()
 
 
-def _names(text: str) -> Iterator[tuple[str, None]]:
-    for part in _parts(text):
-        yield check_name(part), None
-
-
-def _areas(text: str) -> Iterator[tuple[str, None]]:
+def _areas(text: str) -> Iterator[str]:
     for part in _parts(text):
         if part not in get_args(Exposable):
             raise ValueError(f"'{part}' cannot be exposed; choose from {', '.join(get_args(Exposable))}")
-        yield part, None
+        yield part
 
 
-def _urls(text: str) -> Iterator[tuple[str, ServiceUrl]]:
+def _urls(text: str) -> Iterator[ServiceUrl]:
     seen: set[str] = set()
     for part in _parts(text):
         url = parse_service_url(part, template=True)
@@ -132,7 +124,7 @@ def _urls(text: str) -> Iterator[tuple[str, ServiceUrl]]:
         if url.scheme in seen:
             raise ValueError(f"has two {url.scheme} URLs: keep one")
         seen.add(url.scheme)
-        yield url.scheme, url
+        yield url
     if not seen:
         raise ValueError("is empty: write https://{host}:443")
 

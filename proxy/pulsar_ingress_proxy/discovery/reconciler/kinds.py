@@ -19,10 +19,6 @@ class Kind:
     optional: bool = False
     """Whether it is a CRD, which a cluster may lack."""
 
-    @property
-    def api_versions(self) -> tuple[str, ...]:
-        return tuple(f"{self.group}/{version}" if self.group else version for version in self.versions)
-
 
 GATEWAY_API, ISTIO = "gateway.networking.k8s.io", "networking.istio.io"
 

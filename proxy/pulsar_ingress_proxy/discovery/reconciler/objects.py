@@ -159,7 +159,7 @@ class Slice:
     """An EndpointSlice."""
 
     key: Key
-    service: str
+    service: Key
     endpoints: tuple[Endpoint, ...]
     ports: tuple[tuple[str, int], ...]
     """The Service's name of each port, and the endpoints' port number."""

@@ -321,7 +321,7 @@ def _slice(key: Key, metadata: Raw, _: Raw, obj: Raw) -> Slice | None:
         for one in _records(obj.get("ports"))
         if (number := _number(one.get("port"))) and one.get("protocol", "TCP") == "TCP"
     ]
-    return Slice(key, service, tuple(endpoints), tuple(ports))
+    return Slice(key, Key("Service", key.namespace, service), tuple(endpoints), tuple(ports))
 
 
 _READERS: Mapping[str, Callable[[Key, Raw, Raw, Raw], Object | None]] = {

@@ -38,11 +38,6 @@ def schemes_of(port: ServicePort, ports: Ports, known: dict[int, str]) -> frozen
     return frozenset(said | {usual} if usual is not None else said)
 
 
-def families_of(schemes: frozenset[str]) -> frozenset[tuple[str, str]]:
-    """The families of these schemes: web, binary, or both."""
-    return frozenset(family for family in (WEB_SCHEMES, BINARY_SCHEMES) if schemes.intersection(family))
-
-
 def _by_name(name: str) -> str | None:
     """`http`, `https`, `tcp-pulsar`, `tls-pulsarssl`, `web-tls`; in `pulsar-http`, pulsar is the product."""
     words = re.split(r"[-_.]", name.lower())

@@ -4,39 +4,31 @@ The host comes from the route, scheme and port from the gateway. `external-url` 
 reported as conflicts and give no address.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from pulsar_ingress_proxy.discovery.reconciler.annotations import EXTERNAL_URL, Annotations
-from pulsar_ingress_proxy.discovery.reconciler.attachment import Attachment, ClusterView
-from pulsar_ingress_proxy.discovery.reconciler.brokers import BrokerId, BrokerPod
-from pulsar_ingress_proxy.discovery.reconciler.objects import (
-    Backend,
-    Key,
-    Route,
-    Rule,
-    Section,
-    Service,
-    ServicePort,
-)
-from pulsar_ingress_proxy.discovery.reconciler.ports import families_of, number_of, schemes_of
+from pulsar_ingress_proxy.discovery.reconciler.attachment import Attachment
+from pulsar_ingress_proxy.discovery.reconciler.objects import Backend, Key, Route, Rule, Section, Service, ServicePort
+from pulsar_ingress_proxy.discovery.reconciler.ports import schemes_of
 from pulsar_ingress_proxy.discovery.reconciler.scope import Scope
+from pulsar_ingress_proxy.discovery.reconciler.view import BrokerPod, ClusterView
 from pulsar_ingress_proxy.routing.discovered import Conflict, Source
 from pulsar_ingress_proxy.syntax.hosts import is_wild, meet
-from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, DEFAULT_PORTS, ServiceUrl
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, DEFAULT_PORTS, ServiceUrl, kind_of
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
     """An address of a broker, by one object."""
 
-    broker: BrokerId
+    broker: Key
     listener: str | None
     """None: the listener of the host's ingress."""
     url: ServiceUrl
     source: Source
     by: Key
-    weak: bool = False
+    weak: bool
     """Whether it is the pool's Service, which leads to one broker only while there is one."""
 
 
@@ -52,50 +44,57 @@ class _Lead:
     service: Service
     port: ServicePort
 
+    def __str__(self) -> str:
+        return f"port {self.port.port} of {self.service.key}"
 
-def route_addresses(route: Route, places: Iterable[Attachment], around: ClusterView) -> Iterator[Address | Conflict]:
+
+def route_addresses(
+    route: Route, places: Iterable[Attachment], view: ClusterView, conflicts: list[Conflict]
+) -> Iterator[Address]:
     """The addresses of brokers by a route."""
-    if not around.scope.trusts(route.key.namespace):
+    if not view.scope.trusts(route.key.namespace):
         return
     for at in places:
-        for host, rules in _by_host(route, at).items():
+        for host, rules in _by_host(at).items():
             try:
-                lead = _lead(host, rules, around)
+                lead = _lead(host, rules, view)
                 if lead is not None:
-                    yield from _addresses(route, at, host, lead, around)
+                    weak = lead.service.key in view.scope.pool_services
+                    for url, source in tuple(_route_urls(at, host, lead, view)):
+                        allowed = _allowed(url, view.scope)
+                        yield Address(lead.broker.key, at.listener, allowed, source, route.key, weak)
             except _Unclear as why:
-                yield Conflict(str(route.key), str(why))
+                conflicts.append(Conflict(str(route.key), str(why)))
 
 
-def service_addresses(service: Service, around: ClusterView) -> Iterator[Address | Conflict]:
+def service_addresses(service: Service, view: ClusterView, conflicts: list[Conflict]) -> Iterator[Address]:
     """The addresses of a broker by its external Service."""
-    scope, annotations, listener = around.scope, service.annotations, service.annotations.listener("")
+    scope, annotations, listener = view.scope, service.annotations, service.annotations.listener("")
     if listener is None or not service.is_outside or service.key.namespace not in scope.broker_namespaces:
         return
-    brokers = around.brokers_behind(service.key)
+    brokers = view.brokers_behind(service.key)
     if len(brokers) != 1 or annotations.is_wrong(EXTERNAL_URL):
         return
     (broker,) = brokers
-    hosts = annotations.hosts or service.addresses
+    weak = service.key in scope.pool_services
     try:
-        for url, source in _service_urls(service, broker, hosts, around):
-            weak = _is_pool(service.key, scope)
-            yield Address(broker.id, listener, _checked(url, scope), source, service.key, weak)
+        for url, source in _service_urls(service, broker, view):
+            yield Address(broker.key, listener, _allowed(url, scope), source, service.key, weak)
     except _Unclear as why:
-        yield Conflict(str(service.key), str(why))
+        conflicts.append(Conflict(str(service.key), str(why)))
 
 
-def routed_hosts(route: Route, places: Iterable[Attachment]) -> Iterator[tuple[str, bool]]:
+def routed_hosts(places: Iterable[Attachment]) -> Iterator[tuple[str, bool]]:
     """The hosts that have backends, and whether connections carry the host."""
     for at in places:
-        for host, rules in _by_host(route, at).items():
+        for host, rules in _by_host(at).items():
             if any(rule.backends for rule in rules):
-                yield host, at.section is None or at.section.tells_hosts
+                yield host, at.tells_hosts
 
 
-def _by_host(route: Route, at: Attachment) -> dict[str, list[Rule]]:
+def _by_host(at: Attachment) -> dict[str, list[Rule]]:
     found: dict[str, list[Rule]] = {}
-    for rule in route.rules:
+    for rule in at.route.rules:
         if at.section is not None and (
             rule.carries not in at.section.takes or rule.port not in (None, at.section.port)
         ):
@@ -107,119 +106,120 @@ def _by_host(route: Route, at: Attachment) -> dict[str, list[Rule]]:
     return found
 
 
-def _lead(host: str, rules: Iterable[Rule], around: ClusterView) -> _Lead | None:
+def _lead(host: str, rules: Iterable[Rule], view: ClusterView) -> _Lead | None:
     """The one broker behind a host; None if there is none, or for the pool's host."""
-    leads: dict[BrokerId, tuple[BrokerPod, Backend]] = {}
+    leads: dict[Key, tuple[BrokerPod, Key, Backend]] = {}
     is_whole, has_others, crowd = False, False, ""
     for rule in rules:
         for backend in rule.backends:
-            brokers = around.brokers_behind(backend.service) if backend.service is not None else ()
-            if len(brokers) == 1:
-                leads.setdefault(brokers[0].id, (brokers[0], backend))
+            key = backend.service
+            brokers = view.brokers_behind(key) if key is not None else ()
+            if key is not None and len(brokers) == 1:
+                leads.setdefault(brokers[0].key, (brokers[0], key, backend))
                 is_whole = is_whole or rule.whole
-            else:
-                has_others = True
-            if len(brokers) > 1 and backend.service is not None and not _is_pool(backend.service, around.scope):
-                crowd = f"{host} leads to {backend.service}, which leads to several brokers: not used as an address"
+                continue
+            has_others = True
+            if brokers and key not in view.scope.pool_services:
+                crowd = f"{host} leads to {key}, which leads to several brokers: not used as an address"
     if len(leads) > 1:
-        names = ", ".join(sorted(broker.names[0] for broker, _ in leads.values()))
+        names = ", ".join(sorted(broker.names[0] for broker, _, _ in leads.values()))
         raise _Unclear(f"{host} leads to {len(leads)} brokers ({names}): not used as an address")
-    if not leads:
-        if crowd:
-            raise _Unclear(crowd)
+    if not leads and crowd:
+        raise _Unclear(crowd)
+    if not leads or (has_others and not is_whole):
         return None
-    if has_others and not is_whole:
-        return None
-    ((broker, backend),) = leads.values()
-    assert backend.service is not None
-    service = around.service(backend.service)
+    ((broker, key, backend),) = leads.values()
+    service = view.service(key)
     port = _service_port(service, backend) if service is not None else None
     if service is None or port is None:
-        raise _Unclear(f"{host} leads to port {backend.port} of {backend.service}, which it does not have")
+        raise _Unclear(f"{host} leads to port {backend.port} of {key}, which it does not have")
     return _Lead(broker, service, port)
 
 
-def _addresses(route: Route, at: Attachment, host: str, lead: _Lead, around: ClusterView) -> Iterator[Address]:
-    scope = around.scope
-    schemes = schemes_of(lead.port, lead.broker.ports, known_ports(lead.broker, around))
-    families = families_of(schemes)
-    annotations = _speaking(route.annotations, at, scope)
+def _service_port(service: Service, backend: Backend) -> ServicePort | None:
+    if backend.port is None:
+        return service.ports[0] if len(service.ports) == 1 else None
+    return next((port for port in service.ports if backend.port in (port.port, port.name)), None)
+
+
+def _route_urls(at: Attachment, host: str, lead: _Lead, view: ClusterView) -> Iterator[tuple[ServiceUrl, Source]]:
+    schemes = schemes_of(lead.port, lead.broker.ports, view.known_ports(lead.broker))
+    kinds = {kind_of(scheme) for scheme in schemes}
+    annotations = _speaking(at, view.scope)
     if annotations.is_wrong(EXTERNAL_URL):
         return
-    written = [url for url in annotations.external_urls if families == {_family(url.scheme)}]
-    if not written and len(families) != 1:
-        written = list(annotations.external_urls) if len(annotations.external_urls) == 1 else []
+    written = [url for url in annotations.external_urls if kinds == {kind_of(url.scheme)}]
+    if not written and len(kinds) != 1 and len(annotations.external_urls) == 1:
+        written = [*annotations.external_urls]
+    for url in written:
+        yield _filled(url, lambda: _host(at, host, view)), "annotation"
     if not written:
-        urls: list[tuple[ServiceUrl, Source]] = [(_derived_url(route, at, host, lead, schemes, around), "derived")]
-    else:
-        urls = [(_written_url(url, route, at, host, around), "annotation") for url in written]
-    weak = _is_pool(lead.service.key, scope)
-    for url, source in urls:
-        yield Address(lead.broker.id, at.listener, _checked(url, scope), source, route.key, weak)
+        yield _derived_url(at, host, lead, schemes, view), "derived"
 
 
-def _speaking(annotations: Annotations, at: Attachment, scope: Scope) -> Annotations:
+def _speaking(at: Attachment, scope: Scope) -> Annotations:
     """The annotations whose external-url applies: the route's, else the gateway's if its namespace is trusted."""
-    gateway = at.gateway
+    annotations, gateway = at.route.annotations, at.gateway
     if annotations.external_urls or annotations.is_wrong(EXTERNAL_URL) or gateway is None:
         return annotations
     return gateway.annotations if scope.trusts(gateway.key.namespace) else annotations
 
 
-def _derived_url(
-    route: Route, at: Attachment, host: str, lead: _Lead, schemes: frozenset[str], around: ClusterView
-) -> ServiceUrl:
+def _derived_url(at: Attachment, host: str, lead: _Lead, schemes: frozenset[str], view: ClusterView) -> ServiceUrl:
     if at.section is None:
         raise _Unclear(f"its gateway {at.key} is not visible, so scheme and port of {host} are not known")
-    plain, with_tls = _only_family(lead, schemes)
+    kinds = {kind_of(scheme) for scheme in schemes}
+    choice = " or ".join(sorted(schemes))
+    if len(kinds) != 1:
+        what = f"may be {choice}" if kinds else "is neither known as web nor as binary"
+        raise _Unclear(f"{lead} {what}: annotate the route with {EXTERNAL_URL}")
+    ((plain, with_tls),) = kinds
     if "http" in at.section.takes and plain in BINARY_SCHEMES:
-        raise _Unclear(f"{host} is for HTTP, and port {lead.port.port} of {lead.service.key} is binary")
-    if at.section.tls is None:
-        if len(schemes) > 1:
-            raise _Unclear(f"port {lead.port.port} of {lead.service.key} may be {' or '.join(sorted(schemes))}")
-        (scheme,) = schemes
-    else:
+        raise _Unclear(f"{host} is for HTTP, and {lead} is binary")
+    if at.section.tls is not None:
         scheme = with_tls if at.section.tls else plain
-    return _url(scheme, _host(route, at, host, around), _outer_port(at, at.section, around))
+    elif len(schemes) > 1:
+        raise _Unclear(f"{lead} may be {choice}")
+    else:
+        (scheme,) = schemes
+    return _url(scheme, _host(at, host, view), _outer_port(at, at.section, view))
 
 
-def _written_url(url: ServiceUrl, route: Route, at: Attachment, host: str, around: ClusterView) -> ServiceUrl:
-    if "{" not in url.host:
-        return url
-    return ServiceUrl(url.scheme, url.host.replace("{host}", _host(route, at, host, around)), url.port, url.shows_port)
-
-
-def _host(route: Route, at: Attachment, host: str, around: ClusterView) -> str:
+def _host(at: Attachment, host: str, view: ClusterView) -> str:
     """The route's host, or for TCP the single name or address of its gateway."""
     if not is_wild(host):
         return host
     if at.section is None or "tcp" not in at.section.takes:
         raise _Unclear(f"its host {host} is a wildcard, which cannot be an address")
-    gateway = at.gateway
-    names = route.annotations.hosts
+    names, gateway = at.route.annotations.hosts, at.gateway
     if gateway is not None and not names:
-        services = around.services_before(gateway) if gateway.selector is not None else ()
+        services = view.services_before(gateway)
         names = (
             gateway.annotations.hosts or gateway.addresses or tuple(one for each in services for one in each.addresses)
         )
+    return _only_host(names)
+
+
+def _only_host(names: tuple[str, ...]) -> str:
     if len(names) != 1:
-        raise _Unclear(f"its external host is not known{_choice(names)}: annotate it with {EXTERNAL_URL}")
+        choice = f" ({' or '.join(names)})" if names else ""
+        raise _Unclear(f"its external host is not known{choice}: annotate it with {EXTERNAL_URL}")
     return names[0]
 
 
-def _outer_port(at: Attachment, section: Section, around: ClusterView) -> int:
+def _outer_port(at: Attachment, section: Section, view: ClusterView) -> int:
     """The port that clients connect to.
 
     For Istio, a server's number is a port of the gateway's Service, or else a target port (pilot/pkg/model/gateway.go,
     resolvePorts).
     """
-    gateway = at.gateway
-    services = around.services_before(gateway) if gateway is not None and gateway.selector is not None else ()
+    services = view.services_before(at.gateway)
     if not services:
         return section.port
-    found = {
-        service.outer_port(port) for service in services for port in service.ports if port.port == section.port
-    } or {service.outer_port(port) for service in services for port in service.ports if port.target == section.port}
+    ports = [(service, port) for service in services for port in service.ports]
+    found = {service.outer_port(port) for service, port in ports if port.port == section.port} or {
+        service.outer_port(port) for service, port in ports if port.target == section.port
+    }
     if len(found) != 1:
         names = ", ".join(str(service.key) for service in services)
         leading = (
@@ -229,60 +229,32 @@ def _outer_port(at: Attachment, section: Section, around: ClusterView) -> int:
     return found.pop()
 
 
-def _service_urls(
-    service: Service, broker: BrokerPod, hosts: tuple[str, ...], around: ClusterView
-) -> Iterator[tuple[ServiceUrl, Source]]:
-    def host() -> str:
-        if len(hosts) != 1:
-            raise _Unclear(f"its external host is not known{_choice(hosts)}: annotate it with {EXTERNAL_URL}")
-        return hosts[0]
-
+def _service_urls(service: Service, broker: BrokerPod, view: ClusterView) -> Iterator[tuple[ServiceUrl, Source]]:
+    hosts = service.annotations.hosts or service.addresses
     written = service.annotations.external_urls
     for url in written:
-        filled = url.host.replace("{host}", host()) if "{" in url.host else url.host
-        yield ServiceUrl(url.scheme, filled, url.port, url.shows_port), "annotation"
-    known = known_ports(broker, around)
+        yield _filled(url, lambda: _only_host(hosts)), "annotation"
+    known = view.known_ports(broker)
     found = [(port, schemes_of(port, broker.ports, known)) for port in service.ports]
     if not written and not any(schemes for _, schemes in found):
         raise _Unclear(f"its ports cannot be told apart as web or binary: annotate it with {EXTERNAL_URL}")
+    written_kinds = {kind_of(url.scheme) for url in written}
     for port, schemes in found:
-        if not schemes or any(_family(url.scheme) in families_of(schemes) for url in written):
+        if not schemes or not written_kinds.isdisjoint(map(kind_of, schemes)):
             continue
         if len(schemes) > 1:
-            raise _Unclear(
-                f"its port {port.port} may be {' or '.join(sorted(schemes))}: annotate it with {EXTERNAL_URL}"
-            )
+            choice = " or ".join(sorted(schemes))
+            raise _Unclear(f"its port {port.port} may be {choice}: annotate it with {EXTERNAL_URL}")
         (scheme,) = schemes
-        yield _url(scheme, host(), service.outer_port(port)), "derived"
+        yield _url(scheme, _only_host(hosts), service.outer_port(port)), "derived"
 
 
-def known_ports(broker: BrokerPod, around: ClusterView) -> dict[int, str]:
-    """The schemes of the broker's ports that the config's URLs lead to."""
-    known: dict[int, str] = {}
-    for pool in around.scope.pools:
-        service = around.service(pool.service)
-        for port in service.ports if service is not None else ():
-            if str(port.port) == pool.url.port and (number := number_of(port, broker.ports)) is not None:
-                known.setdefault(number, pool.url.scheme)
-    return known
+def _filled(url: ServiceUrl, host: Callable[[], str]) -> ServiceUrl:
+    """An annotated URL with the host in place of `{host}`."""
+    return replace(url, host=url.host.replace("{host}", host())) if "{" in url.host else url
 
 
-def _service_port(service: Service, backend: Backend) -> ServicePort | None:
-    if backend.port is None:
-        return service.ports[0] if len(service.ports) == 1 else None
-    return next((port for port in service.ports if backend.port in (port.port, port.name)), None)
-
-
-def _only_family(lead: _Lead, schemes: frozenset[str]) -> tuple[str, str]:
-    families = families_of(schemes)
-    if len(families) != 1:
-        what = f"may be {' or '.join(sorted(schemes))}" if families else "is neither known as web nor as binary"
-        raise _Unclear(f"port {lead.port.port} of {lead.service.key} {what}: annotate the route with {EXTERNAL_URL}")
-    (family,) = families
-    return family
-
-
-def _checked(url: ServiceUrl, scope: Scope) -> ServiceUrl:
+def _allowed(url: ServiceUrl, scope: Scope) -> ServiceUrl:
     if list(scope.allowed(url.host)) != [url.host]:
         raise _Unclear(f"{url} is not under kubernetes.allowedHostSuffixes: left out")
     return url
@@ -291,16 +263,3 @@ def _checked(url: ServiceUrl, scope: Scope) -> ServiceUrl:
 def _url(scheme: str, host: str, port: int) -> ServiceUrl:
     shows_port = scheme in BINARY_SCHEMES or port != DEFAULT_PORTS[scheme]
     return ServiceUrl(scheme, host, str(port), shows_port)
-
-
-def _family(scheme: str) -> tuple[str, str]:
-    (family,) = families_of(frozenset([scheme]))
-    return family
-
-
-def _is_pool(service: Key, scope: Scope) -> bool:
-    return any(pool.service == service for pool in scope.pools)
-
-
-def _choice(hosts: tuple[str, ...]) -> str:
-    return f" ({' or '.join(hosts)})" if hosts else ""

@@ -37,17 +37,18 @@ class Scope:
         self.namespaces = frozenset(keys.namespaces or (own.namespace,))
         """The watched namespaces."""
         self._classes = frozenset(name for name in keys.gateways if "/" not in name)
-        self._named = tuple(_listed(name) for name in keys.gateways if "/" in name)
+        self._named = frozenset(_parts(name) for name in keys.gateways if "/" in name)
         self._names_any = bool(keys.gateways)
         self._suffixes = keys.allowed_host_suffixes
         self.broker_selector: Selector | None = parse_selector(keys.broker_selector) if keys.broker_selector else None
         urls = [*config.web_pool, *(parse_service_url(url) for url in config.brokers.broker_service_url)]
         self.pools = tuple(Pool(url, key) for url in urls if (key := _service_behind(url.host, own.namespace)))
+        self.pool_services = frozenset(pool.service for pool in self.pools)
         self.domain = next(filter(None, (url.host.partition(".svc.")[2] for url in urls)), "cluster.local")
         """The cluster's DNS domain."""
-        known = frozenset(pool.service.namespace for pool in self.pools) & self.namespaces
+        known = frozenset(service.namespace for service in self.pool_services) & self.namespaces
         self.broker_namespaces = known or frozenset([own.namespace])
-        gateways = (named.namespace for named in self._named if named.kind in ("gateway", "service"))
+        gateways = (namespace for kind, _, namespace, _ in self._named if kind in ("gateway", "service"))
         self.gateway_namespaces = frozenset([own.namespace, *gateways])
 
     def trusts(self, namespace: str) -> bool:
@@ -60,7 +61,8 @@ class Scope:
 
     def lists(self, key: Key) -> bool:
         """Whether kubernetes.gateways lists this object."""
-        return any(named.means(key) for named in self._named)
+        kind = BY_NAME[key.kind]
+        return any((kind.kind.lower(), group, key.namespace, key.name) in self._named for group in ("", kind.group))
 
     def is_beside(self, gateway: Gateway) -> bool:
         """Whether this gateway is ours."""
@@ -68,7 +70,7 @@ class Scope:
             # An Istio gateway that does not select this pod is not ours, even if it is listed.
             if not selects(gateway.selector, self.own.labels):
                 return False
-            names_gateways = any(named.kind == "gateway" for named in self._named)
+            names_gateways = any(kind == "gateway" for kind, *_ in self._named)
             return self.lists(gateway.key) or not names_gateways
         return self._counts(gateway.key, bool(gateway.annotations.listeners))
 
@@ -100,28 +102,11 @@ class Scope:
         return self.lists(key) if self._names_any else annotated
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
-    """An element of kubernetes.gateways: `gateway/ns/name`, with a group if the kind is ambiguous."""
-
-    kind: str
-    group: str
-    namespace: str
-    name: str
-
-    def means(self, key: Key) -> bool:
-        kind = BY_NAME[key.kind]
-        return (
-            (self.namespace, self.name) == (key.namespace, key.name)
-            and self.kind == kind.kind.lower()
-            and self.group in ("", kind.group)
-        )
-
-
-def _listed(text: str) -> _Listed:
-    kind, namespace, name = text.split("/")
+def _parts(gateway: str) -> tuple[str, str, str, str]:
+    """Kind, group (if the kind is ambiguous), namespace and name of an element of kubernetes.gateways."""
+    kind, namespace, name = gateway.split("/")
     kind, _, group = kind.lower().partition(".")
-    return _Listed(kind, group, namespace, name)
+    return kind, group, namespace, name
 
 
 def _service_behind(host: str, own_namespace: str) -> Key | None:

@@ -1,0 +1,136 @@
+"""Derives the result from all objects: ingresses without conflicts, and brokers with their addresses. Pure."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER, Annotations
+from pulsar_ingress_proxy.discovery.reconciler.attachment import attachments
+from pulsar_ingress_proxy.discovery.reconciler.ingresses import (
+    KeyedIngress,
+    gateway_ingresses,
+    resolve_hosts,
+    route_ingresses,
+    service_ingresses,
+)
+from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service, ServicePort
+from pulsar_ingress_proxy.discovery.reconciler.ports import schemes_of
+from pulsar_ingress_proxy.discovery.reconciler.routes import Address, route_addresses, routed_hosts, service_addresses
+from pulsar_ingress_proxy.discovery.reconciler.view import BrokerPod, ClusterView
+from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered
+from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
+from pulsar_ingress_proxy.routing.precedence import Claim, in_order, resolve_claims
+from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """The result of all objects; it does not depend on their order."""
+
+    discovered: Discovered
+    unmapped: tuple[Conflict, ...]
+    """Routes to brokers without a listener; also among the conflicts."""
+    hosts: frozenset[tuple[str, bool]]
+    """Hosts and wildcards that are routed through our gateways or to a broker; whether connections carry the host."""
+
+
+def reconcile(config: Config, view: ClusterView) -> Reconciled:
+    """Derive the result, in a stable order."""
+    scope, conflicts = view.scope, list[Conflict]()
+    found, addresses, hosts = _derive(view, conflicts)
+    ingresses = resolve_hosts(found, scope, conflicts)
+    claims = {key: list(_internal(config, broker, view)) for key, broker in view.brokers.items()}
+    listener_of = _listener_of(config, [ingress for key, ingress in ingresses if scope.trusts(key.namespace)])
+    unmapped = []
+    for address in addresses:
+        listener = address.listener or listener_of(address.url.host)
+        if listener is not None:
+            claim = Claim(listener, address.url, address.source, str(address.by), address.weak)
+            claims[address.broker].append(claim)
+        else:
+            leads = f"leads {address.url} to {view.brokers[address.broker].names[0]}"
+            text = f"{leads}, but has no listener: annotate it with {LISTENER}"
+            unmapped.append(Conflict(str(address.by), text))
+    brokers = []
+    for key, claimed in claims.items():
+        broker, disagreements = resolve_claims(view.brokers[key].names, claimed)
+        brokers.append(broker)
+        conflicts += disagreements
+    if not brokers:
+        conflicts.append(Conflict("brokers", _why_no_brokers(view)))
+    own = tuple(ingress for _, ingress in ingresses)
+    discovered = Discovered(own, tuple(brokers), conflicts=in_order([*conflicts, *unmapped]))
+    return Reconciled(discovered, in_order(unmapped), frozenset(hosts))
+
+
+def _derive(
+    view: ClusterView, conflicts: list[Conflict]
+) -> tuple[list[KeyedIngress], list[Address], set[tuple[str, bool]]]:
+    """The ingresses, brokers' addresses and routed hosts of each object."""
+    scope = view.scope
+    ingresses: list[KeyedIngress] = []
+    addresses: list[Address] = []
+    hosts: set[tuple[str, bool]] = set()
+    for obj in view.objects.values():
+        match obj:
+            case Route() if places := tuple(attachments(obj, view)):
+                ingresses += route_ingresses(obj, places, scope, conflicts)
+                addresses += route_addresses(obj, places, view, conflicts)
+                hosts.update(routed_hosts(places))
+            case Gateway() if scope.is_beside(obj):
+                ingresses += gateway_ingresses(obj, scope, conflicts)
+            case Service() if scope.is_ingress(obj) or obj.key.namespace in scope.broker_namespaces:
+                ingresses += service_ingresses(obj, scope, conflicts)
+                own = list(service_addresses(obj, view, conflicts))
+                addresses += own
+                hosts.update((one.url.host, True) for one in own)
+            case _:
+                continue
+        conflicts += _faults(obj.key, obj.annotations)
+    return ingresses, addresses, hosts
+
+
+def _faults(key: Key, annotations: Annotations) -> Iterator[Conflict]:
+    for fault in annotations.faults:
+        yield Conflict(str(key), fault)
+    if key.kind in ("Ingress", "Service") and any(annotations.listeners) and not annotations.listener(""):
+        yield Conflict(str(key), f"{LISTENER}: this kind has no sections: write the name of a listener alone")
+
+
+def _listener_of(config: Config, found: list[Ingress]) -> Callable[[str], str | None]:
+    """Returns the listener of a host by its ingress; ingresses of the config come first."""
+    written = [Ingress(one.name, one.hosts, one.listener) for one in config.ingresses]
+    both = (Ingresses(written), Ingresses(found))
+
+    def listener(host: str) -> str | None:
+        ingresses = (ingresses.by_host(host) or ingresses.everywhere for ingresses in both)
+        return next((ingress.listener for ingress in ingresses if ingress is not None), None)
+
+    return listener
+
+
+def _internal(config: Config, broker: BrokerPod, view: ClusterView) -> Iterator[Claim]:
+    """A broker's internal addresses: the ports behind the config's URLs, else the ports of its pod."""
+    known = view.known_ports(broker) or {
+        number: scheme
+        for name, number in broker.ports
+        for scheme in schemes_of(ServicePort(number, number, name), (), {})
+    }
+    for number, scheme in known.items():
+        url = ServiceUrl(scheme, broker.names[0], str(number))
+        yield Claim(config.internal_listener_name, url, "derived", str(broker.by))
+
+
+def _why_no_brokers(view: ClusterView) -> str:
+    scope = view.scope
+    if scope.broker_selector is not None:
+        where = ", ".join(sorted(scope.broker_namespaces))
+        return f"no pod in {where} has the labels of kubernetes.brokerSelector"
+    if not scope.pools:
+        text = "no URL of the config names a Service of this cluster"
+        return f"{text}: say which pods are brokers by kubernetes.brokerSelector"
+    service = scope.pools[0].service
+    if service.namespace not in scope.namespaces:
+        return f"namespace {service.namespace} of {service} is not watched: add it to kubernetes.namespaces"
+    is_there = view.service(service) is not None
+    return f"{service} {'leads to no pod' if is_there else 'is not there'}: no broker is found"
