@@ -134,11 +134,6 @@ def test_faults_in_advertised_listeners_say_what_would_be_right(value: str, faul
     assert str(raised.value) == fault
 
 
-def test_example_28_missing_internal_listener_is_a_fault_if_broker_is_not_dialable() -> None:
-    with pytest.raises(SyntaxFaults, match=r"internal listener 'internal' is not among \['external'\]"):
-        parse_advertised_listeners("external:pulsar://e:1", internal_listener="internal", dialable_without=False)
-
-
 @pytest.mark.parametrize(
     ("value", "expected"),
     numbered(

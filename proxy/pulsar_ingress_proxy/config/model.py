@@ -35,6 +35,7 @@ from pulsar_ingress_proxy.syntax.listeners import (
     SyntaxFaults,
     Urls,
     check_name,
+    comma_separated,
     is_bindable,
     is_host,
     is_one_socket,
@@ -156,7 +157,7 @@ def _label_selector(value: object) -> str | None:
 
 
 def _split(value: object) -> object:
-    return [part for raw in value.split(",") if (part := raw.strip())] if isinstance(value, str) else value
+    return comma_separated(value) if isinstance(value, str) else value
 
 
 def _urls_of(*schemes: str) -> BeforeValidator:

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from pulsar_ingress_proxy.syntax.hosts import covers
+
 LONGEST_AUTHORITY = 255 + len(":65535")  # RFC 1035 3.1: a longer host is not a name
 
 # Like DNS, a Host header may have underscores: gateways of container networks send them.
@@ -136,10 +138,7 @@ def _is_global_address(host: str) -> bool:
 
 def host_matches(host: str, patterns: Iterable[str]) -> bool:
     """Whether a host matches a pattern; `*.` matches one or more labels."""
-    return any(
-        host.endswith(pattern[1:]) and len(host) > len(pattern) - 1 if pattern.startswith("*.") else host == pattern
-        for pattern in patterns
-    )
+    return any(covers(pattern, host) for pattern in patterns)
 
 
 Address = int | ipaddress.IPv6Address

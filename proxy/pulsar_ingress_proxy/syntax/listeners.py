@@ -78,28 +78,17 @@ class BindAddress:
         return f"{self.listener + ':' if self.listener else ''}{self.scheme}://{self.address}"
 
 
-def parse_advertised_listeners(
-    text: str, internal_listener: str = "internal", dialable_without: bool = True
-) -> dict[str, dict[str, ServiceUrl]]:
-    """Parse `name:scheme://host:port,…` into URLs by listener and scheme.
-
-    The internal listener may only be missing if there is another way to dial the broker (`dialable_without`; for
-    brokers, the legacy ports).
-    """
+def parse_advertised_listeners(text: str) -> dict[str, dict[str, ServiceUrl]]:
+    """Parse `name:scheme://host:port,…` into URLs by listener and scheme."""
     listeners: dict[str, dict[str, ServiceUrl]] = {}
     owners: dict[str, str] = {}
     faults: list[str] = []
-    for part in _parts(text):
+    for part in comma_separated(text):
         try:
             name, url = _split_name(part)
             _add_url(listeners, owners, name, parse_service_url(url, template=True))
         except ValueError as fault:
             faults.append(str(fault))
-    if not faults and listeners and internal_listener not in listeners and not dialable_without:
-        faults.append(
-            f"internal listener '{internal_listener}' is not among {sorted(listeners)}, "
-            "and no broker URL says how to reach the broker without it"
-        )
     if faults:
         raise SyntaxFaults(faults)
     return listeners
@@ -107,7 +96,7 @@ def parse_advertised_listeners(
 
 def parse_bind_addresses(value: str | Iterable[str]) -> tuple[BindAddress, ...]:
     """Parse `[name:]scheme://host:port`, comma-separated or as a list."""
-    parts = _parts(value) if isinstance(value, str) else [str(part).strip() for part in value]
+    parts = comma_separated(value) if isinstance(value, str) else [str(part).strip() for part in value]
     addresses: list[BindAddress] = []
     faults: list[str] = []
     for part in parts:
@@ -148,11 +137,11 @@ def kind_of(scheme: str) -> tuple[str, str]:
 def is_host(host: str) -> bool:
     """Whether java.net.URI, which brokers use, accepts this host: no underscores."""
     if host.startswith("["):
-        return host.endswith("]") and _is_ipv6(host[1:-1])
+        return host.endswith("]") and isinstance(_ip(host[1:-1]), ipaddress.IPv6Address)
     labels = host.removesuffix(".").split(".")
     # If the last of several labels begins with a digit, only an IPv4 address is valid.
     if labels[-1][:1].isdigit() and (len(labels) > 1 or host.isdigit()):
-        return _is_ipv4(host)
+        return isinstance(_ip(host), ipaddress.IPv4Address)
     return all(_LABEL.fullmatch(label) for label in labels)
 
 
@@ -168,7 +157,7 @@ def is_one_socket(host: str, port: int, other_host: str, other_port: int) -> boo
     """
     if port != other_port or port == 0:
         return False
-    one, other = _ip(host), _ip(other_host)
+    one, other = _ip(host.strip("[]")), _ip(other_host.strip("[]"))
     if one is None or other is None or one.version != other.version:
         return host == other_host
     return one == other or one.is_unspecified or other.is_unspecified
@@ -181,7 +170,8 @@ def check_name(name: str) -> str:
     return name
 
 
-def _parts(text: str) -> list[str]:
+def comma_separated(text: str) -> list[str]:
+    """The parts of a list without surrounding spaces; empty ones are left out."""
     return [part for raw in text.split(",") if (part := raw.strip())]
 
 
@@ -219,12 +209,8 @@ def _refuse_conflict(new: BindAddress, others: Iterable[BindAddress]) -> None:
         if new.scheme == other.scheme and new.listener != other.listener:
             raise ValueError(f"{new.address} is bound for two listeners: {other} and {new}")
         # As in brokers, only sockets of one protocol are compared; port 0 never conflicts.
-        if new.scheme != other.scheme and new.port and _is_web(new.scheme) == _is_web(other.scheme):
+        if new.scheme != other.scheme and new.port and kind_of(new.scheme) == kind_of(other.scheme):
             raise ValueError(f"{new.address} is bound for two schemes: {other} and {new}")
-
-
-def _is_web(scheme: str) -> bool:
-    return scheme in WEB_SCHEMES
 
 
 def _port(url: str, text: str | None, default: int, template: bool) -> str:
@@ -239,24 +225,8 @@ def _port(url: str, text: str | None, default: int, template: bool) -> str:
     return str(int(text))
 
 
-def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
-        return ipaddress.ip_address(host.strip("[]"))
+        return ipaddress.ip_address(text)
     except ValueError:
         return None
-
-
-def _is_ipv4(text: str) -> bool:
-    try:
-        ipaddress.IPv4Address(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_ipv6(text: str) -> bool:
-    try:
-        ipaddress.IPv6Address(text)
-    except ValueError:
-        return False
-    return True

@@ -7,7 +7,7 @@ from typing import TypeVar, get_args
 
 from pulsar_ingress_proxy.config.model import Exposable
 from pulsar_ingress_proxy.syntax.hosts import normal
-from pulsar_ingress_proxy.syntax.listeners import VARIABLE, ServiceUrl, check_name, parse_service_url
+from pulsar_ingress_proxy.syntax.listeners import VARIABLE, ServiceUrl, check_name, comma_separated, parse_service_url
 
 PREFIX = "pulsar-ingress-proxy/"
 LISTENER = PREFIX + "listener"
@@ -56,12 +56,12 @@ def read_annotations(annotations: Mapping[str, str]) -> Annotations:
     faults: list[str] = []
     listeners = _checked(LISTENER, annotations, _listeners, faults)
     properties = _checked(LOOKUP_PROPERTIES, annotations, _pairs, faults)
-    allowed = _checked(ALLOWED_LISTENERS, annotations, lambda text: map(check_name, _parts(text)), faults)
+    allowed = _checked(ALLOWED_LISTENERS, annotations, lambda text: map(check_name, comma_separated(text)), faults)
     areas = _checked(EXPOSE, annotations, _areas, faults)
     urls = _checked(EXTERNAL_URL, annotations, _urls, faults)
     unknown = [name for name in annotations if name.startswith(PREFIX) and name not in _KNOWN]
     faults += [f"{name}: unknown annotation; known are {', '.join(_KNOWN)}" for name in unknown]
-    dns = (normal(host) for host in _parts(annotations.get(_EXTERNAL_DNS, "")))
+    dns = (normal(host) for host in comma_separated(annotations.get(_EXTERNAL_DNS, "")))
     found = Annotations(
         listeners=dict(listeners),
         lookup_properties=dict(properties),
@@ -88,7 +88,7 @@ def _checked(
 def _listeners(text: str) -> Iterator[tuple[str, str]]:
     """Parse `NAME`, or `sectionA=NAME,sectionB=NAME`; a name without a section is for all others."""
     seen: set[str] = set()
-    for part in _parts(text):
+    for part in comma_separated(text):
         section, equals, name = part.rpartition("=")
         if equals and not _SECTION.fullmatch(section := section.strip()):
             raise ValueError(f"'{section}' is not the name of a section: write section=listener")
@@ -101,7 +101,7 @@ def _listeners(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for part in _parts(text):
+    for part in comma_separated(text):
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
             raise ValueError(f"'{part}' is not a property: write rack=eu-1a,key=value")
@@ -109,7 +109,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _areas(text: str) -> Iterator[str]:
-    for part in _parts(text):
+    for part in comma_separated(text):
         if part not in get_args(Exposable):
             raise ValueError(f"'{part}' cannot be exposed; choose from {', '.join(get_args(Exposable))}")
         yield part
@@ -117,7 +117,7 @@ def _areas(text: str) -> Iterator[str]:
 
 def _urls(text: str) -> Iterator[ServiceUrl]:
     seen: set[str] = set()
-    for part in _parts(text):
+    for part in comma_separated(text):
         url = parse_service_url(part, template=True)
         if any(match[1] != "host" or match[2] for match in VARIABLE.finditer(url.authority)):
             raise ValueError(f"'{part}' has a variable other than {{host}}")
@@ -127,7 +127,3 @@ def _urls(text: str) -> Iterator[ServiceUrl]:
         yield url
     if not seen:
         raise ValueError("is empty: write https://{host}:443")
-
-
-def _parts(text: str) -> list[str]:
-    return [part for raw in text.split(",") if (part := raw.strip())]
