@@ -36,6 +36,8 @@ class Annotations:
     """`{host}` stands for the route's host."""
     hosts: tuple[str, ...] = ()
     """Host names for external-dns."""
+    ingress_class: str | None = None
+    """The class of an Ingress, as it was set before spec.ingressClassName."""
     passes_tls: bool = False
     """Whether an Ingress has TLS passthrough."""
     faults: tuple[str, ...] = ()
@@ -69,6 +71,7 @@ def read_annotations(annotations: Mapping[str, str]) -> Annotations:
         expose=frozenset(areas) if EXPOSE in annotations else None,
         external_urls=tuple(urls),
         hosts=tuple(host for host in dns if host is not None),
+        ingress_class=annotations.get("kubernetes.io/ingress.class"),
         passes_tls=any(name.endswith("/ssl-passthrough") and annotations[name] == "true" for name in annotations),
         faults=tuple(faults),
     )

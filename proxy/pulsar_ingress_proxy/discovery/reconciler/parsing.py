@@ -7,7 +7,7 @@ import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from pulsar_ingress_proxy.discovery.reconciler.annotations import read_annotations
+from pulsar_ingress_proxy.discovery.reconciler.annotations import Annotations, read_annotations
 from pulsar_ingress_proxy.discovery.reconciler.kinds import GATEWAY_API, Kind
 from pulsar_ingress_proxy.discovery.reconciler.objects import (
     Backend,
@@ -33,63 +33,61 @@ _HTTP: frozenset[Carries] = frozenset(["http"])
 _TLS: frozenset[Carries] = frozenset(["tls"])
 _TCP: frozenset[Carries] = frozenset(["tcp"])
 _NOTHING: frozenset[Carries] = frozenset()
+_CARRIED: Mapping[str, Carries] = {"HTTPRoute": "http", "TLSRoute": "tls", "TCPRoute": "tcp"}
 
 
 def key_of(kind: Kind, obj: Raw) -> Key | None:
     """An object's identity; None if it lacks a namespace or name."""
-    metadata = _record(obj.get("metadata"))
+    metadata = _at(obj, "metadata")
     namespace, name = metadata.get("namespace"), metadata.get("name")
     return Key(kind.name, namespace, name) if isinstance(namespace, str) and isinstance(name, str) else None
 
 
 def read(key: Key, obj: Raw) -> Object | None:
     """Parse an object; None if it is not needed, such as a pod that has terminated."""
-    return _READERS[key.kind](key, _record(obj.get("metadata")), _record(obj.get("spec")), obj)
+    annotations = read_annotations(_texts(_at(obj, "metadata", "annotations")))
+    return _READERS[key.kind](key, annotations, _at(obj, "spec"), obj)
 
 
-def _ingress(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Route:
-    texts = _texts(metadata.get("annotations"))
-    annotations = read_annotations(texts)
+def _ingress(key: Key, annotations: Annotations, spec: Raw, _: Raw) -> Route:
     carries: Carries = "tls" if annotations.passes_tls else "http"
     tls_hosts = tuple(host for one in _records(spec.get("tls")) for host in _hosts(one.get("hosts")) or (ANY,))
     default = {"backend": spec.get("defaultBackend")}
     rules = []
     for one in _records(spec.get("rules")) or [{}]:
         host = normal(str(one.get("host") or ANY))
-        for path in _records(_record(one.get("http")).get("paths")) or [default]:
+        for path in _records(_at(one, "http").get("paths")) or [default]:
             whole = path.get("path") in (None, "", "/") and path.get("pathType") != "Exact"
             if host is not None and path.get("backend") is not None:
-                rules.append(Rule(carries, (_ingress_backend(key, path["backend"]),), (host,), whole))
+                rules.append(Rule(carries, (_ingress_backend(key, path),), (host,), whole))
     hosts = tuple(dict.fromkeys(host for rule in rules for host in rule.hosts))
     if ANY in hosts and tls_hosts and ANY not in tls_hosts:
         hosts = tuple(dict.fromkeys((*(host for host in hosts if host != ANY), *tls_hosts)))
-    ingress_class = spec.get("ingressClassName") or texts.get("kubernetes.io/ingress.class")
+    ingress_class = spec.get("ingressClassName") or annotations.ingress_class
     return Route(key, annotations, hosts, tuple(rules), ingress_class=ingress_class, tls_hosts=tls_hosts)
 
 
-def _ingress_backend(key: Key, backend: object) -> Backend:
-    service = _record(_record(backend).get("service"))
-    port = _record(service.get("port"))
-    if not isinstance(name := service.get("name"), str):
+def _ingress_backend(key: Key, path: Raw) -> Backend:
+    if not isinstance(name := _at(path, "backend", "service").get("name"), str):
         return Backend(None)
+    port = _at(path, "backend", "service", "port")
     return Backend(Key("Service", key.namespace, name), port.get("number") or port.get("name"))
 
 
-def _gateway(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Gateway:
+def _gateway(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Gateway:
     sections = []
     for one in _records(spec.get("listeners")):
         # The default of allowedRoutes is Same. Namespace labels are not watched, so for Selector the route's status
         # decides.
-        allowed = _record(_record(one.get("allowedRoutes")).get("namespaces")).get("from", "Same")
+        allowed = _at(one, "allowedRoutes", "namespaces").get("from", "Same")
         namespace = {"Same": key.namespace, "All": ANY, "Selector": ANY}.get(allowed)
         host = normal(str(one.get("hostname") or ANY))
-        mode = _record(one.get("tls")).get("mode", "Terminate")
-        takes, tls = _gateway_protocol(str(one.get("protocol")).upper(), mode == "Passthrough")
+        passes = _at(one, "tls").get("mode") == "Passthrough"
+        takes, tls = _gateway_protocol(str(one.get("protocol")).upper(), passes)
         if namespace is not None and host is not None and (port := _number(one.get("port"))):
             sections.append(Section(str(one.get("name")), port, takes, tls, ((namespace, host),)))
-    status = _record(obj.get("status"))
-    addresses = tuple(_addresses(one.get("value") for one in _records(status.get("addresses"))))
-    return Gateway(key, read_annotations(_texts(metadata.get("annotations"))), tuple(sections), None, addresses)
+    addresses = tuple(_addresses(one.get("value") for one in _records(_at(obj, "status").get("addresses"))))
+    return Gateway(key, annotations, tuple(sections), None, addresses)
 
 
 def _gateway_protocol(protocol: str, passes: bool) -> tuple[frozenset[Carries], bool | None]:
@@ -106,12 +104,11 @@ def _gateway_protocol(protocol: str, passes: bool) -> tuple[frozenset[Carries], 
             return _NOTHING, None
 
 
-def _istio_gateway(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Gateway:
+def _istio_gateway(key: Key, annotations: Annotations, spec: Raw, _: Raw) -> Gateway:
     sections = []
     for one in _records(spec.get("servers")):
-        port = _record(one.get("port"))
-        number = _number(port.get("number"))
-        tls = _record(one["tls"]) if "tls" in one else None
+        port = _at(one, "port")
+        tls = _at(one, "tls") if "tls" in one else None
         takes, speaks_tls = _istio_protocol(str(port.get("protocol")).upper(), tls)
         hosts = []
         for text in _strings(one.get("hosts")):
@@ -119,11 +116,10 @@ def _istio_gateway(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Gateway:
             host = normal(name)
             if host is not None:
                 hosts.append((key.namespace if namespace == "." else namespace if slash else ANY, host))
-        if number:
+        if number := _number(port.get("number")):
             name = str(one.get("name") or port.get("name") or "")
             sections.append(Section(name, number, takes, speaks_tls, tuple(hosts)))
-    selector = _texts(spec.get("selector"))
-    return Gateway(key, read_annotations(_texts(metadata.get("annotations"))), tuple(sections), selector)
+    return Gateway(key, annotations, tuple(sections), _texts(spec.get("selector")))
 
 
 def _istio_protocol(protocol: str, tls: Raw | None) -> tuple[frozenset[Carries], bool | None]:
@@ -143,29 +139,27 @@ def _istio_protocol(protocol: str, tls: Raw | None) -> tuple[frozenset[Carries],
             return _NOTHING, None
 
 
-def _gateway_route(carries: Carries) -> Callable[[Key, Raw, Raw, Raw], Route]:
-    def reader(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Route:
-        parents = []
-        for ref in _records(spec.get("parentRefs")):
-            if ref.get("group", GATEWAY_API) == GATEWAY_API and ref.get("kind", "Gateway") == "Gateway":
-                gateway = Key("Gateway", str(ref.get("namespace") or key.namespace), str(ref.get("name")))
-                section = ref.get("sectionName") or None
-                parents.append(Parent(gateway, section, _number(ref.get("port")), _is_refused(obj, ref)))
-        rules = []
-        for one in _records(spec.get("rules")) or [{}]:
-            backends = tuple(_gateway_backends(key, one))
-            if any(filter_.get("type") == "RequestRedirect" for filter_ in _records(one.get("filters"))):
-                backends = ()
-            rules.append(Rule(carries, backends, whole=carries != "http" or _takes_all_paths(one)))
-        annotations, hosts = read_annotations(_texts(metadata.get("annotations"))), _hosts(spec.get("hostnames"))
-        # If all hosts are invalid, the route must not match every host.
-        has_place = bool(hosts) or not spec.get("hostnames")
-        return Route(key, annotations, hosts, tuple(rules), tuple(parents) if has_place else ())
-
-    return reader
+def _gateway_route(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Route:
+    carries = _CARRIED[key.kind]
+    parents = []
+    for ref in _records(spec.get("parentRefs")):
+        if ref.get("group", GATEWAY_API) == GATEWAY_API and ref.get("kind", "Gateway") == "Gateway":
+            gateway = Key("Gateway", str(ref.get("namespace") or key.namespace), str(ref.get("name")))
+            section = ref.get("sectionName") or None
+            parents.append(Parent(gateway, section, _number(ref.get("port")), _is_refused(obj, ref)))
+    rules = tuple(
+        Rule(carries, tuple(_gateway_backends(key, one)), whole=carries != "http" or _takes_all_paths(one))
+        for one in _records(spec.get("rules")) or [{}]
+    )
+    hosts = _hosts(spec.get("hostnames"))
+    # If all hosts are invalid, the route must not match every host.
+    has_place = bool(hosts) or not spec.get("hostnames")
+    return Route(key, annotations, hosts, rules, tuple(parents) if has_place else ())
 
 
 def _gateway_backends(key: Key, rule: Raw) -> Iterator[Backend]:
+    if any(filter_.get("type") == "RequestRedirect" for filter_ in _records(rule.get("filters"))):
+        return
     for ref in _records(rule.get("backendRefs")):
         if ref.get("weight") == 0:
             continue
@@ -179,22 +173,20 @@ def _gateway_backends(key: Key, rule: Raw) -> Iterator[Backend]:
 def _takes_all_paths(rule: Raw) -> bool:
     matches = _records(rule.get("matches"))
     return not matches or any(
-        match.keys() <= {"path"} and _record(match.get("path")).get("value", "/") == "/" for match in matches
+        match.keys() <= {"path"} and _at(match, "path").get("value", "/") == "/" for match in matches
     )
 
 
 def _is_refused(obj: Raw, ref: Raw) -> bool:
-    for parent in _records(_record(obj.get("status")).get("parents")):
-        seen = _record(parent.get("parentRef"))
-        if all(seen.get(part) == ref.get(part) for part in ("name", "sectionName", "port")):
-            for condition in _records(parent.get("conditions")):
-                if condition.get("type") == "Accepted" and condition.get("status") == "False":
-                    return True
-    return False
+    return any(
+        (condition.get("type"), condition.get("status")) == ("Accepted", "False")
+        for parent in _records(_at(obj, "status").get("parents"))
+        if all(_at(parent, "parentRef").get(part) == ref.get(part) for part in ("name", "sectionName", "port"))
+        for condition in _records(parent.get("conditions"))
+    )
 
 
-def _virtual_service(key: Key, metadata: Raw, spec: Raw, _: Raw) -> Route:
-    annotations = read_annotations(_texts(metadata.get("annotations")))
+def _virtual_service(key: Key, annotations: Annotations, spec: Raw, _: Raw) -> Route:
     parents = tuple(Parent(gateway) for gateway in _istio_gateways(key, spec.get("gateways")))
     exported = tuple(key.namespace if name == "." else name for name in _strings(spec.get("exportTo")))
     carried: tuple[Carries, ...] = ("http", "tls", "tcp")
@@ -219,12 +211,10 @@ def _istio_rules(key: Key, carries: Carries, rule: Raw) -> Iterator[Rule]:
     """One rule for each alternative of `match`."""
     routes = _records(rule.get("route"))
     backends = tuple(
-        _destination(key, _record(one.get("destination")))
-        for one in routes
-        if len(routes) == 1 or one.get("weight") != 0
+        _destination(key, _at(one, "destination")) for one in routes if len(routes) == 1 or one.get("weight") != 0
     )
     for match in _records(rule.get("match")) or [{}]:
-        authority = _record(match.get("authority"))
+        authority = _at(match, "authority")
         if authority and "exact" not in authority:
             continue  # prefix and regex do not tell the hosts
         named = [authority["exact"]] if authority else match.get("sniHosts")
@@ -237,7 +227,7 @@ def _istio_rules(key: Key, carries: Carries, rule: Raw) -> Iterator[Rule]:
             carries,
             backends,
             hosts,
-            not narrowed or (narrowed == {"uri"} and _record(match["uri"]).get("prefix") == "/"),
+            not narrowed or (narrowed == {"uri"} and _at(match, "uri").get("prefix") == "/"),
             _number(match.get("port")),
             gateways,
         )
@@ -252,10 +242,10 @@ def _destination(key: Key, destination: Raw) -> Backend:
         service = Key("Service", labels[1], labels[0])
     else:
         return Backend(None)
-    return Backend(service, _number(_record(destination.get("port")).get("number")))
+    return Backend(service, _number(_at(destination, "port").get("number")))
 
 
-def _service(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Service:
+def _service(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Service:
     ports = []
     for one in _records(spec.get("ports")):
         number, target = _number(one.get("port")), one.get("targetPort")
@@ -269,11 +259,11 @@ def _service(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Service:
                     str(one.get("appProtocol") or ""),
                 )
             )
-    balancer = _record(_record(obj.get("status")).get("loadBalancer"))
-    outside = [one.get("hostname") or one.get("ip") for one in _records(balancer.get("ingress"))]
+    balancer = _records(_at(obj, "status", "loadBalancer").get("ingress"))
+    outside = [one.get("hostname") or one.get("ip") for one in balancer]
     return Service(
         key,
-        read_annotations(_texts(metadata.get("annotations"))),
+        annotations,
         str(spec.get("type") or "ClusterIP"),
         _texts(spec.get("selector")),
         tuple(ports),
@@ -281,8 +271,8 @@ def _service(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Service:
     )
 
 
-def _pod(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Pod | None:
-    status = _record(obj.get("status"))
+def _pod(key: Key, _: Annotations, spec: Raw, obj: Raw) -> Pod | None:
+    status = _at(obj, "status")
     if status.get("phase") in ("Succeeded", "Failed"):
         return None
     ips = [one.get("ip") for one in _records(status.get("podIPs"))] or [status.get("podIP")]
@@ -294,27 +284,27 @@ def _pod(key: Key, metadata: Raw, spec: Raw, obj: Raw) -> Pod | None:
     ]
     return Pod(
         key,
-        _texts(metadata.get("labels")),
+        _texts(_at(obj, "metadata", "labels")),
         str(spec.get("hostname") or key.name),
         str(spec.get("subdomain") or ""),
         tuple(_addresses(ips)),
         tuple(ports),
-        "deletionTimestamp" in metadata,
+        "deletionTimestamp" in _at(obj, "metadata"),
     )
 
 
-def _slice(key: Key, metadata: Raw, _: Raw, obj: Raw) -> Slice | None:
-    service = _texts(metadata.get("labels")).get("kubernetes.io/service-name")
+def _slice(key: Key, _annotations: Annotations, _spec: Raw, obj: Raw) -> Slice | None:
+    service = _texts(_at(obj, "metadata", "labels")).get("kubernetes.io/service-name")
     if service is None or obj.get("addressType") == "FQDN":
         return None
     endpoints = []
     for one in _records(obj.get("endpoints")):
-        target = _record(one.get("targetRef"))
+        target = _at(one, "targetRef")
         ips = tuple(_addresses(_strings(one.get("addresses"))))
         is_pod = target.get("kind") == "Pod"
         name = str(target.get("name")) if is_pod else next(iter(ips), None)
         if name is not None:
-            ending = _record(one.get("conditions")).get("terminating") is True
+            ending = _at(one, "conditions").get("terminating") is True
             endpoints.append(Endpoint(name, is_pod, ips, str(one.get("hostname") or ""), ending))
     ports = [
         (str(one.get("name") or ""), number)
@@ -324,12 +314,12 @@ def _slice(key: Key, metadata: Raw, _: Raw, obj: Raw) -> Slice | None:
     return Slice(key, Key("Service", key.namespace, service), tuple(endpoints), tuple(ports))
 
 
-_READERS: Mapping[str, Callable[[Key, Raw, Raw, Raw], Object | None]] = {
+_READERS: Mapping[str, Callable[[Key, Annotations, Raw, Raw], Object | None]] = {
     "Ingress": _ingress,
     "Gateway": _gateway,
-    "HTTPRoute": _gateway_route("http"),
-    "TLSRoute": _gateway_route("tls"),
-    "TCPRoute": _gateway_route("tcp"),
+    "HTTPRoute": _gateway_route,
+    "TLSRoute": _gateway_route,
+    "TCPRoute": _gateway_route,
     "IstioGateway": _istio_gateway,
     "VirtualService": _virtual_service,
     "Service": _service,
@@ -338,7 +328,10 @@ _READERS: Mapping[str, Callable[[Key, Raw, Raw, Raw], Object | None]] = {
 }
 
 
-def _record(value: object) -> Raw:
+def _at(value: object, *path: str) -> Raw:
+    """The record at a path of keys; an empty one if anything on the way is not a record."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 
 
@@ -351,7 +344,7 @@ def _strings(value: object) -> list[str]:
 
 
 def _texts(value: object) -> dict[str, str]:
-    return {key: text for key, text in _record(value).items() if isinstance(key, str) and isinstance(text, str)}
+    return {key: text for key, text in _at(value).items() if isinstance(key, str) and isinstance(text, str)}
 
 
 def _hosts(value: object) -> tuple[str, ...]:
