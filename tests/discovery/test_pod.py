@@ -55,8 +55,8 @@ async def test_downward_api_supplies_namespace_labels_and_zone_without_api_reque
     monkeypatch.setenv("POD_NAMESPACE", "gateways")
     monkeypatch.setenv("NODE_ZONE", "eu-1b")
     pod = await own_pod(cluster, with_zone=True, labels_file=labels)
-    assert pod.own.namespace == "gateways"
-    assert pod.own.labels == {"app.kubernetes.io/name": "gateway", "istio": "ingressgateway", "empty": ""}
+    assert pod.namespace == "gateways"
+    assert pod.labels == {"app.kubernetes.io/name": "gateway", "istio": "ingressgateway", "empty": ""}
     assert pod.zone == "eu-1b"
     assert asked(api) == []
 
@@ -75,7 +75,7 @@ async def test_own_pod_and_its_node_are_fetched_once_each_without_downward_api(
 ) -> None:
     monkeypatch.setenv("POD_NAME", "gateway-0")
     pod = await own_pod(cluster, with_zone=True, labels_file=tmp_path / "none")
-    assert (pod.own.namespace, pod.own.labels, pod.zone) == ("pulsar", {"istio": "ingressgateway"}, "eu-1a")
+    assert (pod.namespace, pod.labels, pod.zone) == ("pulsar", {"istio": "ingressgateway"}, "eu-1a")
     assert asked(api) == [POD, NODE]
 
 
@@ -101,7 +101,7 @@ async def test_forbidden_or_missing_pod_and_node_are_logged_and_skipped(
     api.script[POD].append(says(status, "pods is not for you"))
     api.script[NODE].append(says(status, "nodes is not for you"))
     pod = await own_pod(cluster, with_zone=True, labels_file=tmp_path / "none")
-    assert (pod.own.labels, pod.zone) == ({}, None)
+    assert (pod.labels, pod.zone) == ({}, None)
     assert "pods is not for you; selectors are matched to no labels" in caplog.text
     assert "nodes is not for you; no zone is told" in caplog.text
     assert "the zone of node node-7 is not known: set NODE_ZONE" in caplog.text
@@ -118,7 +118,7 @@ async def test_reading_own_pod_raises_when_the_api_server_answers_503(
 
 async def test_no_api_request_is_made_outside_a_pod(api: FakeApi, cluster: KubernetesApi, tmp_path: Path) -> None:
     pod = await own_pod(cluster, with_zone=False, labels_file=tmp_path / "none")
-    assert (pod.own.namespace, pod.own.labels) == ("pulsar", {})
+    assert (pod.namespace, pod.labels) == ("pulsar", {})
     assert asked(api) == []
 
 

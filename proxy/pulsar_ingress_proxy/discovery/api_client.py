@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
@@ -22,7 +22,6 @@ from pulsar_ingress_proxy.discovery.credentials import Credentials, NoCredential
 from pulsar_ingress_proxy.discovery.reconciler.kinds import Kind
 
 Object = dict[str, Any]
-Sought = TypeVar("Sought")
 Reason = Literal[
     "unreachable",
     "unauthorized",
@@ -58,11 +57,6 @@ class Refused(Exception):
         super().__init__(text)
         self.reason = reason
         self.after = after
-
-
-class Page(NamedTuple):
-    objects: list[Object]
-    version: str
 
 
 class Event(NamedTuple):
@@ -127,18 +121,15 @@ class KubernetesApi:
         """One object; raises Refused."""
         return await self._got(path, {})
 
-    async def pages(self, path: str) -> AsyncIterator[Page]:
-        """All objects of a collection, page by page; raises Refused, also between pages."""
+    async def pages(self, path: str) -> AsyncIterator[tuple[list[Object], str]]:
+        """All objects of a collection, page by page, with the list's version; raises Refused, also between pages."""
         query = {"limit": str(_PAGE)}
         while True:
             found = await self._got(path, query)
             with self._refusals():
-                page = Page(
-                    [_named(item) for item in _is(list, found.get("items"))],
-                    _is(str, _metadata(found).get("resourceVersion")),
-                )
-            yield page
-            query["continue"] = str(_metadata(found).get("continue") or "")
+                objects, version = [_named(item) for item in found["items"]], found["metadata"]["resourceVersion"]
+            yield objects, version
+            query["continue"] = found["metadata"].get("continue") or ""
             if not query["continue"]:
                 return
 
@@ -165,9 +156,9 @@ class KubernetesApi:
         while True:
             with self._refusals():
                 line = await answer.content.readline(max_line_length=_LONGEST_LINE)
-                event = _event(line) if line else None
-            if event is None:
-                return
+                if not line:
+                    return
+                event = _event(line)
             yield event
 
     async def served(self, kinds: Iterable[Kind]) -> dict[str, str]:
@@ -248,7 +239,9 @@ class KubernetesApi:
             raise Refused("unreachable", f"the API server cannot be reached: {_line(error)}") from None
         except (aiohttp.ClientError, OSError) as error:
             raise Refused("closed", f"the API server closed the connection: {_line(error)}") from None
-        except (ValueError, RecursionError, LineTooLong) as error:
+        except KeyError as error:
+            raise Refused("garbled", f"invalid answer from the API server: {error} is missing") from None
+        except (ValueError, TypeError, RecursionError, LineTooLong) as error:
             raise Refused("garbled", f"invalid answer from the API server: {_line(error)}") from None
 
 
@@ -264,38 +257,30 @@ def typed(kind: Kind, version: str, each: Object) -> Object:
 
 
 def _object(data: bytes) -> Object:
-    return _is(dict, json.loads(data))
+    found = json.loads(data)
+    if not isinstance(found, dict):
+        raise TypeError("it is not a JSON object")
+    return found
 
 
 def _event(line: bytes) -> Event:
-    """Parse one line of a watch; raises Refused for an ERROR event, and ValueError for an invalid one."""
+    """Parse one line of a watch; raises Refused for an ERROR event, and KeyError or others for an invalid one."""
     event = _object(line)
-    subject = _is(dict, event.get("object"))
-    match event.get("type"):
+    subject = event["object"]
+    match event["type"]:
         case "ADDED" | "MODIFIED" | "DELETED" as what:
-            return Event(what, _named(subject), _is(str, _metadata(subject).get("resourceVersion")))
+            return Event(what, _named(subject), subject["metadata"]["resourceVersion"])
         case "BOOKMARK":
-            return Event("BOOKMARK", subject, _is(str, _metadata(subject).get("resourceVersion")))
+            return Event("BOOKMARK", subject, subject["metadata"]["resourceVersion"])
         case "ERROR":
-            code = subject.get("code")
-            raise Refused(_REASONS.get(code, "refused") if isinstance(code, int) else "refused", _message(subject))
-    raise ValueError(f"unknown event type '{event.get('type')}'")
+            raise Refused(_REASONS.get(subject.get("code"), "refused"), _message(subject))
+    raise ValueError(f"unknown event type '{event['type']}'")
 
 
-def _named(found: object) -> Object:
+def _named(found: Object) -> Object:
     """Check that an object has a name."""
-    named: Object = _is(dict, found)
-    _is(str, _metadata(named).get("name"))
-    return named
-
-
-def _metadata(found: Object) -> Object:
-    return _is(dict, found.get("metadata"))
-
-
-def _is(kind: type[Sought], found: object) -> Sought:
-    if not isinstance(found, kind):
-        raise ValueError(f"a {kind.__name__} is missing")
+    if not isinstance(found["metadata"]["name"], str):
+        raise TypeError("an object has no name")
     return found
 
 
@@ -303,7 +288,7 @@ def _status_message(answer: bytes) -> str:
     """The message of a Status, if it is one."""
     try:
         return _message(_object(answer))
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return ""
 
 

@@ -120,11 +120,11 @@ class Informer:
     async def _list(self) -> str:
         seen: set[str] = set()
         version = ""
-        async for page in self._cluster.pages(self._path):
-            for found in page.objects:
+        async for objects, listed in self._cluster.pages(self._path):
+            for found in objects:
                 seen.add(found["metadata"]["name"])
                 self._put(found)
-            version = page.version
+            version = listed
         self._forget_all_but(seen)
         return version
 

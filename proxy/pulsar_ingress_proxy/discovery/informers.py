@@ -13,9 +13,9 @@ from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.api_client import KubernetesApi, Object, Refused, collection, typed
 from pulsar_ingress_proxy.discovery.credentials import Credentials
 from pulsar_ingress_proxy.discovery.informer import Backoff, Informer, Recovery
-from pulsar_ingress_proxy.discovery.pod import OwnPod, own_pod
+from pulsar_ingress_proxy.discovery.pod import own_pod
 from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS, Kind
-from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
+from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore, PodIdentity
 from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import Discovered
 
@@ -47,14 +47,11 @@ class InformerSet:
         self._deadline: asyncio.TimerHandle | None = None
         self._discovered: Discovered | None = None
         self._logged: set[object] = set()
-        self._zone: str | None = None
 
     async def run(self) -> None:
         """Run forever."""
-        pod = await self._own_pod()
-        self._zone = pod.zone
-        self._store = ObjectStore(self._config, pod.own)
-        namespaces = self._config.kubernetes.namespaces or (pod.own.namespace,)
+        self._store = ObjectStore(self._config, await self._own_pod())
+        namespaces = sorted(self._store.scope.namespaces)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for kind in KINDS:
@@ -68,7 +65,7 @@ class InformerSet:
             for kind in self._watches:
                 self._metrics.discovery_synced.drop(kind.name)
 
-    async def _own_pod(self) -> OwnPod:
+    async def _own_pod(self) -> PodIdentity:
         pauses = Backoff(self._cluster.patience.first_pause, self._cluster.patience.longest_pause)
         while True:
             try:
@@ -218,7 +215,7 @@ class InformerSet:
             pause = max(gather, min(_LONGEST_GATHERING, 10 * (time.monotonic() - began)))
             if found != self._discovered:
                 self._discovered = found
-                self._news(found, self._zone)
+                self._news(found, self._store.scope.own.zone)
 
 
 class CannotList(Exception):
@@ -229,7 +226,7 @@ async def list_store(config: Config, kubeconfig: str, context: str | None) -> Ob
     """List the objects that a sidecar with this config sees; raises CannotList if any kind cannot be listed."""
     cluster = KubernetesApi(Credentials(kubeconfig, context))
     try:
-        store = ObjectStore(config, (await own_pod(cluster, with_zone=False)).own)
+        store = ObjectStore(config, await own_pod(cluster, with_zone=False))
         versions = {kind.name: kind.versions[0] for kind in KINDS if not kind.optional}
         versions |= await cluster.served(kind for kind in KINDS if kind.optional)
         faults: list[str] = []
@@ -237,8 +234,8 @@ async def list_store(config: Config, kubeconfig: str, context: str | None) -> Ob
             for namespace in sorted(store.scope.namespaces) if kind.name in versions else ():
                 version = versions[kind.name]
                 try:
-                    async for page in cluster.pages(collection(kind, version, namespace)):
-                        for each in page.objects:
+                    async for objects, _ in cluster.pages(collection(kind, version, namespace)):
+                        for each in objects:
                             store.put(typed(kind, version, each))
                 except Refused as refused:
                     if refused.reason != "forbidden":

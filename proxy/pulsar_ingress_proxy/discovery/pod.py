@@ -7,7 +7,6 @@ import asyncio
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pulsar_ingress_proxy.discovery.api_client import KubernetesApi, Object, Refused
@@ -19,15 +18,7 @@ LABELS = Path("/etc/podinfo/labels")
 _ZONE = "topology.kubernetes.io/zone"
 
 
-@dataclass(frozen=True, slots=True)
-class OwnPod:
-    """The sidecar's pod; the zone only if it was asked for."""
-
-    own: PodIdentity
-    zone: str | None = None
-
-
-async def own_pod(cluster: KubernetesApi, with_zone: bool, labels_file: Path = LABELS) -> OwnPod:
+async def own_pod(cluster: KubernetesApi, with_zone: bool, labels_file: Path = LABELS) -> PodIdentity:
     """Read the sidecar's pod; raises Refused if the API server is needed and unreachable."""
     namespace = os.environ.get("POD_NAMESPACE") or await cluster.home()
     labels = await asyncio.to_thread(_read_labels, labels_file)
@@ -37,7 +28,7 @@ async def own_pod(cluster: KubernetesApi, with_zone: bool, labels_file: Path = L
         labels = _labels(pod)
         node = node or pod.get("spec", {}).get("nodeName")
     zone = await _zone(cluster, labels, node) if with_zone else None
-    return OwnPod(PodIdentity(namespace, labels), zone)
+    return PodIdentity(namespace, labels, zone)
 
 
 async def _own_object(cluster: KubernetesApi, namespace: str) -> Object:

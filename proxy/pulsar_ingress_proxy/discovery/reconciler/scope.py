@@ -18,6 +18,8 @@ class PodIdentity:
     namespace: str
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Empty: not known."""
+    zone: str | None = None
+    """Of its node, if it was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
