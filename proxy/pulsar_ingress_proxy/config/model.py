@@ -3,11 +3,13 @@
 Keys are camelCase. A key that the broker has too has the broker's name.
 """
 
+import ast
+import inspect
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,6 +18,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainValidator,
     ValidationInfo,
     WithJsonSchema,
@@ -23,6 +26,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema
 
 from pulsar_ingress_proxy.syntax.authorities import Network, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import (
@@ -63,10 +67,6 @@ def _text(value: object, what: str) -> str:
 
 def _listener_name(value: object) -> str:
     return check_name(_text(value, "a listener's name"))
-
-
-def _optional_name(value: object) -> str | None:
-    return None if value is None or value == "" else _listener_name(value)
 
 
 def _bind_addresses(value: object) -> tuple[BindAddress, ...]:
@@ -123,10 +123,6 @@ def _address(value: object) -> str:
     return str(authority)
 
 
-def _optional_address(value: object) -> str | None:
-    return None if value is None or value == "" else _address(value)
-
-
 def _broker_name(value: object) -> str:
     name = _text(value, "what the broker calls itself")
     if parse_authority(VARIABLE.sub("0", name)) is None:
@@ -134,9 +130,7 @@ def _broker_name(value: object) -> str:
     return name
 
 
-def _spiffe_id(value: object) -> str | None:
-    if value is None:
-        return None
+def _spiffe_id(value: object) -> str:
     if not _SPIFFE_ID.fullmatch(text := _text(value, "a spiffe:// URI")):
         raise ValueError(f"'{text}' is not a SPIFFE ID: write spiffe://trust-domain/path, e.g. {_SPIFFE_EXAMPLE}")
     return text
@@ -149,9 +143,7 @@ def _gateway_name(value: object) -> str:
     return name
 
 
-def _label_selector(value: object) -> str | None:
-    if value is None or value == "":
-        return None
+def _label_selector(value: object) -> str:
     parse_selector(text := _text(value, "a label selector"))
     return text
 
@@ -171,7 +163,8 @@ def _urls_of(*schemes: str) -> BeforeValidator:
 
 
 ListenerName = Annotated[str, BeforeValidator(_listener_name)]
-OptionalListenerName = Annotated[str | None, BeforeValidator(_optional_name)]
+_EMPTY_IS_UNSET = BeforeValidator(lambda value: None if value == "" else value)
+OptionalListenerName = Annotated[ListenerName | None, _EMPTY_IS_UNSET]
 BindAddresses = Annotated[
     tuple[BindAddress, ...],
     PlainValidator(_bind_addresses),
@@ -185,115 +178,116 @@ ListenerUrls = Annotated[
 IngressHost = Annotated[str, BeforeValidator(_ingress_host)]
 TrustedNetwork = Annotated[Network, PlainValidator(_network), WithJsonSchema({"type": "string"})]
 Address = Annotated[str, BeforeValidator(_address)]
-OptionalAddress = Annotated[str | None, BeforeValidator(_optional_address)]
+OptionalAddress = Annotated[Address | None, _EMPTY_IS_UNSET]
 WebUrls = Annotated[tuple[Annotated[str, _urls_of("http", "https")], ...], BeforeValidator(_split)]
 BinaryUrls = Annotated[tuple[Annotated[str, _urls_of("pulsar", "pulsar+ssl")], ...], BeforeValidator(_split)]
 BrokerName = Annotated[str, BeforeValidator(_broker_name)]
-SpiffeId = Annotated[str | None, BeforeValidator(_spiffe_id)]
+SpiffeId = Annotated[str, BeforeValidator(_spiffe_id)]
 GatewayName = Annotated[str, BeforeValidator(_gateway_name)]
 HostSuffix = Annotated[str, BeforeValidator(_host_suffix)]
-LabelSelector = Annotated[str | None, BeforeValidator(_label_selector)]
+LabelSelector = Annotated[Annotated[str, BeforeValidator(_label_selector)] | None, _EMPTY_IS_UNSET]
 FilePath = Annotated[str, AfterValidator(_file_path)]
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
 
 
 class Section(BaseModel):
+    """A record of keys. The text below a key describes it in the JSON schema and in the reference."""
+
     model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, populate_by_name=False)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /) -> dict[str, Any]:
+        # Not use_attribute_docstrings: it would read the source at each start, which takes 50 ms.
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        (definition,) = ast.parse(inspect.getsource(cls)).body
+        assert isinstance(definition, ast.ClassDef)
+        for key, text in pairwise(definition.body):
+            match key, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(description))):
+                    schema["properties"][to_camel(name)]["description"] = " ".join(description.split())
+        return schema
 
 
 class ServerTls(Section):
     """Certificates of the https and pulsar+ssl sockets."""
 
-    certificate: FilePath | None = Field(
-        None, description="PEM file with the certificate chain. Reloaded when it changes."
-    )
-    key: FilePath | None = Field(None, description="PEM file with the private key.")
-    client_ca: FilePath | None = Field(
-        None, description="PEM file with a CA. If set, clients must present a certificate issued by it."
-    )
+    certificate: FilePath | None = None
+    """PEM file with the certificate chain. Reloaded when it changes."""
+    key: FilePath | None = None
+    """PEM file with the private key."""
+    client_ca: FilePath | None = None
+    """PEM file with a CA. If set, clients must present a certificate issued by it."""
 
 
 class BrokerTls(Section):
     """TLS for connections to brokers."""
 
-    ca: FilePath | None = Field(None, description="PEM file with the CAs to trust. Unset: the system's CAs.")
-    certificate: FilePath | None = Field(
-        None, description="PEM file with the sidecar's client certificate, presented to all brokers."
-    )
-    key: FilePath | None = Field(None, description="PEM file with the private key of the client certificate.")
-    peer_identity: SpiffeId = Field(
-        None,
-        description="SPIFFE ID (a spiffe:// URI) that brokers' certificates must have. It is verified instead of "
-        "the host name.",
-    )
+    ca: FilePath | None = None
+    """PEM file with the CAs to trust. Unset: the system's CAs."""
+    certificate: FilePath | None = None
+    """PEM file with the sidecar's client certificate, presented to all brokers."""
+    key: FilePath | None = None
+    """PEM file with the private key of the client certificate."""
+    peer_identity: SpiffeId | None = None
+    """SPIFFE ID (a spiffe:// URI) that brokers' certificates must have. It is verified instead of the host name."""
 
 
 class Brokers(Section):
     """The brokers behind this sidecar."""
 
-    web_service_url: WebUrls = Field(
-        (), description="One or more URLs for HTTP requests. Required if there are http or https sockets."
-    )
-    broker_service_url: BinaryUrls = Field(
-        (), description="One or more URLs for the binary protocol. Required if there are pulsar or pulsar+ssl sockets."
-    )
-    tls: BrokerTls = Field(BrokerTls(), description="TLS settings for connections to brokers.")
-    trust_original_principal: bool = Field(
-        False,
-        description="If false, X-Original-Principal and the original_* fields of the binary protocol are removed "
-        "from clients' requests.",
-    )
-    discover: Literal["none", "admin"] = Field(
-        "none", description="admin: ask the brokers' admin API which listeners they have."
-    )
-    admin_token_file: FilePath | None = Field(
-        None, description="File with the token for the admin API, read again for each use. Unset: no token is sent."
-    )
+    web_service_url: WebUrls = ()
+    """One or more URLs for HTTP requests. Required if there are http or https sockets."""
+    broker_service_url: BinaryUrls = ()
+    """One or more URLs for the binary protocol. Required if there are pulsar or pulsar+ssl sockets."""
+    tls: BrokerTls = BrokerTls()
+    """TLS settings for connections to brokers."""
+    trust_original_principal: bool = False
+    """If false, X-Original-Principal and the original_* fields of the binary protocol are removed from clients'
+    requests."""
+    discover: Literal["none", "admin"] = "none"
+    """admin: ask the brokers' admin API which listeners they have."""
+    admin_token_file: FilePath | None = None
+    """File with the token for the admin API, read again for each use. Unset: no token is sent."""
 
 
 class FunctionWorkers(Section):
     """Function workers that run separately from brokers."""
 
-    web_service_url: WebUrls = Field((), description="URLs for the function paths. Empty: they go to the brokers.")
+    web_service_url: WebUrls = ()
+    """URLs for the function paths. Empty: they go to the brokers."""
 
 
 class IngressConfig(Section):
     """An ingress: where clients come in."""
 
-    name: str = Field(min_length=1, description="Name of the ingress in metrics and events.")
-    hosts: tuple[IngressHost, ...] = Field(
-        (), description="Hosts of the ingress. A leading *. matches one or more labels."
-    )
-    listener: ListenerName = Field(description="Listener for the requests that come through this ingress.")
-    allowed_listeners: tuple[ListenerName, ...] | None = Field(
-        None,
-        description="Listeners that clients of this ingress may name. Unset: all known listeners except the "
-        "internal one.",
-    )
-    expose: tuple[Exposable, ...] | None = Field(
-        None,
-        description="Parts of the brokers' API that may be called through this ingress. client is the GET calls "
-        "that client libraries make. Unset: everything.",
-    )
-    lookup_properties: dict[str, str] = Field({}, description="Properties to add to binary lookups (PIP-368).")
-    override_lookup_properties: bool = Field(
-        False, description="If true, these properties replace the client's properties of the same name."
-    )
-    through_sidecar: bool = Field(
-        False,
-        description="Binary protocol: clients reach brokers through this socket. No address in an answer or "
-        "redirect, known or unknown, leads around the sidecar.",
-    )
+    name: str = Field(min_length=1)
+    """Name of the ingress in metrics and events."""
+    hosts: tuple[IngressHost, ...] = ()
+    """Hosts of the ingress. A leading *. matches one or more labels."""
+    listener: ListenerName
+    """Listener for the requests that come through this ingress."""
+    allowed_listeners: tuple[ListenerName, ...] | None = None
+    """Listeners that clients of this ingress may name. Unset: all known listeners except the internal one."""
+    expose: tuple[Exposable, ...] | None = None
+    """Parts of the brokers' API that may be called through this ingress. client is the GET calls that client libraries
+    make. Unset: everything."""
+    lookup_properties: dict[str, str] = {}
+    """Properties to add to binary lookups (PIP-368)."""
+    override_lookup_properties: bool = False
+    """If true, these properties replace the client's properties of the same name."""
+    through_sidecar: bool = False
+    """Binary protocol: clients reach brokers through this socket. No address in an answer or redirect, known or
+    unknown, leads around the sidecar."""
 
 
 class BrokerListeners(Section):
     """An entry of the address book."""
 
-    broker: BrokerName = Field(description="The broker's own name, or a template of it.")
-    listeners: ListenerUrls = Field(
-        description="The broker's addresses, in the syntax of its advertisedListeners (PIP-61)."
-    )
+    broker: BrokerName
+    """The broker's own name, or a template of it."""
+    listeners: ListenerUrls
+    """The broker's addresses, in the syntax of its advertisedListeners (PIP-61)."""
 
     @model_validator(mode="after")
     def _variables_are_bound(self) -> "BrokerListeners":
@@ -311,133 +305,117 @@ class BrokerListeners(Section):
 class Redirects(Section):
     """What to do with brokers' redirects."""
 
-    lookup: Literal["rewrite", "follow", "pass"] = Field("rewrite", description="What to do with redirects of lookups.")
-    admin: Literal["rewrite", "follow", "pass"] = Field("rewrite", description="What to do with all other redirects.")
-    unmapped: Literal["follow", "refuse", "pass"] = Field(
-        "follow",
-        description="What to do with redirects that the address book cannot map. The sidecar never connects to an "
-        "unknown host.",
-    )
-    max_hops: Count = Field(5, description="Maximum number of redirects to follow for one request. Exceeding it: 502.")
-    replay_bytes: Annotated[int, Field(ge=0)] = Field(
-        5242880,
-        description="Maximum size in bytes of a request body that is kept so that it can be sent again. A larger "
-        "body is sent only once.",
-    )
-    peers: tuple[IngressHost, ...] = Field((), description="Hosts of peer clusters. Redirects to them pass unchanged.")
+    lookup: Literal["rewrite", "follow", "pass"] = "rewrite"
+    """What to do with redirects of lookups."""
+    admin: Literal["rewrite", "follow", "pass"] = "rewrite"
+    """What to do with all other redirects."""
+    unmapped: Literal["follow", "refuse", "pass"] = "follow"
+    """What to do with redirects that the address book cannot map. The sidecar never connects to an unknown host."""
+    max_hops: Count = 5
+    """Maximum number of redirects to follow for one request. Exceeding it: 502."""
+    replay_bytes: Annotated[int, Field(ge=0)] = 5242880
+    """Maximum size in bytes of a request body that is kept so that it can be sent again. A larger body is sent only
+    once."""
+    peers: tuple[IngressHost, ...] = ()
+    """Hosts of peer clusters. Redirects to them pass unchanged."""
 
 
 class Kubernetes(Section):
     """Discovery of ingresses and brokers in Kubernetes."""
 
-    enabled: bool = Field(False, description="Enables discovery.")
-    namespaces: tuple[str, ...] = Field((), description="Namespaces to watch. Empty: the sidecar's own.")
-    gateways: tuple[GatewayName, ...] = Field(
-        (),
-        description="Gateways that this sidecar belongs to, as kind/namespace/name or as an ingress class. Empty: "
-        "every annotated object counts.",
-    )
-    broker_selector: LabelSelector = Field(
-        None,
-        description="Label selector of the brokers' pods. Unset: the pods behind the Service in brokers.webServiceUrl.",
-    )
-    allowed_host_suffixes: tuple[HostSuffix, ...] = Field(
-        (), description="Domains that discovered hosts must belong to. Empty: any host is allowed."
-    )
-    zone_property: str | None = Field(
-        None, description="Name of the lookup property that carries the gateway's zone, for example rack."
-    )
-    state_path: FilePath | None = Field(
-        None, description="Directory for the last snapshot, so that the sidecar can start without the API server."
-    )
+    enabled: bool = False
+    """Enables discovery."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces to watch. Empty: the sidecar's own."""
+    gateways: tuple[GatewayName, ...] = ()
+    """Gateways that this sidecar belongs to, as kind/namespace/name or as an ingress class. Empty: every annotated
+    object counts."""
+    broker_selector: LabelSelector = None
+    """Label selector of the brokers' pods. Unset: the pods behind the Service in brokers.webServiceUrl."""
+    allowed_host_suffixes: tuple[HostSuffix, ...] = ()
+    """Domains that discovered hosts must belong to. Empty: any host is allowed."""
+    zone_property: str | None = None
+    """Name of the lookup property that carries the gateway's zone, for example rack."""
+    state_path: FilePath | None = None
+    """Directory for the last snapshot, so that the sidecar can start without the API server."""
 
 
 class Events(Section):
     """The event log."""
 
-    path: FilePath | None = Field(None, description="Directory of the event log. Unset: no event log.")
-    rotate_bytes: Count = Field(67108864, description="Uncompressed size in bytes at which a file is finished.")
-    rotate_seconds: Seconds = Field(
-        300, description="Age in seconds at which a file is finished, even if it is not full."
-    )
-    retain_bytes: Count = Field(
-        536870912, description="Maximum size in bytes of finished files on disk. The oldest files are deleted."
-    )
-    compress: Literal["gzip", "none"] = Field("gzip", description="Compression of the files.")
+    path: FilePath | None = None
+    """Directory of the event log. Unset: no event log."""
+    rotate_bytes: Count = 67108864
+    """Uncompressed size in bytes at which a file is finished."""
+    rotate_seconds: Seconds = 300
+    """Age in seconds at which a file is finished, even if it is not full."""
+    retain_bytes: Count = 536870912
+    """Maximum size in bytes of finished files on disk. The oldest files are deleted."""
+    compress: Literal["gzip", "none"] = "gzip"
+    """Compression of the files."""
 
 
 class Metrics(Section):
     """The endpoints /metrics, /livez and /readyz."""
 
-    address: Address = Field(
-        "0.0.0.0:9090",
-        description="Address to bind, as host:port. There is no authentication, so do not expose it outside the "
-        "cluster.",
-    )
+    address: Address = "0.0.0.0:9090"
+    """Address to bind, as host:port. There is no authentication, so do not expose it outside the cluster."""
 
 
 class Console(Section):
     """The status page and its API."""
 
-    address: OptionalAddress = Field(
-        "127.0.0.1:9091",
-        description="Address to bind, as host:port. The console is for operators; do not expose it to the "
-        "network. null: no console.",
-    )
+    address: OptionalAddress = "127.0.0.1:9091"
+    """Address to bind, as host:port. The console is for operators; do not expose it to the network. null: no
+    console."""
 
 
 class Timeouts(Section):
     """Timeouts, in seconds."""
 
-    connect: Seconds = Field(5, description="Seconds to resolve a broker's name, and again to connect, including TLS.")
-    lookup: Seconds = Field(
-        30, description="Seconds to wait for the first byte of a broker's answer to a lookup, and between parts of it."
-    )
-    request: Seconds = Field(
-        310,
-        description="Seconds to wait for the first byte of a broker's answer to any other request, between parts "
-        "of it, and for a client to read.",
-    )
-    upstream_idle: Seconds = Field(
-        25, description="Seconds to keep an idle connection to a broker. Brokers close theirs after 30."
-    )
-    client_idle: Seconds = Field(3630, description="Seconds to keep an idle client connection.")
-    head: Seconds = Field(
-        10, description="Seconds for a client to send the head of a request, from its first byte. Exceeding it: 408."
-    )
+    connect: Seconds = 5
+    """Seconds to resolve a broker's name, and again to connect, including TLS."""
+    lookup: Seconds = 30
+    """Seconds to wait for the first byte of a broker's answer to a lookup, and between parts of it."""
+    request: Seconds = 310
+    """Seconds to wait for the first byte of a broker's answer to any other request, between parts of it, and for a
+    client to read."""
+    upstream_idle: Seconds = 25
+    """Seconds to keep an idle connection to a broker. Brokers close theirs after 30."""
+    client_idle: Seconds = 3630
+    """Seconds to keep an idle client connection."""
+    head: Seconds = 10
+    """Seconds for a client to send the head of a request, from its first byte. Exceeding it: 408."""
 
 
 class Limits(Section):
     """Limits on the resources that clients can use."""
 
-    head_bytes: Count = Field(32768, description="Maximum size in bytes of a request's head. Exceeding it: 431.")
-    headers: Count = Field(100, description="Maximum number of headers of a request. Exceeding it: 431.")
-    connections: Count = Field(
-        4096, description="Maximum number of client connections, for each protocol. Exceeding it: 503."
-    )
-    in_flight: Count = Field(
-        4096, description="Maximum number of requests in flight, for each protocol. Exceeding it: 503."
-    )
-    buffer_bytes: Count = Field(
-        67108864,
-        description="Maximum number of bytes that all connections together may hold for heads, bodies in transit, "
-        "waiting lookups and unsent answers. Exceeding it: 503.",
-    )
-    replay_total_bytes: Count = Field(
-        67108864, description="Maximum number of bytes that all requests together may keep for sending bodies again."
-    )
-    command_bytes: Count = Field(
-        65536,
-        description="Maximum size in bytes of a client's binary command that the sidecar has to read, such as a "
-        "lookup. Exceeding it closes the connection.",
-    )
+    head_bytes: Count = 32768
+    """Maximum size in bytes of a request's head. Exceeding it: 431."""
+    headers: Count = 100
+    """Maximum number of headers of a request. Exceeding it: 431."""
+    connections: Count = 4096
+    """Maximum number of client connections, for each protocol. Exceeding it: 503."""
+    in_flight: Count = 4096
+    """Maximum number of requests in flight, for each protocol. Exceeding it: 503."""
+    buffer_bytes: Count = 67108864
+    """Maximum number of bytes that all connections together may hold for heads, bodies in transit, waiting lookups and
+    unsent answers. Exceeding it: 503."""
+    replay_total_bytes: Count = 67108864
+    """Maximum number of bytes that all requests together may keep for sending bodies again."""
+    command_bytes: Count = 65536
+    """Maximum size in bytes of a client's binary command that the sidecar has to read, such as a lookup. Exceeding it
+    closes the connection."""
 
 
 class Log(Section):
     """The sidecar's own log."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
-    format: Literal["auto", "text", "json"] = Field("auto", description="auto: text on a terminal, JSON otherwise.")
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is logged."""
+    format: Literal["auto", "text", "json"] = "auto"
+    """auto: text on a terminal, JSON otherwise."""
 
 
 _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
@@ -446,72 +424,58 @@ _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"
 class Config(Section):
     """Configuration of pulsar-ingress-proxy."""
 
-    cluster_name: str = Field(
-        "pulsar", description="Name of the Pulsar cluster behind this sidecar, used in events and in build_info."
-    )
-    bind_addresses: BindAddresses = Field(
-        (BindAddress(None, "http", "0.0.0.0", 8080),),  # noqa: S104 - the gateway beside it connects here
-        description="Sockets to bind, as [listener:]scheme://host:port (PIP-95).",
-    )
-    tls: ServerTls = Field(
-        ServerTls(), validate_default=True, description="TLS settings of the https and pulsar+ssl sockets."
-    )
-    brokers: Brokers = Field(Brokers(), validate_default=True, description="Brokers behind this sidecar.")
-    function_workers: FunctionWorkers = Field(
-        FunctionWorkers(), description="Function workers, if they run separately from brokers."
-    )
-    ingresses: tuple[IngressConfig, ...] = Field((), description="The ingresses that clients come through.")
-    internal_listener_name: ListenerName = Field(
-        "internal",
-        description="Listener whose addresses the sidecar uses to connect to brokers. Clients may name it only if "
-        "an ingress allows it.",
-    )
-    lookup_listener_name: OptionalListenerName = Field(
-        None,
-        description="Listener to use if no other rule selects one, and if a broker has no address on the selected "
-        "listener (PIP-338).",
-    )
-    advertised_listeners: tuple[BrokerListeners, ...] = Field(
-        (), description="The address book: the addresses of each broker on each listener."
-    )
-    redirects: Redirects = Field(Redirects(), description="Handling of brokers' redirects.")
-    prefer_http_client_listener_over_internal_listener: bool = Field(
-        True, description="If false, redirects and httpUrl stay as brokers sent them (PIP-338)."
-    )
-    client_listener_name: Literal["honor", "ignore", "reject"] = Field(
-        "honor",
-        description="What to do with a listener that the client names. ignore: drop the name. reject: answer 400.",
-    )
-    unknown_listener: Literal["reject", "forward"] = Field(
-        "reject",
-        description="What to do with a lookup for a listener that no broker has. reject: answer 400, as in PIP-95.",
-    )
-    miss: Literal["forward", "reject"] = Field(
-        "forward", description="What to do with a lookup for which no rule selects a listener. reject: answer 400."
-    )
-    leaks: Literal["rewrite", "block", "observe"] = Field(
-        "rewrite",
-        description="What to do with addresses in answers that are not on the listener. block: answer 502. "
-        "observe: change nothing.",
-    )
-    shadow: bool = Field(False, description="Decide, count and record, but change nothing.")
-    trusted_proxies: tuple[TrustedNetwork, ...] = Field(
-        _LOOPBACK,
-        description="Addresses and networks whose X-Forwarded-Host, X-Forwarded-Proto and X-Forwarded-For headers "
-        "are trusted.",
-    )
-    kubernetes: Kubernetes = Field(Kubernetes(), description="Kubernetes discovery.")
-    events: Events = Field(Events(), description="Settings of the event log.")
-    metrics: Metrics = Field(Metrics(), validate_default=True, description="The endpoints for metrics and probes.")
-    console: Console = Field(Console(), description="Address of the status page and its API.")
-    timeouts: Timeouts = Field(Timeouts(), description="Timeouts. All are in seconds.")
-    limits: Limits = Field(Limits(), description="Resource limits.")
-    drain_seconds: Annotated[float, Field(ge=0)] = Field(
-        20,
-        description="Seconds that running requests have to finish when their socket is closed, at shutdown or by "
-        "a reload.",
-    )
-    log: Log = Field(Log(), description="Settings of the sidecar's own log.")
+    cluster_name: str = "pulsar"
+    """Name of the Pulsar cluster behind this sidecar, used in events and in build_info."""
+    bind_addresses: BindAddresses = (BindAddress(None, "http", "0.0.0.0", 8080),)  # noqa: S104 - the gateway beside it connects here
+    """Sockets to bind, as [listener:]scheme://host:port (PIP-95)."""
+    tls: ServerTls = Field(ServerTls(), validate_default=True)
+    """TLS settings of the https and pulsar+ssl sockets."""
+    brokers: Brokers = Field(Brokers(), validate_default=True)
+    """Brokers behind this sidecar."""
+    function_workers: FunctionWorkers = FunctionWorkers()
+    """Function workers, if they run separately from brokers."""
+    ingresses: tuple[IngressConfig, ...] = ()
+    """The ingresses that clients come through."""
+    internal_listener_name: ListenerName = "internal"
+    """Listener whose addresses the sidecar uses to connect to brokers. Clients may name it only if an ingress allows
+    it."""
+    lookup_listener_name: OptionalListenerName = None
+    """Listener to use if no other rule selects one, and if a broker has no address on the selected listener
+    (PIP-338)."""
+    advertised_listeners: tuple[BrokerListeners, ...] = ()
+    """The address book: the addresses of each broker on each listener."""
+    redirects: Redirects = Redirects()
+    """Handling of brokers' redirects."""
+    prefer_http_client_listener_over_internal_listener: bool = True
+    """If false, redirects and httpUrl stay as brokers sent them (PIP-338)."""
+    client_listener_name: Literal["honor", "ignore", "reject"] = "honor"
+    """What to do with a listener that the client names. ignore: drop the name. reject: answer 400."""
+    unknown_listener: Literal["reject", "forward"] = "reject"
+    """What to do with a lookup for a listener that no broker has. reject: answer 400, as in PIP-95."""
+    miss: Literal["forward", "reject"] = "forward"
+    """What to do with a lookup for which no rule selects a listener. reject: answer 400."""
+    leaks: Literal["rewrite", "block", "observe"] = "rewrite"
+    """What to do with addresses in answers that are not on the listener. block: answer 502. observe: change nothing."""
+    shadow: bool = False
+    """Decide, count and record, but change nothing."""
+    trusted_proxies: tuple[TrustedNetwork, ...] = _LOOPBACK
+    """Addresses and networks whose X-Forwarded-Host, X-Forwarded-Proto and X-Forwarded-For headers are trusted."""
+    kubernetes: Kubernetes = Kubernetes()
+    """Kubernetes discovery."""
+    events: Events = Events()
+    """Settings of the event log."""
+    metrics: Metrics = Field(Metrics(), validate_default=True)
+    """The endpoints for metrics and probes."""
+    console: Console = Console()
+    """Address of the status page and its API."""
+    timeouts: Timeouts = Timeouts()
+    """Timeouts. All are in seconds."""
+    limits: Limits = Limits()
+    """Resource limits."""
+    drain_seconds: Annotated[float, Field(ge=0)] = 20
+    """Seconds that running requests have to finish when their socket is closed, at shutdown or by a reload."""
+    log: Log = Log()
+    """Settings of the sidecar's own log."""
 
     # Checks across keys. Each key is checked against the valid keys before it: a validator of the whole model would run
     # only if every key is valid, and all errors of a file should be reported at once.

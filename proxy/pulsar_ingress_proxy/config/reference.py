@@ -51,9 +51,10 @@ def _tables(model: type[BaseModel], schemas: dict[str, Any], path: str, variable
             inner.append(f"## `{inner_path}`\n{section.__doc__}\n")
             inner += _tables(section, schemas, f"{inner_path}.", inner_variable)
         if section is None or is_list:
-            value = _kind(schemas[model.__name__]["properties"][field.alias or name])
+            schema = schemas[model.__name__]["properties"][field.alias or name]
             environment = f"`{variable}{name.upper()}`" if variable is not None else ""
-            lines.append(f"| `{place}` | {value} | {_default(field)} | {field.description} | {environment} |")
+            cells = (f"`{place}`", _kind(schema), _default(field), schema["description"], environment)
+            lines.append(f"| {' | '.join(cells)} |")
     yield "\n".join(lines) + "\n"
     yield from inner
 
