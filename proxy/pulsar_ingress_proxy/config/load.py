@@ -57,7 +57,7 @@ def locate(path: str | Path, faults: Iterable[str]) -> list[str]:
 
 def load_mapping(values: Mapping[str, Any]) -> Config:
     """Validate a config that is already in memory."""
-    return _validate(dict(values), _Source("config", None), {})
+    return _validate(dict(values), _Source("config"), {})
 
 
 def glean(text: str | None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -82,45 +82,39 @@ def gleaned_status_address(gleaned: Mapping[str, Any]) -> str:
 
 
 class _Source:
-    """The text that values came from, to say on which line a fault is."""
+    """The lines of a file's keys, to say where a fault is."""
 
-    def __init__(self, name: str, node: yaml.Node | None) -> None:
+    def __init__(self, name: str, node: yaml.Node | None = None) -> None:
         self._name = name
-        self._node = node
+        self._lines: dict[Path_, int] = {}
+        self.duplicates: list[str] = []
+        """Keys that a mapping has twice: YAML parsers keep the last and say nothing."""
+        self._read(node, ())
 
     def where(self, path: Path_) -> str:
-        node, line = self._node, None
-        for key in path:
-            node, line = _child(node, key, line)
-        dotted = ".".join(map(str, path))
-        return f"{self._name}{f':{line}' if line else ''}: {dotted + ': ' if dotted else ''}"
+        """The file, the line of the key or of the nearest one above it, and the key."""
+        known = (path[:length] for length in range(len(path), 0, -1) if path[:length] in self._lines)
+        line = next((f":{self._lines[place]}" for place in known), "")
+        return f"{self._name}{line}: {_dotted(path) + ': ' if path else ''}"
 
-    def duplicates(self) -> Iterator[str]:
-        """Keys that a mapping has twice: YAML parsers keep the last and say nothing."""
-        yield from self._duplicates(self._node, ())
-
-    def _duplicates(self, node: yaml.Node | None, path: Path_) -> Iterator[str]:
+    def _read(self, node: yaml.Node | None, path: Path_) -> None:
+        children: list[tuple[str | int, yaml.Node, yaml.Node]] = []
         if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
-            for key, value in node.value:
-                if key.value in seen:
-                    dotted = ".".join(map(str, (*path, key.value)))
-                    yield f"{self._name}:{key.start_mark.line + 1}: {dotted}: is there twice"
-                seen.add(key.value)
-                yield from self._duplicates(value, (*path, key.value))
+            children = [(key.value, key, value) for key, value in node.value]
         elif isinstance(node, yaml.SequenceNode):
-            for place, value in enumerate(node.value):
-                yield from self._duplicates(value, (*path, place))
+            children = [(place, value, value) for place, value in enumerate(node.value)]
+        own: set[Path_] = set()
+        for name, marked, value in children:
+            place, line = (*path, name), marked.start_mark.line + 1
+            if place in own:
+                self.duplicates.append(f"{self._name}:{line}: {_dotted(place)}: is there twice")
+            own.add(place)
+            self._lines.setdefault(place, line)
+            self._read(value, place)
 
 
-def _child(node: yaml.Node | None, key: str | int, line: int | None) -> tuple[yaml.Node | None, int | None]:
-    if isinstance(node, yaml.MappingNode):
-        for name, value in node.value:
-            if name.value == key:
-                return value, name.start_mark.line + 1
-    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
-        return node.value[key], node.value[key].start_mark.line + 1
-    return None, line
+def _dotted(path: Path_) -> str:
+    return ".".join(map(str, path))
 
 
 def _parse(text: str, name: str) -> tuple[dict[str, Any], _Source]:
@@ -140,7 +134,7 @@ def _parse(text: str, name: str) -> tuple[dict[str, Any], _Source]:
 
 
 def _validate(values: dict[str, Any], source: _Source, environ: Mapping[str, str]) -> Config:
-    faults = list(source.duplicates())
+    faults = [*source.duplicates]
     from_environment: dict[Path_, str] = {}
     for variable, path, value in _overrides(environ, faults):
         _set(values, path, value)
@@ -264,22 +258,14 @@ def _shown(value: object) -> str:
 
 def _unknown_key(path: Path_) -> str:
     *parents, key = path
-    model: type[BaseModel] | None = Config
-    for parent in parents:
-        if model is not None and isinstance(parent, str):
-            field = next((f for name, f in model.model_fields.items() if (f.alias or name) == parent), None)
-            model = section_of(field.annotation) if field is not None else None
-    siblings = _aliases(model) if model is not None else []
+    known = [dotted.rpartition(".") for dotted in _all_keys(Config, "")]
+    section = ".".join(parent for parent in parents if isinstance(parent, str))  # without places in lists
+    siblings = [name for place, _, name in known if place == section]
     if near := _nearest(str(key), siblings):
         return f"unknown key; did you mean {near}?"
-    elsewhere = [dotted for dotted in _all_keys(Config, "") if dotted.rpartition(".")[2] == key]
-    if elsewhere:
-        return f"unknown key here; did you mean {elsewhere[0]}?"
+    if elsewhere := next((place + dot + name for place, dot, name in known if name == key), None):
+        return f"unknown key here; did you mean {elsewhere}?"
     return f"unknown key; known here are {', '.join(siblings)}"
-
-
-def _aliases(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _all_keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
