@@ -27,6 +27,8 @@ from pulsar_ingress_proxy.tools.explain import CannotExplain, explain
 from pulsar_ingress_proxy.tools.preflight import CannotStart
 from pulsar_ingress_proxy.tools.terminal import Palette
 
+Command = Callable[[argparse.Namespace], int]
+
 _UNREACHABLE = _WARNED = 1
 _FAULT = 2
 _PROGRESS_SECONDS = 5
@@ -35,7 +37,7 @@ _PROGRESS_SECONDS = 5
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    command: Callable[[argparse.Namespace], int] = options.command
+    command: Command = options.command
     try:
         return command(options)
     except (ConfigFaults, BadManifests, CannotExplain, CannotStart) as fault:
@@ -57,39 +59,30 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add(name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = "") -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}. {more}".rstrip())
+    configured = argparse.ArgumentParser(add_help=False)
+    configured.add_argument("--config", required=True, metavar="FILE", help="the config, in YAML")
+    # For commands that may look at a cluster, or at what is to be one.
+    seeing = argparse.ArgumentParser(add_help=False, parents=[configured])
+    where = seeing.add_mutually_exclusive_group()
+    where.add_argument("--manifests", metavar="DIR", help="Kubernetes objects, as if a cluster had just these")
+    where.add_argument("--kubeconfig", metavar="FILE", help="a cluster, as it is at this moment")
+    seeing.add_argument("--context", metavar="NAME", help="of the kubeconfig, where not its current one")
+
+    def add(
+        name: str, run: Command, text: str, more: str = "", options: argparse.ArgumentParser | None = None
+    ) -> argparse.ArgumentParser:
+        about = f"{text[0].upper()}{text[1:]}. {more}".rstrip()
+        command = commands.add_parser(name, help=text, description=about, parents=[options] if options else [])
         command.set_defaults(command=run)
         return command
 
-    def add_configured(
-        name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
-    ) -> argparse.ArgumentParser:
-        command = add(name, run, text, more)
-        command.add_argument("--config", required=True, metavar="FILE", help="the config, in YAML")
-        return command
-
-    def add_seeing(
-        name: str, run: Callable[[argparse.Namespace], int], text: str, more: str = ""
-    ) -> argparse.ArgumentParser:
-        """A command that may look at a cluster, or at what is to be one."""
-        command = add_configured(name, run, text, more)
-        where = command.add_mutually_exclusive_group()
-        where.add_argument("--manifests", metavar="DIR", help="Kubernetes objects, as if a cluster had just these")
-        where.add_argument("--kubeconfig", metavar="FILE", help="a cluster, as it is at this moment")
-        command.add_argument("--context", metavar="NAME", help="of the kubeconfig, where not its current one")
-        return command
-
-    serve = add_configured(
-        "run", _run, "serve until SIGTERM or SIGINT", "SIGHUP or a changed file reloads. A bad config at start exits 2."
-    )
+    reloads = "SIGHUP or a changed file reloads. A bad config at start exits 2."
+    serve = add("run", _run, "serve until SIGTERM or SIGINT", reloads, configured)
     serve.add_argument("--hold", action="store_true", help="serve 503 with the reason while the config is bad")
-    validate = add_seeing(
-        "check",
-        _check,
-        "validate a config",
-        "Prints what it says and what is questionable; exits 2 with a line for whatever `run` would refuse at start.",
+    prints = (
+        "Prints what it says and what is questionable; exits 2 with a line for whatever `run` would refuse at start."
     )
+    validate = add("check", _check, "validate a config", prints, seeing)
     validate.add_argument(
         "--no-files",
         action="store_true",
@@ -98,33 +91,27 @@ def _parser() -> argparse.ArgumentParser:
     validate.add_argument("--strict", action="store_true", help="exit 1 where there are warnings")
     validate.add_argument("--json", action="store_true", help="as JSON")
 
-    dry = add_seeing(
+    dry = add(
         "explain",
         _explain,
         "show the decision on a request, rule by rule, without sending it",
         "For a miss it prints the config that would make it a hit.",
+        seeing,
     )
     dry.add_argument(
         "url",
         metavar="URL",
         help="as the client sees it: https://pulsar.example.com/lookup/v2/topic/… or pulsar+ssl://pulsar.example.com:6651",
     )
-    dry.add_argument(
-        "-H",
-        dest="headers",
-        action="append",
-        default=[],
-        metavar="'Name: value'",
-        help="a header, from a trusted proxy",
-    )
+    header = "a header, from a trusted proxy"
+    dry.add_argument("-H", dest="headers", action="append", default=[], metavar="'Name: value'", help=header)
     dry.add_argument("--bind", metavar="HOST:PORT", help="the socket that receives it, as in bindAddresses")
     dry.add_argument("--location", metavar="URL", help="show what happens to this redirect from a broker")
     dry.add_argument("--body", metavar="FILE", help="show what happens to this answer from a broker (a lookup's JSON)")
     dry.add_argument("--json", action="store_true", help="as JSON")
 
-    reach = add_seeing(
-        "doctor", _doctor, "try every broker's addresses from here", "Exits 1 where something is unreachable."
-    )
+    exits = "Exits 1 where something is unreachable."
+    reach = add("doctor", _doctor, "try every broker's addresses from here", exits, seeing)
     reach.add_argument("--listener", metavar="NAME", help="only this listener's addresses")
     reach.add_argument("--json", action="store_true", help="as JSON")
 
@@ -142,11 +129,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _read(options: argparse.Namespace) -> tuple[Config, Snapshot, ObjectStore | None]:
-    """The config, the cluster's objects if there are any to look at, and the snapshot that both give."""
+def _read(options: argparse.Namespace) -> tuple[Snapshot, ObjectStore | None]:
+    """The cluster's objects if there are any to look at, and the snapshot that they and the config give."""
     config = load(options.config)
     store = _store(options, config)
-    return config, build(config, discovered=store.discovered() if store is not None else NOTHING), store
+    return build(config, discovered=store.discovered() if store is not None else NOTHING), store
 
 
 def _store(options: argparse.Namespace, config: Config) -> ObjectStore | None:
@@ -182,7 +169,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _check(options: argparse.Namespace) -> int:
     try:
-        _, snapshot, store = _read(options)
+        snapshot, store = _read(options)
     except (ConfigFaults, BadManifests, CannotExplain) as fault:
         report = Report(options.config, str(fault).splitlines())
     else:
@@ -197,7 +184,7 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _explain(options: argparse.Namespace) -> int:
-    _, snapshot, _ = _read(options)
+    snapshot, _ = _read(options)
     headers = []
     for line in options.headers:
         name, colon, value = line.partition(":")
@@ -216,7 +203,7 @@ def _explain(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    _, snapshot, store = _read(options)
+    snapshot, store = _read(options)
     if options.listener is not None and options.listener not in snapshot.known_listeners:
         known = ", ".join(sorted(snapshot.known_listeners)) or "none"
         raise CannotExplain(f"no broker has an address on listener '{options.listener}'; there are {known}")
