@@ -4,7 +4,7 @@ import pytest
 from scenes import DOMAIN, brokers, config, scene
 
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered, DiscoveredBroker, Source
+from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Discovered, DiscoveredBroker, Source
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.paths import classify
 from pulsar_ingress_proxy.routing.precedence import Claim, merge, resolve_claims
@@ -114,7 +114,7 @@ def test_merge_joins_brokers_of_several_sources_by_any_shared_name() -> None:
     assert merged.ingresses == (ingress,)
     assert merged.listeners == {"external", "partner"}
     assert merged.conflicts == (Conflict("b", "x"),)
-    assert merge(cluster) == cluster
+    assert merge(cluster, NOTHING) == cluster
 
 
 # Snapshots.

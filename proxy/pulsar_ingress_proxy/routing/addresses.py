@@ -7,11 +7,11 @@ work both ways, from a broker's name to its addresses and from an address back t
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
+from pulsar_ingress_proxy.routing.discovered import Source
 from pulsar_ingress_proxy.syntax.authorities import Authority
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, VARIABLE, WEB_SCHEMES, ServiceUrl, Urls, kind_of
-
-_TRUST = ("config", "annotation", "derived", "admin")
 
 
 class Pattern:
@@ -105,7 +105,7 @@ class Entry:
         self,
         broker: str,
         listeners: Mapping[str, Urls],
-        sources: Mapping[tuple[str, str], tuple[str, str]] | None = None,
+        sources: Mapping[tuple[str, str], tuple[Source, str]] | None = None,
         aliases: Iterable[str] = (),
         line: str = "advertisedListeners",
     ) -> None:
@@ -118,7 +118,8 @@ class Entry:
         }
         """By listener and scheme: the source of the URL, and the object or config line."""
         said = {source for source, _ in self.sources.values()}
-        self.source = next((source for source in _TRUST if source in said), "config" if sources is None else "derived")
+        best = (source for source in get_args(Source) if source in said)
+        self.source = next(best, "config" if sources is None else "derived")
         """The most trusted source."""
         self.names = tuple(dict.fromkeys((self.broker, *aliases)))
         """All names of the broker; a name without a port matches any port."""
@@ -163,22 +164,16 @@ class Entry:
         """Whether this is exactly one of the broker's names."""
         return any(own.match(name) is not None for own in self._names)
 
-    def addressed(self, address: str, schemes: tuple[str, ...]) -> Iterator[dict[str, str]]:
-        """The values for which this `host:port` is one of the broker's URLs of these schemes."""
-        for _, url, _, whole in self._urls:
-            if url.scheme in schemes and (values := whole.match(address)) is not None:
-                yield values
-
     def has_on(self, listener: str, schemes: tuple[str, ...]) -> bool:
         """Whether the broker has an address of these schemes on that listener."""
         return any(scheme in schemes for scheme in self.listeners.get(listener, {}))
 
-    def addressed_on(
-        self, listener: str, authority: Authority, whole: bool, schemes: tuple[str, ...]
+    def addressed(
+        self, authority: Authority, schemes: tuple[str, ...], listener: str | None = None, whole: bool = True
     ) -> Iterator[dict[str, str]]:
-        """The values for which this is the broker's address on a listener, with its port or by host only."""
+        """The values for which this is the broker's address on any or one listener, with its port or by host only."""
         for name, url, host, host_and_port in self._urls:
-            if name == listener and url.scheme in schemes:
+            if listener in (None, name) and url.scheme in schemes:
                 values = host_and_port.match(str(authority)) if whole else host.match(authority.host)
                 if values is not None:
                     yield values
@@ -214,8 +209,12 @@ class AddressBook:
     def resolve(self, authority: Authority, default_port: int, schemes: tuple[str, ...] = WEB_SCHEMES) -> Broker | None:
         """The one broker with this name, or with this address of these schemes on any listener."""
         authority = Authority(authority.host, authority.port or default_port)
-        entries = self._about(authority.host, str(authority))
-        return self._only((entry, values) for entry in entries for values in self._meanings(entry, authority, schemes))
+        return self._only(
+            (entry, values)
+            for entry in self._about(authority.host, str(authority))
+            for values in (entry.named(authority), *entry.addressed(authority, schemes))
+            if values is not None
+        )
 
     def pinned(self, listener: str, authority: Authority, schemes: tuple[str, ...] = WEB_SCHEMES) -> Broker | None:
         """The one broker with this address of these schemes on this listener, as named by a client's Host.
@@ -225,9 +224,7 @@ class AddressBook:
         entries = self._about(authority.host)
         for whole in (True, False):
             meanings = [
-                (entry, values)
-                for entry in entries
-                for values in entry.addressed_on(listener, authority, whole, schemes)
+                (entry, values) for entry in entries for values in entry.addressed(authority, schemes, listener, whole)
             ]
             if meanings:
                 return self._only(meanings)
@@ -248,7 +245,7 @@ class AddressBook:
         authority = Authority(authority.host, authority.port or default_port)
         for entry in self._about(authority.host):
             place = listener if default is None or entry.has_on(listener, schemes) else default
-            if any(True for _ in entry.addressed_on(place, authority, True, schemes)):
+            if any(True for _ in entry.addressed(authority, schemes, place)):
                 return True
         return False
 
@@ -268,12 +265,6 @@ class AddressBook:
             parents = [host.partition(".")[2], host.partition(".svc.")[2]]
             suffixes.update(parent for parent in parents if "." in parent and not VARIABLE.search(parent))
         return frozenset(suffixes)
-
-    @staticmethod
-    def _meanings(entry: Entry, authority: Authority, schemes: tuple[str, ...]) -> Iterator[dict[str, str]]:
-        if (values := entry.named(authority)) is not None:
-            yield values
-        yield from entry.addressed(str(authority), schemes)
 
     def _only(self, meanings: Iterable[tuple[Entry, dict[str, str]]]) -> Broker | None:
         found: Broker | None = None

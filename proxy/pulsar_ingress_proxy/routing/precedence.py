@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import NamedTuple, get_args
 
 from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered, DiscoveredBroker, Source
-from pulsar_ingress_proxy.syntax.listeners import WEB_SCHEMES, ServiceUrl
+from pulsar_ingress_proxy.syntax.listeners import WEB_SCHEMES, ServiceUrl, Urls
 
 _TRUST = {source: rank for rank, source in enumerate(get_args(Source))}
 
@@ -71,33 +71,36 @@ def _overruled(names: tuple[str, ...], chosen: Claim, claimed: Iterable[Claim]) 
             yield Conflict(names[0], f"is at {chosen} on listener '{chosen.listener}', not at {other}")
 
 
-def claims(broker: DiscoveredBroker) -> Iterator[Claim]:
-    """The claims of a discovered broker."""
-    for listener, urls in broker.listeners.items():
+def claims(listeners: Mapping[str, Urls], sources: Mapping[tuple[str, str], tuple[Source, str]]) -> Iterator[Claim]:
+    """The claims of a broker, by its URLs and the source of each."""
+    for listener, urls in listeners.items():
         for scheme, url in urls.items():
-            yield Claim(listener, url, *broker.sources[listener, scheme])
+            yield Claim(listener, url, *sources[listener, scheme])
 
 
-def merge(*discovered: Discovered) -> Discovered:
-    """Merge results of discovery: brokers that share a name are one broker."""
-    brokers: list[DiscoveredBroker] = []
-    conflicts = [conflict for found in discovered for conflict in found.conflicts]
-    for found in discovered:
-        by_name = _by_name(brokers)
-        for broker in found.brokers:
-            places = {place for name in broker.names for place in by_name.get(name, ())}
-            if len(places) != 1:
-                brokers.append(broker)
-                continue
-            (place,) = places
-            known = brokers[place]
-            names = tuple(dict.fromkeys((*known.names, *broker.names)))
-            brokers[place], disagreements = resolve_claims(names, [*claims(known), *claims(broker)])
-            conflicts += disagreements
+def merge(observed: Discovered, reported: Discovered) -> Discovered:
+    """Merge what Kubernetes shows and what brokers report: brokers that share a name are one broker."""
+    brokers = [*observed.brokers]
+    conflicts = [*observed.conflicts, *reported.conflicts]
+    by_name: dict[str, set[int]] = {}
+    for place, broker in enumerate(brokers):
+        for name in broker.names:
+            by_name.setdefault(name, set()).add(place)
+    for broker in reported.brokers:
+        places = set[int]().union(*(by_name.get(name, ()) for name in broker.names))
+        if len(places) != 1:
+            brokers.append(broker)
+            continue
+        (place,) = places
+        known = brokers[place]
+        names = tuple(dict.fromkeys((*known.names, *broker.names)))
+        both = [*claims(known.listeners, known.sources), *claims(broker.listeners, broker.sources)]
+        brokers[place], disagreements = resolve_claims(names, both)
+        conflicts += disagreements
     return Discovered(
-        ingresses=tuple(ingress for found in discovered for ingress in found.ingresses),
+        ingresses=(*observed.ingresses, *reported.ingresses),
         brokers=tuple(brokers),
-        listeners=frozenset(name for found in discovered for name in found.listeners),
+        listeners=observed.listeners | reported.listeners,
         conflicts=in_order(conflicts),
     )
 
@@ -105,11 +108,3 @@ def merge(*discovered: Discovered) -> Discovered:
 def in_order(conflicts: Iterable[Conflict]) -> tuple[Conflict, ...]:
     """Sort and deduplicate, so that equal results compare equal."""
     return tuple(sorted(set(conflicts), key=lambda conflict: (conflict.subject, conflict.text)))
-
-
-def _by_name(brokers: Iterable[DiscoveredBroker]) -> Mapping[str, list[int]]:
-    places: dict[str, list[int]] = {}
-    for place, broker in enumerate(brokers):
-        for name in broker.names:
-            places.setdefault(name, []).append(place)
-    return places

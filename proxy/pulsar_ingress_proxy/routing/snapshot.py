@@ -7,7 +7,7 @@ from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.routing.addresses import AddressBook, Broker, Entry
 from pulsar_ingress_proxy.routing.discovered import NOTHING, Conflict, Discovered, DiscoveredBroker
 from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
-from pulsar_ingress_proxy.routing.precedence import Claim, claims, in_order, resolve_claims
+from pulsar_ingress_proxy.routing.precedence import claims, in_order, resolve_claims
 from pulsar_ingress_proxy.syntax.hosts import covers
 
 
@@ -111,7 +111,8 @@ def _entries(config: Config, discovered: Discovered, conflicts: list[Conflict]) 
             others.append(Entry(found.names[0], found.listeners, found.sources, found.names[1:], found.names[0]))
         else:
             line, broker = written[0]
-            whole, disagreements = resolve_claims((broker.name, *found.names), [*_claims(broker, line), *claims(found)])
+            both = [*claims(broker.listeners, line.sources), *claims(found.listeners, found.sources)]
+            whole, disagreements = resolve_claims((broker.name, *found.names), both)
             conflicts += disagreements
             entry = Entry(broker.name, whole.listeners, whole.sources, found.names, line.line)
             described.setdefault(line, []).append(entry)
@@ -139,12 +140,6 @@ def _matched(
             if values is not None and (broker := line.fill(values)) is not None:
                 written.append((line, broker))
         yield found, written
-
-
-def _claims(broker: Broker, line: Entry) -> Iterator[Claim]:
-    for listener, urls in broker.listeners.items():
-        for url in urls.values():
-            yield Claim(listener, url, "config", line.line)
 
 
 def _known_listeners(config: Config, discovered: Discovered, book: AddressBook) -> frozenset[str]:
