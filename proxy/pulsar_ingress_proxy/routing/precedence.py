@@ -82,12 +82,12 @@ def merge(observed: Discovered, reported: Discovered) -> Discovered:
     """Merge what Kubernetes shows and what brokers report: brokers that share a name are one broker."""
     brokers = [*observed.brokers]
     conflicts = [*observed.conflicts, *reported.conflicts]
-    by_name: dict[str, set[int]] = {}
+    by_name: dict[str, list[int]] = {}
     for place, broker in enumerate(brokers):
         for name in broker.names:
-            by_name.setdefault(name, set()).add(place)
+            by_name.setdefault(name, []).append(place)
     for broker in reported.brokers:
-        places = set[int]().union(*(by_name.get(name, ()) for name in broker.names))
+        places = {place for name in broker.names for place in by_name.get(name, ())}
         if len(places) != 1:
             brokers.append(broker)
             continue

@@ -36,11 +36,11 @@ class Reconciled:
 
 def reconcile(config: Config, view: ClusterView) -> Reconciled:
     """Derive the result, in a stable order."""
-    scope, conflicts = view.scope, list[Conflict]()
+    conflicts: list[Conflict] = []
     found, addresses, hosts = _derive(view, conflicts)
-    ingresses = resolve_hosts(found, scope, conflicts)
+    ingresses = resolve_hosts(found, view.scope, conflicts)
     claims = {key: list(_internal(config, broker, view)) for key, broker in view.brokers.items()}
-    listener_of = _listener_of(config, [ingress for key, ingress in ingresses if scope.trusts(key.namespace)])
+    listener_of = _listener_of(config, [ingress for key, ingress in ingresses if view.scope.trusts(key.namespace)])
     unmapped = []
     for address in addresses:
         listener = address.listener or listener_of(address.url.host)
