@@ -247,4 +247,10 @@ async def serving_api(api: FakeApi, port: int = 0, tls: ssl.SSLContext | None = 
         for watches in api.watches.values():
             for watch in watches:
                 watch.end()
+        server = runner.server
         await runner.cleanup()
+        # A connection that was accepted in the turn that closed the socket becomes one only after the others are cut.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert server is not None
+        await server.shutdown(0)
