@@ -8,6 +8,7 @@ methods.
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain
 from time import perf_counter, time
 from typing import TYPE_CHECKING
@@ -15,16 +16,20 @@ from typing import TYPE_CHECKING
 from aiohttp import EMPTY_PAYLOAD, HttpVersion10, HttpVersion11, StreamReader
 from aiohttp.http import RawRequestMessage
 
+from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.http import headers
 from pulsar_ingress_proxy.http.body import LOOKUP_BODY_LIMIT, RequestBody, decode
+from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
 from pulsar_ingress_proxy.http.conversation import Conversation
 from pulsar_ingress_proxy.http.upstream import UpstreamConnection
+from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.errors import BadAnswer, BodyBroken, UpstreamError
 from pulsar_ingress_proxy.observability import event_lines
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.outcome import Outcome
 from pulsar_ingress_proxy.observability.tracing import TRACE_FIELDS, Span
 from pulsar_ingress_proxy.routing.answers import decide_leak, lacks_listener, leak_refusal
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import DecidedRequest, dial_url
 from pulsar_ingress_proxy.routing.paths import OTHER, names_in
 from pulsar_ingress_proxy.routing.redirects import Redirect, decide_redirect, refuse_hop
@@ -47,112 +52,82 @@ _CODING = frozenset((b"content-encoding",))
 log = logging.getLogger("proxy.web")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RequestCycle:
     """One request, from its head to the last byte of its answer."""
 
-    __slots__ = (
-        "_context",
-        "_conversation",
-        "_decided",
-        "_hops",
-        "_is_lookup",
-        "_is_refused",
-        "_leak",
-        "_leak_action",
-        "_listener",
-        "_message",
-        "_miss_reason",
-        "_path",
-        "_query",
-        "_question",
-        "_reader",
-        "_redirect_from",
-        "_redirect_to",
-        "_redirects",
-        "_request_bytes",
-        "_server",
-        "_span",
-        "_started",
-        "_time",
-        "_trusted",
-        "_unmapped",
-        "asked_at",
-        "body",
-        "broker",
-        "chunks",
-        "client",
-        "config",
-        "connection",
-        "decisions",
-        "head",
-        "id",
-        "is_continued",
-        "keep_alive",
-        "method",
-        "pool",
-        "response_bytes",
-        "status",
-        "upstream_duration",
-        "upstream_errors",
-    )  # fmt: skip
+    _server: "HttpServer"
+    client: "ClientConnection"
+    _message: RawRequestMessage
+    _reader: StreamReader
 
-    def __init__(
-        self, server: "HttpServer", client: "ClientConnection", message: RawRequestMessage, body: StreamReader
-    ) -> None:
-        self.client = client
-        self.pool = server.pool
-        self._server = server
-        self._context = context = server.context
-        self.decisions = context.decisions
-        self.config = context.decisions.config
-        self._message = message
-        self._reader = body
-        self.method = message.method
-        self._started = perf_counter()
-        self._time = time()
-        self.id = context.recorder.new_id()
-        self.chunks = message.version >= (1, 1)
-        """Whether the client supports chunked answers; HTTP/1.0 does not."""
-        self.keep_alive = self.chunks and not message.should_close
-        self.head = _NO_HEAD
-        self._path = self._query = ""
-        self._trusted = False
-        self._span: Span | None = None
-        self.body: RequestBody | None = None
-        self.is_continued = False
-        """Whether the client got a 100 (Continue)."""
-        self._decided: DecidedRequest | None = None
-        """None if the head could not be read."""
-        self._is_refused = False
-        """Whether the head was refused after the decision, so that the record has no selection."""
-        self._is_lookup = False
-        self._listener: str | None = None
-        self._conversation: Conversation | None = None
-        self.connection: UpstreamConnection | None = None
-        """The connection that an answer is awaited on."""
-        self.asked_at = 0.0
-        self._hops: set[tuple[str, object]] | None = None
-        """The followed redirects: broker and request target."""
-        # For the record.
-        self._miss_reason: str | None = None
-        self.status = 0
-        self.broker: str | None = None
-        self._redirects: tuple[str, ...] = ()
-        self._redirect_from: str | None = None
-        self._redirect_to: str | None = None
-        self._unmapped = 0
-        self._leak: str | None = None
-        self._leak_action = ""
-        self.upstream_errors: tuple[str, ...] = ()
-        self.upstream_duration: float | None = None
-        self._request_bytes = 0
-        self.response_bytes = 0
+    # Set by `start`.
+    pool: ConnectionPool = field(init=False)
+    _context: ServerContext = field(init=False)
+    decisions: DecisionCache = field(init=False)
+    config: Config = field(init=False)
+    id: str = field(init=False)
+    method: str = field(init=False)
+    _started: float = field(init=False)
+    _time: float = field(init=False)
+    chunks: bool = field(init=False)
+    """Whether the client supports chunked answers; HTTP/1.0 does not."""
+    keep_alive: bool = field(init=False)
+
+    head: headers.RequestHead = _NO_HEAD
+    _path: str = ""
+    _query: str = ""
+    _trusted: bool = False
+    _span: Span | None = None
+    body: RequestBody | None = None
+    is_continued: bool = False
+    """Whether the client got a 100 (Continue)."""
+    _decided: DecidedRequest | None = None
+    """None if the head could not be read."""
+    _is_refused: bool = False
+    """Whether the head was refused after the decision, so that the record has no selection."""
+    _is_lookup: bool = False
+    _listener: str | None = None
+    _question: tuple[str, str, ServiceUrl, Iterator[ServiceUrl]] = field(init=False)
+    """What was asked last: method, request target, broker, and the brokers to try next."""
+    _conversation: Conversation | None = None
+    connection: UpstreamConnection | None = None
+    """The connection that an answer is awaited on."""
+    asked_at: float = 0.0
+    _hops: set[tuple[str, object]] | None = None
+    """The followed redirects: broker and request target."""
+
+    # For the record.
+    _miss_reason: str | None = None
+    status: int = 0
+    broker: str | None = None
+    _redirects: tuple[str, ...] = ()
+    _redirect_from: str | None = None
+    _redirect_to: str | None = None
+    _unmapped: int = 0
+    _leak: str | None = None
+    _leak_action: str = ""
+    upstream_errors: tuple[str, ...] = ()
+    upstream_duration: float | None = None
+    _request_bytes: int = 0
+    response_bytes: int = 0
 
     # Reading, deciding, forwarding.
 
     def start(self) -> None:
         """Read, decide and send the request; continues when the broker answers."""
-        in_flight = self._server.in_flight
+        self._started = perf_counter()
+        self._time = time()
+        server, message = self._server, self._message
+        self.pool = server.pool
+        self._context = context = server.context
+        self.decisions = context.decisions
+        self.config = context.decisions.config
+        self.id = context.recorder.new_id()
+        self.method = message.method
+        self.chunks = message.version >= HttpVersion11
+        self.keep_alive = self.chunks and not message.should_close
+        in_flight = server.in_flight
         in_flight[0] += 1
         try:
             refusal = self._read(is_excess=in_flight[0] > self.config.limits.in_flight)
