@@ -5,8 +5,9 @@ import json
 from collections.abc import Callable
 
 import pytest
-from raw import OK, Message, RawBroker, Served, Start, unused_port
+from raw import OK, Message, RawBroker, Served, Start
 from standstill import settled
+from wires import unused_port
 
 from pulsar_ingress_proxy.http.upstream import HEAD_LIMIT, UpstreamConnection
 from pulsar_ingress_proxy.net.errors import BadAnswer

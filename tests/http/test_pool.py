@@ -8,7 +8,8 @@ import weakref
 from typing import Any
 
 import pytest
-from raw import OK, Message, RawBroker, Served, Start, unused_port
+from raw import OK, Message, RawBroker, Served, Start
+from wires import unused_port
 
 from pulsar_ingress_proxy.http.upstream import UpstreamConnection
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl

@@ -14,7 +14,8 @@ from typing import Any
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from raw import OK, Message, RawBroker, Wire, unused_port
+from raw import OK, Message, RawBroker, Wire
+from wires import unused_port
 
 from pulsar_ingress_proxy.app import runner
 

@@ -37,9 +37,6 @@ from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, ServerTls
 from pulsar_ingress_proxy.tools.preflight import CannotStart
 
-pytest_plugins = ["tls_fixtures"]
-
-
 # Changes, towards clients.
 
 

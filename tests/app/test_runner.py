@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import trustme
-from raw import RawBroker, unused_port
+from raw import RawBroker
 from runs import Looks, Place, Telling, apart, beside
+from wires import unused_port
 
 from pulsar_ingress_proxy.app import runner
 from pulsar_ingress_proxy.config import ConfigFaults

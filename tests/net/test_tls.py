@@ -27,8 +27,6 @@ from tls_helpers import (
     towards,
 )
 
-pytest_plugins = ["tls_fixtures"]
-
 LOOKUP = b"GET /lookup/v2/topic/persistent/public/default/t HTTP/1.1\r\nHost: pulsar.example.com\r\n\r\n"
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from raw import RawBroker, unused_port
+from raw import RawBroker
+from wires import unused_port
 
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.memory import MIB

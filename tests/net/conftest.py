@@ -1,4 +1,4 @@
-"""Fixtures of tests of TLS, which name this module in `pytest_plugins`."""
+"""What tests of sockets, TLS and the servers for operators share."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 import trustme
+from http_fixtures import begin, broker, other, pytest_asyncio_loop_factories, start, tidy
 from raw import RawBroker
 from tls_helpers import Secret, Secure
+
+__all__ = ["begin", "broker", "other", "pytest_asyncio_loop_factories", "start", "tidy"]
 
 
 @pytest.fixture

@@ -1,20 +1,33 @@
 """Both ends of the sidecar as bytes: clients and brokers that send exactly what a test says, and show what came."""
 
+import json
 import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from running_sidecar import LOOPBACK, RunningSidecar, merged, running
-from wires import ByteWire, WireServer, unused_port
+from wires import ByteWire, WireServer
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 
-__all__ = ["OK", "Head", "Message", "RawBroker", "Served", "Start", "Wire", "serving", "unused_port"]
-
+GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+PUT = b"PUT /admin/v2/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 5\r\n\r\nhello"
+POST = PUT.replace(b"PUT", b"POST")
+HANDSHAKE = (
+    b"GET /ws/v2/producer/persistent/public/default/x HTTP/1.1\r\nHost: pulsar\r\nUpgrade: websocket\r\n"
+    b"Connection: keep-alive, Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+)
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+CLOSING = OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+SWITCH = (
+    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +76,26 @@ class Message:
     def status(self) -> int:
         return self.head.status
 
+    @property
+    def refusal(self) -> tuple[int, str]:
+        """The status and code of an answer of the sidecar's own: JSON `{"reason": "CODE: text"}`."""
+        assert self.head.one(b"content-type").startswith(b"application/json"), self
+        ((name, reason),) = json.loads(self.body).items()
+        code, colon, text = reason.partition(": ")
+        assert (name, colon) == ("reason", ": "), self
+        assert text, self
+        return self.status, code
+
 
 class Wire(ByteWire):
     """One end of a connection that carries HTTP."""
 
+    last: Head
+    """The head that was read last."""
+
     async def head(self) -> Head:
-        return Head(await self.take_until(b"\r\n\r\n"))
+        self.last = Head(await self.take_until(b"\r\n\r\n"))
+        return self.last
 
     async def message(self, *, bodiless: bool = False) -> Message:
         """A head and the body that it announces; without any, an answer's body ends with the connection.
@@ -150,6 +177,20 @@ class Served(RunningSidecar):
 
 Start = Callable[..., Awaitable[Served]]
 """`serving`, as the fixture `start` gives it: until the end of the test."""
+
+
+class Begin(Protocol):
+    """As the fixture `begin` gives it: the sidecar, and both ends of a request that the broker has to answer."""
+
+    def __call__(self, data: bytes = GET, **settings: Any) -> Awaitable[tuple[Served, Wire, Wire]]: ...
+
+
+class Exchange(Protocol):
+    """As the fixture `exchange` gives it: what the broker got, and what the client."""
+
+    def __call__(
+        self, data: bytes = GET, answer: bytes = OK, **settings: Any
+    ) -> Awaitable[tuple[Message, Message]]: ...
 
 
 @asynccontextmanager

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import trustme
-from raw import OK, RawBroker, Served, Start, Wire, unused_port
+from raw import OK, RawBroker, Served, Start, Wire
+from wires import unused_port
 
 from pulsar_ingress_proxy.config import Config, load_mapping
 from pulsar_ingress_proxy.tools.preflight import CannotStart

@@ -7,7 +7,8 @@ import string
 import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
-from raw import OK, RawBroker, Start, unused_port
+from raw import OK, RawBroker, Start
+from wires import unused_port
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping

@@ -12,8 +12,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from raw import Start
 from tls_helpers import CLOSING, Secure, ask_through, broker_context, ca_file, towards, unreachable
 
-pytest_plugins = ["tls_fixtures"]
-
 BROKER_ID = "spiffe://cluster.local/ns/pulsar/sa/broker"
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from raw import OK, RawBroker, Start, unused_port
+from raw import OK, RawBroker, Start
 from runs import Place, apart
+from wires import unused_port
 
 from pulsar_ingress_proxy.config.model import Log
 from pulsar_ingress_proxy.http import headers
