@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession
-from raw import OK, RawBroker, Served, Start
+from raw import OK, Begin, RawBroker, Served, Start
 from runs import Place, apart
 from standstill import settled
 
@@ -65,11 +65,8 @@ async def test_draining_finishes_request_under_way_and_refuses_new_connections(
     assert served.number("connections") == served.number("in_flight_requests") == 0
 
 
-async def test_draining_lets_upload_under_way_finish(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url, drainSeconds=30)
-    client = await served.client(PUT)
-    wire = await broker.accept()
-    await wire.head()
+async def test_draining_lets_upload_under_way_finish(begin: Begin) -> None:
+    served, client, wire = await begin(PUT, drainSeconds=30)
     assert await wire.take(5) == b"hello"
     async with stopping(served):
         client.send(b"world")
@@ -95,11 +92,8 @@ async def test_draining_lets_answer_under_way_finish_then_closes_its_connection(
         assert await client.rest() == b""
 
 
-async def test_draining_closes_websocket_at_the_deadline(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url, drainSeconds=1)
-    client = await served.client(HANDSHAKE)
-    wire = await broker.accept()
-    await wire.head()
+async def test_draining_closes_websocket_at_the_deadline(begin: Begin, broker: RawBroker) -> None:
+    served, client, wire = await begin(HANDSHAKE, drainSeconds=1)
     wire.send(SWITCH)
     assert (await client.head()).status == 101
     other = await served.client(GET)

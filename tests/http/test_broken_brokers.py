@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from raw import OK, Message, RawBroker, Served, Start
+from raw import OK, Begin, Message, RawBroker, Served, Start
 from standstill import settled
 from wires import unused_port
 
@@ -38,12 +38,9 @@ PARTS = {
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
 async def test_answer_truncated_by_broker_looks_truncated_to_http_1_1_client(
-    start: Start, broker: RawBroker, part: bytes, how: str
+    begin: Begin, broker: RawBroker, part: bytes, how: str
 ) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+    served, client, wire = await begin()
     wire.send(part)
     head = await client.head()
     await client.take_until(b"some")
@@ -55,14 +52,9 @@ async def test_answer_truncated_by_broker_looks_truncated_to_http_1_1_client(
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS.keys())
-async def test_answer_truncated_by_broker_looks_truncated_to_http_1_0_client(
-    start: Start, broker: RawBroker, part: bytes
-) -> None:
+async def test_answer_truncated_by_broker_looks_truncated_to_http_1_0_client(begin: Begin, part: bytes) -> None:
     """Where the end of the connection is the end of the answer, only a reset says that it is not."""
-    served = await start(broker.url)
-    client = await served.client(GET_10)
-    wire = await broker.accept()
-    await wire.head()
+    _, client, wire = await begin(GET_10)
     wire.send(part)
     head = await client.head()
     wire.close()
@@ -70,12 +62,9 @@ async def test_answer_truncated_by_broker_looks_truncated_to_http_1_0_client(
     assert head.all(b"content-length") == [b"10"] or isinstance(client.error, ConnectionResetError)
 
 
-async def test_broker_reset_does_not_complete_answer_delimited_by_close(start: Start, broker: RawBroker) -> None:
+async def test_broker_reset_does_not_complete_answer_delimited_by_close(begin: Begin) -> None:
     """An answer that ends with its connection ends with FIN, not with RST."""
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+    _, client, wire = await begin()
     wire.send(b"HTTP/1.1 200 OK\r\n\r\nsome")
     await client.take_until(b"some\r\n")
     wire.reset()
@@ -84,12 +73,9 @@ async def test_broker_reset_does_not_complete_answer_delimited_by_close(start: S
 
 
 async def test_broker_stall_times_out_and_does_not_complete_answer_delimited_by_close(
-    start: Start, broker: RawBroker
+    begin: Begin, broker: RawBroker
 ) -> None:
-    served = await start(broker.url, timeouts=TINY)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+    served, client, wire = await begin(timeouts=TINY)
     wire.send(b"HTTP/1.1 200 OK\r\n\r\nsome")
     await client.take_until(b"some\r\n")
     await client.end()
@@ -98,22 +84,16 @@ async def test_broker_stall_times_out_and_does_not_complete_answer_delimited_by_
     await wire.end()
 
 
-async def test_truncated_lookup_answer_becomes_502_broker_truncated(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url, lookupListenerName="external")
-    client = await served.client(LOOKUP)
-    wire = await broker.accept()
-    await wire.head()
+async def test_truncated_lookup_answer_becomes_502_broker_truncated(begin: Begin, broker: RawBroker) -> None:
+    _, client, wire = await begin(LOOKUP, lookupListenerName="external")
     wire.send(b'HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{"brokerUrl":')
     wire.close()
     answer = await client.message()
     assert (answer.status, reason(answer)) == (502, "broker-truncated")
 
 
-async def test_truncated_answer_head_becomes_502_and_is_not_retried(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_truncated_answer_head_becomes_502_and_is_not_retried(begin: Begin, broker: RawBroker) -> None:
+    _, client, wire = await begin()
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Le")
     wire.close()
     answer = await client.message()
@@ -160,12 +140,9 @@ NONSENSE = {
 @pytest.mark.parametrize("method", [b"GET", b"HEAD"])
 @pytest.mark.parametrize("data", NONSENSE.values(), ids=NONSENSE.keys())
 async def test_malformed_broker_answer_becomes_502_and_client_connection_survives(
-    start: Start, broker: RawBroker, data: bytes, method: bytes
+    begin: Begin, broker: RawBroker, data: bytes, method: bytes
 ) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET.replace(b"GET", method))
-    wire = await broker.accept()
-    await wire.head()
+    served, client, wire = await begin(GET.replace(b"GET", method))
     wire.send(data)
     head = await client.head()
     if data == NONSENSE["a bad chunk"] and method == b"HEAD":
@@ -182,11 +159,8 @@ async def test_malformed_broker_answer_becomes_502_and_client_connection_survive
     assert (await client.message()).body == b"ok"
 
 
-async def test_malformed_chunk_from_broker_cuts_off_the_answer(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_malformed_chunk_from_broker_cuts_off_the_answer(begin: Begin) -> None:
+    served, client, wire = await begin()
     wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nsome\r\n")
     await client.take_until(b"some\r\n")
     wire.send(b"x\r\n")
@@ -263,13 +237,10 @@ async def test_oversized_answer_head_received_at_once_becomes_502_bad_answer(
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST"])
 async def test_unsolicited_second_answer_is_dropped_and_broker_connection_closes(
-    start: Start, broker: RawBroker, method: bytes
+    begin: Begin, broker: RawBroker, method: bytes
 ) -> None:
     """Neither does it change the first, nor is it kept for the next request."""
-    served = await start(broker.url)
-    client = await served.client(GET.replace(b"GET", method))
-    wire = await broker.accept()
-    await wire.head()
+    _, client, wire = await begin(GET.replace(b"GET", method))
     body = b"" if method == b"HEAD" else b"ok"
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%bHTTP/1.1 599 Forged\r\nX-A: b\r\n" % (len(body), body))
     answer = await client.message()
@@ -281,11 +252,8 @@ async def test_unsolicited_second_answer_is_dropped_and_broker_connection_closes
     assert (await client.message()).body == b"no"
 
 
-async def test_bytes_on_idle_broker_connection_close_it(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_bytes_on_idle_broker_connection_close_it(begin: Begin, broker: RawBroker) -> None:
+    _, client, wire = await begin()
     wire.send(OK)
     await client.message()
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged")
@@ -295,11 +263,8 @@ async def test_bytes_on_idle_broker_connection_close_it(start: Start, broker: Ra
     assert (await client.message()).body == b"ok"
 
 
-async def test_body_in_answer_to_head_request_closes_broker_connection(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET.replace(b"GET", b"HEAD"))
-    wire = await broker.accept()
-    await wire.head()
+async def test_body_in_answer_to_head_request_closes_broker_connection(begin: Begin, broker: RawBroker) -> None:
+    _, client, wire = await begin(GET.replace(b"GET", b"HEAD"))
     wire.send(OK)
     assert (await client.head()).one(b"content-length") == b"2"
     await wire.end()
@@ -328,11 +293,8 @@ async def test_request_gets_504_when_broker_does_not_answer_in_time(
     assert served.number("upstream_errors_total", reason="broker-timeout") == 1
 
 
-async def test_lookup_gets_504_when_answer_body_stalls(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url, timeouts=HOUR | {"lookup": 0.05}, lookupListenerName="external")
-    client = await served.client(LOOKUP)
-    wire = await broker.accept()
-    await wire.head()
+async def test_lookup_gets_504_when_answer_body_stalls(begin: Begin, broker: RawBroker) -> None:
+    _, client, wire = await begin(LOOKUP, timeouts=HOUR | {"lookup": 0.05}, lookupListenerName="external")
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{")
     answer = await client.message()
     assert (answer.status, reason(answer)) == (504, "broker-timeout")
@@ -388,12 +350,9 @@ async def ended_without_fault(served: Served) -> None:
     ],
 )
 async def test_broker_connection_closes_when_client_leaves_before_the_answer(
-    start: Start, broker: RawBroker, data: bytes, how: str, code: str
+    begin: Begin, data: bytes, how: str, code: str
 ) -> None:
-    served = await start(broker.url, timeouts=HOUR)
-    client = await served.client(data)
-    wire = await broker.accept()
-    await wire.head()
+    served, client, wire = await begin(data, timeouts=HOUR)
     getattr(client, how)()
     await wire.end()
     await served.sidecar.stop()
@@ -402,13 +361,8 @@ async def test_broker_connection_closes_when_client_leaves_before_the_answer(
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
-async def test_broker_connection_closes_when_client_leaves_during_the_answer(
-    start: Start, broker: RawBroker, how: str
-) -> None:
-    served = await start(broker.url, timeouts=HOUR)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_broker_connection_closes_when_client_leaves_during_the_answer(begin: Begin, how: str) -> None:
+    served, client, wire = await begin(timeouts=HOUR)
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\nsome")
     await client.take_until(b"some")
     getattr(client, how)()

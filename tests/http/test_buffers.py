@@ -6,7 +6,7 @@ That all of it is given back in the end is asserted wherever a sidecar is stoppe
 import json
 
 import pytest
-from raw import OK, RawBroker, Served, Start, Wire
+from raw import OK, Begin, RawBroker, Served, Start, Wire
 from standstill import settled
 
 from pulsar_ingress_proxy.memory import KIB, MIB, TRANSFER
@@ -53,14 +53,9 @@ async def test_pending_requests_are_refused_beyond_buffer_budget(start: Start, b
     assert used(served) <= BUDGET
 
 
-async def test_pipelined_bytes_beyond_buffer_budget_are_dropped_and_connection_closes(
-    start: Start, broker: RawBroker
-) -> None:
+async def test_pipelined_bytes_beyond_buffer_budget_are_dropped_and_connection_closes(begin: Begin) -> None:
     """What cannot be held is lost, and the answer under way says that the connection ends."""
-    served = await start(broker.url, limits={"bufferBytes": 16 * KIB})
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+    served, client, wire = await begin(limits={"bufferBytes": 16 * KIB})
     client.send(GET * 1000)
     await settled(lambda: used(served))
     assert used(served) <= 16 * KIB
@@ -109,23 +104,15 @@ async def test_second_upload_gets_503_until_first_releases_its_transfer_buffer(s
     assert (await again.message()).status == 200
 
 
-async def test_large_answer_becomes_503_when_buffer_budget_has_no_room(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url, limits=LIMITS)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_large_answer_becomes_503_when_buffer_budget_has_no_room(begin: Begin) -> None:
+    _, client, wire = await begin(limits=LIMITS)
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 1000)
     assert await overloaded(client)
     await wire.end()
 
 
-async def test_client_that_does_not_read_is_cut_off_when_buffer_budget_is_exhausted(
-    start: Start, broker: RawBroker
-) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_client_that_does_not_read_is_cut_off_when_buffer_budget_is_exhausted(begin: Begin) -> None:
+    served, client, wire = await begin()
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 20000000\r\n\r\n")
     await client.head()
     client.stall()
@@ -158,13 +145,8 @@ async def test_idle_websocket_holds_at_most_16_kib_of_buffers(start: Start, brok
 
 
 @pytest.mark.parametrize("who", ["client", "broker"])
-async def test_unread_websocket_bytes_are_charged_to_buffer_budget_until_read(
-    start: Start, broker: RawBroker, who: str
-) -> None:
-    served = await start(broker.url)
-    client = await served.client(HANDSHAKE)
-    wire = await broker.accept()
-    await wire.head()
+async def test_unread_websocket_bytes_are_charged_to_buffer_budget_until_read(begin: Begin, who: str) -> None:
+    served, client, wire = await begin(HANDSHAKE)
     wire.send(SWITCH)
     await client.head()
     reader, writer = (client, wire) if who == "client" else (wire, client)

@@ -5,7 +5,7 @@ import json
 import random
 
 import pytest
-from raw import RawBroker, Served, Start, Wire
+from raw import Begin, RawBroker, Served, Start, Wire
 
 from pulsar_ingress_proxy.http import headers
 from pulsar_ingress_proxy.http.request_cycle import RequestCycle
@@ -50,11 +50,10 @@ async def test_internal_error_during_answer_cuts_it_off_without_a_second_answer(
     caplog.clear()
 
 
-async def test_upload_beyond_replay_bytes_gets_502_when_broker_resets(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url, redirects={"replayBytes": 1000})
-    client = await served.client(PUT.replace(b"Content-Length: 5", b"Content-Length: 50000005"))
-    wire = await broker.accept()
-    await wire.head()
+async def test_upload_beyond_replay_bytes_gets_502_when_broker_resets(begin: Begin, broker: RawBroker) -> None:
+    _, client, wire = await begin(
+        PUT.replace(b"Content-Length: 5", b"Content-Length: 50000005"), redirects={"replayBytes": 1000}
+    )
     wire.stall()
     client.send(bytes(50_000_000))
     wire.reset()
@@ -165,12 +164,9 @@ async def test_answers_never_reach_the_wrong_request_under_random_failures(
         task.cancel()
 
 
-async def test_client_leaving_as_answer_begins_is_counted_as_499(start: Start, broker: RawBroker) -> None:
+async def test_client_leaving_as_answer_begins_is_counted_as_499(begin: Begin) -> None:
     """Its end is on its way when the rest of its request is put into a task, which then never begins."""
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+    served, client, wire = await begin()
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
     assert (await client.message()).status == 200
     client.send(GET)

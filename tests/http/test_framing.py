@@ -5,7 +5,7 @@ import gzip
 import hashlib
 
 import pytest
-from raw import OK, RawBroker, Start, Wire
+from raw import OK, Begin, RawBroker, Start, Wire
 from standstill import settled
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
@@ -31,11 +31,9 @@ async def test_a_request_without_a_body_is_forwarded_without_one(start: Start, b
     assert (await client.message()).body == b"ok"
 
 
-async def test_request_body_keeps_its_content_length_and_is_streamed(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(post(b"Content-Length: 5") + b"he")
-    wire = await broker.accept()
-    head = await wire.head()
+async def test_request_body_keeps_its_content_length_and_is_streamed(begin: Begin) -> None:
+    _, client, wire = await begin(post(b"Content-Length: 5") + b"he")
+    head = wire.last
     assert head.one(b"content-length") == b"5"
     assert await wire.take(2) == b"he"
     client.send(b"llo")
@@ -44,13 +42,9 @@ async def test_request_body_keeps_its_content_length_and_is_streamed(start: Star
     assert (await client.message()).status == 200
 
 
-async def test_chunked_request_body_stays_chunked_without_extensions_or_trailers(
-    start: Start, broker: RawBroker
-) -> None:
-    served = await start(broker.url)
-    client = await served.client(post(b"Transfer-Encoding: chunked") + b"3;name=value\r\nabc\r\n")
-    wire = await broker.accept()
-    assert (await wire.head()).one(b"transfer-encoding") == b"chunked"
+async def test_chunked_request_body_stays_chunked_without_extensions_or_trailers(begin: Begin) -> None:
+    _, client, wire = await begin(post(b"Transfer-Encoding: chunked") + b"3;name=value\r\nabc\r\n")
+    assert wire.last.one(b"transfer-encoding") == b"chunked"
     assert await wire.take(8) == b"3\r\nabc\r\n"
     client.send(b"2\r\nde\r\n0\r\nTrailer: dropped\r\n\r\n")
     assert await wire.chunks() == b"de"
@@ -101,12 +95,9 @@ async def _digest(wire: Wire, size: int) -> None:
     assert found.digest() == expected.digest()
 
 
-async def test_chunked_request_body_is_forwarded_as_each_chunk_arrives(start: Start, broker: RawBroker) -> None:
+async def test_chunked_request_body_is_forwarded_as_each_chunk_arrives(begin: Begin) -> None:
     """Also what goes in chunks, and what a replay could still need."""
-    served = await start(broker.url)
-    client = await served.client(post(b"Transfer-Encoding: chunked"))
-    wire = await broker.accept()
-    await wire.head()
+    _, client, wire = await begin(post(b"Transfer-Encoding: chunked"))
     for size in (1, 1000, 70000):
         client.send(b"%x\r\n%b\r\n" % (size, b"x" * size))
         got = 0
@@ -131,11 +122,8 @@ async def test_compressed_request_body_is_forwarded_unchanged(start: Start, brok
 # Answers.
 
 
-async def test_answer_keeps_its_content_length_and_is_streamed(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_answer_keeps_its_content_length_and_is_streamed(begin: Begin) -> None:
+    _, client, wire = await begin()
     wire.send(b"HTTP/1.1 200 Fine\r\nContent-Length: 5\r\n\r\nhe")
     head = await client.head()
     assert head.start == b"HTTP/1.1 200 Fine"
@@ -145,11 +133,8 @@ async def test_answer_keeps_its_content_length_and_is_streamed(start: Start, bro
     assert await client.take(3) == b"llo"
 
 
-async def test_a_chunked_answer_stays_chunked(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_a_chunked_answer_stays_chunked(begin: Begin) -> None:
+    _, client, wire = await begin()
     wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
     assert (await client.head()).one(b"transfer-encoding") == b"chunked"
     assert await client.take(8) == b"3\r\nabc\r\n"
@@ -159,11 +144,8 @@ async def test_a_chunked_answer_stays_chunked(start: Start, broker: RawBroker) -
     assert b"GET" in await wire.take_until(b"\r\n\r\n")
 
 
-async def test_answer_delimited_by_close_becomes_chunked_for_http_1_1_client(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_answer_delimited_by_close_becomes_chunked_for_http_1_1_client(begin: Begin, broker: RawBroker) -> None:
+    _, client, wire = await begin()
     wire.send(b"HTTP/1.1 200 OK\r\n\r\nsome")
     assert (await client.head()).one(b"transfer-encoding") == b"chunked"
     assert await client.take(9) == b"4\r\nsome\r\n"
@@ -175,11 +157,9 @@ async def test_answer_delimited_by_close_becomes_chunked_for_http_1_1_client(sta
     assert (await client.message()).body == b"ok"
 
 
-async def test_chunked_answer_becomes_delimited_by_close_for_http_1_0_client(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET_10)
-    wire = await broker.accept()
-    assert (await wire.head()).start.endswith(b"HTTP/1.1")
+async def test_chunked_answer_becomes_delimited_by_close_for_http_1_0_client(begin: Begin) -> None:
+    _, client, wire = await begin(GET_10)
+    assert wire.last.start.endswith(b"HTTP/1.1")
     wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n")
     head = await client.head()
     assert b"transfer-encoding" not in head.names
@@ -197,13 +177,8 @@ async def test_http_1_0_connection_closes_after_one_request_despite_keep_alive(s
     assert await client.rest() == b""
 
 
-async def test_http_1_0_broker_answer_is_forwarded_as_1_1_and_broker_connection_closes(
-    start: Start, broker: RawBroker
-) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_http_1_0_broker_answer_is_forwarded_as_1_1_and_broker_connection_closes(begin: Begin) -> None:
+    _, client, wire = await begin()
     wire.send(b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok")
     answer = await client.message()
     assert (answer.head.start, answer.body) == (b"HTTP/1.1 200 OK", b"ok")
@@ -244,13 +219,8 @@ async def test_answer_to_head_request_has_no_body_whatever_its_headers_announce(
         (b"HTTP/1.1 304 Not Modified\r\nTransfer-Encoding: chunked\r\n\r\n", []),
     ],
 )
-async def test_204_and_304_answers_have_no_body(
-    start: Start, broker: RawBroker, answer: bytes, length: list[bytes]
-) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_204_and_304_answers_have_no_body(begin: Begin, answer: bytes, length: list[bytes]) -> None:
+    _, client, wire = await begin()
     wire.send(answer)
     head = await client.head()
     assert head.status == int(answer[9:12])
@@ -354,11 +324,9 @@ async def test_requests_with_bodies_can_be_pipelined(start: Start, broker: RawBr
 EXPECTING = post(b"Content-Length: 5", b"Expect: 100-Continue")
 
 
-async def test_100_continue_from_broker_is_passed_to_client_that_expects_it(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(EXPECTING)
-    wire = await broker.accept()
-    assert (await wire.head()).one(b"expect") == b"100-continue"
+async def test_100_continue_from_broker_is_passed_to_client_that_expects_it(begin: Begin) -> None:
+    _, client, wire = await begin(EXPECTING)
+    assert wire.last.one(b"expect") == b"100-continue"
     wire.send(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert await client.take_until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     client.send(b"hello")
@@ -368,11 +336,8 @@ async def test_100_continue_from_broker_is_passed_to_client_that_expects_it(star
     assert (answer.status, answer.head.all(b"connection")) == (200, [])
 
 
-async def test_final_answer_instead_of_100_continue_closes_both_connections(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(EXPECTING)
-    wire = await broker.accept()
-    await wire.head()
+async def test_final_answer_instead_of_100_continue_closes_both_connections(begin: Begin) -> None:
+    _, client, wire = await begin(EXPECTING)
     wire.send(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n")
     answer = await client.message()
     assert answer.status == 401
@@ -399,11 +364,8 @@ async def test_expect_from_http_1_0_client_is_ignored_and_no_100_is_sent(start: 
     assert (await client.message()).status == 200
 
 
-async def test_interim_answers_102_and_103_are_not_forwarded(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_interim_answers_102_and_103_are_not_forwarded(begin: Begin) -> None:
+    _, client, wire = await begin()
     wire.send(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n")
     wire.send(b"HTTP/1.1 200 OK\r\nA: b\r\nContent-Length: 2\r\n\r\nok")
     answer = await client.message()
@@ -414,11 +376,8 @@ async def test_interim_answers_102_and_103_are_not_forwarded(start: Start, broke
 # An answer before the body is through.
 
 
-async def test_answer_before_end_of_upload_reaches_client_at_once(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(post(b"Content-Length: 100000") + b"first")
-    wire = await broker.accept()
-    await wire.head()
+async def test_answer_before_end_of_upload_reaches_client_at_once(begin: Begin) -> None:
+    _, client, wire = await begin(post(b"Content-Length: 100000") + b"first")
     await wire.take(5)
     wire.send(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n\r\nbig")
     answer = await client.message()
@@ -429,11 +388,8 @@ async def test_answer_before_end_of_upload_reaches_client_at_once(start: Start, 
     assert await client.rest() == b""
 
 
-async def test_request_body_continues_while_answer_is_streamed(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(post(b"Content-Length: 6") + b"ping-")
-    wire = await broker.accept()
-    await wire.head()
+async def test_request_body_continues_while_answer_is_streamed(begin: Begin) -> None:
+    _, client, wire = await begin(post(b"Content-Length: 6") + b"ping-")
     wire.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\npong-\r\n")
     await client.head()
     assert await client.take(10) == b"5\r\npong-\r\n"

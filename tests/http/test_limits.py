@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from aiohttp import ClientSession
-from raw import OK, Message, RawBroker, Served, Start, Wire
+from raw import OK, Begin, Message, RawBroker, Served, Start, Wire
 from standstill import settled
 
 GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
@@ -206,6 +206,7 @@ TOO_LARGE = {
     "a query": GET.replace(b" HTTP", b"?" + b"x" * 2100 + b" HTTP"),
     "a target and lines": get(1500, 5).replace(b"clusters", b"x" * 1000),
     "headers": get(1000, 21),
+    "a name": GET.replace(b"Host", b"X" * 2100 + b": a\r\nHost"),
 }
 PIECES = pytest.mark.parametrize("piece", [1, 700, 100_000], ids=["in bytes", "in pieces", "at once"])
 
@@ -504,11 +505,8 @@ async def answer_next(broker: RawBroker, count: int) -> None:
         await broker.answer()
 
 
-async def test_upload_goes_on_while_the_client_does_not_read_the_answer(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(b"POST /topics/x HTTP/1.1\r\nHost: a\r\nContent-Length: 100005\r\n\r\nhello")
-    wire = await broker.accept()
-    await wire.head()
+async def test_upload_goes_on_while_the_client_does_not_read_the_answer(begin: Begin) -> None:
+    served, client, wire = await begin(b"POST /topics/x HTTP/1.1\r\nHost: a\r\nContent-Length: 100005\r\n\r\nhello")
     assert await wire.take(5) == b"hello"
     client.stall()
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 20000000\r\n\r\n" + b"x" * 19_999_999)

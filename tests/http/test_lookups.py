@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from cluster_cases import (
     ELSEWHERE,
@@ -262,43 +260,6 @@ class TestClientsThatName:
             async with serving(cluster, advertisedListeners=[]) as client:
                 assert (await client.send(LOOKUP + "?listenerName=partner")).status == 200
                 assert cluster.brokers[1].requests[0].values(HEADER) == ["partner"]
-
-    @pytest.mark.parametrize(
-        ("query", "headers", "code"),
-        [
-            ("", [(HEADER, "external"), (HEADER, "partner")], "conflicting-names"),
-            ("?listenerName=external", [(HEADER, "external"), (HEADER, "partner")], "conflicting-names"),
-            ("?listenerName=a%0D%0AX-Evil:%201", [], "bad-listener-name"),
-            ("?listenerName=external%20partner", [], "bad-listener-name"),
-            ("?listenerName=%C3%A9", [], "bad-listener-name"),
-            ("?listenerName=external,partner", [], "unknown-listener"),
-            ("", [(HEADER, "external,partner")], "unknown-listener"),
-        ],
-    )
-    async def test_conflicting_or_malformed_listener_names_get_400(
-        self, query: str, headers: Fields, code: str
-    ) -> None:
-        async with SimulatedCluster(listeners=LISTENERS) as cluster, serving(cluster, **both(cluster)) as client:
-            assert (await client.send(LOOKUP + query, headers=headers)).refusal == (400, code)
-            assert cluster.brokers[1].requests == []
-            assert await client.counted("listener_misses_total") == {("public", code, "http"): 1}
-
-    @pytest.mark.parametrize(
-        ("names", "status", "received"),
-        [(("partner", "external"), b"400", []), (("partner", "partner"), b"200", ["partner"])],
-    )
-    async def test_listener_header_is_case_insensitive_and_conflicting_values_get_400(
-        self, names: tuple[str, str], status: bytes, received: list[str]
-    ) -> None:
-        async with SimulatedCluster(listeners=LISTENERS) as cluster, serving(cluster, **both(cluster)) as client:
-            cluster.own(TOPIC, 1)
-            reader, writer = await asyncio.open_connection("127.0.0.1", client.sidecar.http_servers[0].port)
-            fields = f"{HEADER}: {names[0]}\r\n{HEADER.upper()}: {names[1]}\r\n"
-            writer.write(f"GET {LOOKUP} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n{fields}\r\n".encode())
-            assert (await reader.read()).split(b" ")[1] == status
-            writer.close()
-            await writer.wait_closed()
-            assert [value for asked in cluster.brokers[1].requests for value in asked.values(HEADER)] == received
 
 
 class TestIngresses:

@@ -8,7 +8,7 @@ import weakref
 from typing import Any
 
 import pytest
-from raw import OK, Message, RawBroker, Served, Start
+from raw import OK, Begin, Message, RawBroker, Served, Start
 from wires import unused_port
 
 from pulsar_ingress_proxy.http.upstream import UpstreamConnection
@@ -178,13 +178,10 @@ async def test_replay_budget_is_released_after_each_request(start: Start, broker
 
 @pytest.mark.parametrize("data", [GET, GET.replace(b"GET", b"DELETE")], ids=["GET", "DELETE"])
 async def test_request_is_retried_when_reused_broker_connection_closes_on_use(
-    start: Start, broker: RawBroker, data: bytes
+    begin: Begin, broker: RawBroker, data: bytes
 ) -> None:
     """The broker closes it just as a request comes, which says nothing against the broker."""
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+    served, client, wire = await begin()
     wire.send(OK)
     await client.message()
     client.send(data)
@@ -195,11 +192,8 @@ async def test_request_is_retried_when_reused_broker_connection_closes_on_use(
     assert served.number("upstream_errors_total") == 0
 
 
-async def test_closed_idle_broker_connection_is_not_reused(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_closed_idle_broker_connection_is_not_reused(begin: Begin, broker: RawBroker) -> None:
+    served, client, wire = await begin()
     wire.send(OK)
     await client.message()
     wire.close()
@@ -212,13 +206,10 @@ async def test_closed_idle_broker_connection_is_not_reused(start: Start, broker:
 
 @pytest.mark.parametrize("pieces", [[POST], [PUT[:-1], PUT[-1:]]], ids=["POST", "a body in pieces"])
 async def test_post_or_body_in_pieces_uses_a_new_broker_connection(
-    start: Start, broker: RawBroker, pieces: list[bytes]
+    begin: Begin, broker: RawBroker, pieces: list[bytes]
 ) -> None:
     """A kept one might be closed as it is sent: nobody could tell whether it had an effect, and the body be gone."""
-    served = await start(broker.url)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+    _, client, wire = await begin()
     wire.send(OK)
     await client.message()
     client.send(pieces[0])
@@ -249,11 +240,8 @@ async def test_whole_idempotent_body_is_sent_again_when_a_kept_connection_was_cl
     assert served.number("upstream_errors_total") == 0
 
 
-async def test_idle_broker_connection_closes_after_upstream_idle_timeout(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url, timeouts={"upstreamIdle": 0.05})
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_idle_broker_connection_closes_after_upstream_idle_timeout(begin: Begin) -> None:
+    served, client, wire = await begin(timeouts={"upstreamIdle": 0.05})
     wire.send(OK)
     assert (await client.message()).body == b"ok"
     await wire.end()

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
-from raw import OK, RawBroker, Served, Start, Wire
+from raw import OK, Begin, RawBroker, Served, Start, Wire
 from standstill import settled
 
 from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
@@ -81,11 +81,9 @@ async def test_broker_refusal_of_websocket_reaches_the_client(start: Start) -> N
             assert await socket.receive_str() == "in"
 
 
-async def test_websocket_handshake_headers_pass_in_both_directions(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(HANDSHAKE)
-    wire = await broker.accept()
-    head = await wire.head()
+async def test_websocket_handshake_headers_pass_in_both_directions(begin: Begin) -> None:
+    _, client, wire = await begin(HANDSHAKE)
+    head = wire.last
     assert head.one(b"upgrade") == b"websocket"
     assert head.one(b"connection") == b"Upgrade"
     assert head.one(b"sec-websocket-key") == b"dGhlIHNhbXBsZSBub25jZQ=="
@@ -97,11 +95,8 @@ async def test_websocket_handshake_headers_pass_in_both_directions(start: Start,
     assert answer.one(b"sec-websocket-accept") == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
-async def test_frames_sent_with_websocket_handshake_are_not_lost(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(HANDSHAKE + b"early from client")
-    wire = await broker.accept()
-    await wire.head()
+async def test_frames_sent_with_websocket_handshake_are_not_lost(begin: Begin, broker: RawBroker) -> None:
+    _, client, wire = await begin(HANDSHAKE + b"early from client")
     wire.send(SWITCH + b"early from broker")
     assert (await client.head()).status == 101
     assert await client.take(17) == b"early from broker"
@@ -112,12 +107,9 @@ async def test_frames_sent_with_websocket_handshake_are_not_lost(start: Start, b
     assert await client.take(len(OK)) == OK
 
 
-async def test_frames_sent_before_101_answer_reach_the_broker_after_it(start: Start, broker: RawBroker) -> None:
+async def test_frames_sent_before_101_answer_reach_the_broker_after_it(begin: Begin) -> None:
     """They are neither read without end nor taken for requests."""
-    served = await start(broker.url)
-    client = await served.client(HANDSHAKE)
-    wire = await broker.accept()
-    await wire.head()
+    _, client, wire = await begin(HANDSHAKE)
     client.send(b"x" * 5_000_000)
     wire.send(SWITCH)
     await client.head()
@@ -178,11 +170,8 @@ async def test_bytes_sent_before_websocket_close_all_reach_the_broker(start: Sta
     assert len(await wire.rest()) == 3_000_000
 
 
-async def test_client_connection_closes_when_broker_closes_right_after_101(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(HANDSHAKE)
-    wire = await broker.accept()
-    await wire.head()
+async def test_client_connection_closes_when_broker_closes_right_after_101(begin: Begin) -> None:
+    served, client, wire = await begin(HANDSHAKE)
     wire.send(SWITCH)
     wire.close()
     assert (await client.head()).status == 101
@@ -193,11 +182,8 @@ async def test_client_connection_closes_when_broker_closes_right_after_101(start
     assert served.number("upstream_errors_total") == 0
 
 
-async def test_client_connection_continues_with_http_after_refused_websocket(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(HANDSHAKE + GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_client_connection_continues_with_http_after_refused_websocket(begin: Begin) -> None:
+    _, client, wire = await begin(HANDSHAKE + GET)
     wire.send(b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n")
     refused = await client.head()
     assert refused.status == 426
@@ -217,13 +203,9 @@ NO_HANDSHAKES = {
 
 
 @pytest.mark.parametrize("data", NO_HANDSHAKES.values(), ids=NO_HANDSHAKES.keys())
-async def test_incomplete_websocket_handshake_is_forwarded_as_ordinary_request(
-    start: Start, broker: RawBroker, data: bytes
-) -> None:
-    served = await start(broker.url)
-    client = await served.client(data)
-    wire = await broker.accept()
-    head = await wire.head()
+async def test_incomplete_websocket_handshake_is_forwarded_as_ordinary_request(begin: Begin, data: bytes) -> None:
+    _, client, wire = await begin(data)
+    head = wire.last
     assert not {b"upgrade", b"connection"} & {*head.names}
     wire.send(SWITCH)
     answer = await client.message()
@@ -232,11 +214,8 @@ async def test_incomplete_websocket_handshake_is_forwarded_as_ordinary_request(
     await wire.end()
 
 
-async def test_101_answer_without_upgrade_header_becomes_502(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url)
-    client = await served.client(HANDSHAKE)
-    wire = await broker.accept()
-    await wire.head()
+async def test_101_answer_without_upgrade_header_becomes_502(begin: Begin) -> None:
+    _, client, wire = await begin(HANDSHAKE)
     wire.send(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
     assert (await client.message()).status == 502
 

@@ -7,7 +7,7 @@ import string
 import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
-from raw import OK, RawBroker, Start
+from raw import OK, Begin, RawBroker, Start
 from wires import unused_port
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
@@ -168,11 +168,8 @@ async def test_clients_cannot_add_metric_label_values(start: Start, broker: RawB
     assert len(labels) < 60
 
 
-async def test_stop_waits_for_requests_under_way(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url, drainSeconds=30)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_stop_waits_for_requests_under_way(begin: Begin) -> None:
+    served, client, wire = await begin(drainSeconds=30)
     idle = await served.client(GET.replace(b"/v2", b"/.."))
     await idle.message()
     stopping = asyncio.create_task(served.sidecar.stop())
@@ -184,11 +181,8 @@ async def test_stop_waits_for_requests_under_way(start: Start, broker: RawBroker
 
 
 @pytest.mark.parametrize("drain", [0, 0.01])
-async def test_stop_cuts_off_requests_after_drain_seconds(start: Start, broker: RawBroker, drain: float) -> None:
-    served = await start(broker.url, drainSeconds=drain)
-    client = await served.client(GET)
-    wire = await broker.accept()
-    await wire.head()
+async def test_stop_cuts_off_requests_after_drain_seconds(begin: Begin, drain: float) -> None:
+    served, client, wire = await begin(drainSeconds=drain)
     await served.sidecar.stop()
     assert served.number("in_flight_requests") == 0
     assert served.number("connections") == 0
