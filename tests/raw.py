@@ -1,10 +1,11 @@
 """Both ends of the sidecar as bytes: clients and brokers that send exactly what a test says, and show what came."""
 
+import asyncio
 import json
 import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -136,6 +137,11 @@ class RawBroker(WireServer[Wire]):
 
     def __init__(self) -> None:
         super().__init__(Wire)
+        self.heard = asyncio.Event()
+
+    def _made(self, wire: Wire) -> None:
+        wire.on_data = self.heard.set
+        super()._made(wire)
 
     async def answer(self, data: bytes = OK) -> Message:
         """Take one request on a new connection and answer it."""
@@ -143,6 +149,34 @@ class RawBroker(WireServer[Wire]):
         request = await wire.message()
         wire.send(data)
         return request
+
+
+async def asked(*brokers: RawBroker) -> Wire:
+    """The connection by which one of these brokers gets the next request: a new one, or one used before."""
+    while not (found := [wire for broker in brokers for wire in broker.wires if wire.buffer]):
+        for broker in brokers:
+            broker.heard.clear()
+        waiting = [asyncio.create_task(broker.heard.wait()) for broker in brokers]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+    (wire,) = found
+    return wire
+
+
+async def answer_all(broker: RawBroker, data: bytes = OK) -> None:
+    """Answer every request on every connection, until cancelled."""
+
+    async def serve(wire: Wire) -> None:
+        with suppress(EOFError):
+            while True:
+                await wire.message()
+                wire.send(data)
+        wire.close()
+
+    async with asyncio.TaskGroup() as group:
+        while True:
+            group.create_task(serve(await broker.accept()))
 
 
 class Served(RunningSidecar):

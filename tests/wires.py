@@ -20,6 +20,7 @@ class ByteWire(asyncio.Protocol):
         self.ended = False
         self.error: Exception | None = None
         self.on_made: Callable[[], None] = lambda: None
+        self.on_data: Callable[[], None] = lambda: None
         self._changed = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -100,6 +101,7 @@ class ByteWire(asyncio.Protocol):
         self.buffer += data
         self.total += len(data)
         self._changed.set()
+        self.on_data()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended = True

@@ -65,8 +65,12 @@ async def test_connect_timeout_gets_502_when_broker_does_not_complete_tls_handsh
 @pytest.mark.parametrize("kept", [False, True], ids=["new", "kept"])
 @pytest.mark.parametrize(
     ("data", "timeouts"),
-    [(LOOKUP, {"lookup": TINY, "request": HOUR}), (GET, {"lookup": HOUR, "request": TINY})],
-    ids=["lookup", "request"],
+    [
+        (LOOKUP, {"lookup": TINY, "request": HOUR}),
+        (GET, {"lookup": HOUR, "request": TINY}),
+        (PUT, {"lookup": HOUR, "request": TINY}),
+    ],
+    ids=["lookup", "GET", "PUT"],
 )
 async def test_lookup_and_request_timeouts_get_504_and_keep_client_connection(
     start: Start, broker: RawBroker, data: bytes, timeouts: dict[str, float], kept: bool
