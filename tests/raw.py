@@ -201,9 +201,9 @@ class Served(RunningSidecar):
             wire.send(data)
         return wire
 
-    async def ask(self, data: bytes) -> Message:
+    async def ask(self, data: bytes, port: int | None = None) -> Message:
         """One request on a connection of its own."""
-        wire = await self.client(data)
+        wire = await self.client(data, port=port)
         message = await wire.message(bodiless=data.startswith(b"HEAD "))
         wire.close()
         return message

@@ -3,31 +3,37 @@
 That all of it is given back in the end is asserted wherever a sidecar is stopped.
 """
 
-import json
+import asyncio
 
 import pytest
-from raw import OK, Begin, RawBroker, Served, Start, Wire
+from raw import GET, HANDSHAKE, OK, POST, SWITCH, Begin, RawBroker, Served, Start, Wire, answer_all
 from standstill import settled
 
 from pulsar_ingress_proxy.memory import KIB, MIB, TRANSFER
 
-GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
+CHUNKED = b"POST /topics/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nTransfer-Encoding: chunked\r\n\r\n"
 BUDGET = 256 * KIB
 LIMITS = {"bufferBytes": BUDGET}
 
 
 def used(served: Served) -> int:
-    return served.sidecar._context.buffers.used
+    return int(served.number("buffered_bytes"))
 
 
 async def overloaded(wire: Wire) -> bool:
-    answer = await wire.message()
-    return answer.status == 503 and json.loads(answer.body)["reason"].startswith("overloaded: ")
+    return (await wire.message()).refusal == (503, "overloaded")
 
 
-async def test_unfinished_heads_are_refused_beyond_buffer_budget(start: Start, broker: RawBroker) -> None:
+@pytest.mark.parametrize(
+    "data",
+    [GET[:-2] + b"X-A: " + b"a" * 20_000, GET[:-2] + b"".join(b"X-%d: a\r\n" % n for n in range(90)) + b"\r\n"],
+    ids=["unfinished heads", "requests without an answer"],
+)
+async def test_requests_are_refused_beyond_buffer_budget_until_others_leave(
+    start: Start, broker: RawBroker, data: bytes
+) -> None:
     served = await start(broker.url, limits=LIMITS)
-    clients = [await served.client(GET[:-2] + b"X-A: " + b"a" * 20_000) for _ in range(5)]
+    clients = [await served.client(data) for _ in range(8)]
     await settled(lambda: used(served), lambda: sum(client.total for client in clients))
     assert 0 < used(served) <= BUDGET
     refused = [client for client in clients if client.total]
@@ -37,20 +43,9 @@ async def test_unfinished_heads_are_refused_beyond_buffer_budget(start: Start, b
         client.close()
     await settled(lambda: used(served))
     assert used(served) == 0
-    client = await served.client(GET)
-    await broker.answer()
-    assert (await client.message()).status == 200
-
-
-async def test_pending_requests_are_refused_beyond_buffer_budget(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url, limits=LIMITS)
-    fields = b"".join(b"X-%d: a\r\n" % number for number in range(90))
-    clients = [await served.client(GET[:-2] + fields + b"\r\n") for _ in range(8)]
-    await settled(lambda: used(served), lambda: sum(client.total for client in clients))
-    refused = [client for client in clients if client.total]
-    assert 0 < len(refused) < len(clients)
-    assert all([await overloaded(client) for client in refused])
-    assert used(served) <= BUDGET
+    answering = asyncio.create_task(answer_all(broker))
+    assert (await served.ask(GET)).status == 200
+    answering.cancel()
 
 
 async def test_pipelined_bytes_beyond_buffer_budget_are_dropped_and_connection_closes(begin: Begin) -> None:
@@ -74,14 +69,8 @@ async def test_bytes_sent_after_refusal_are_not_buffered(start: Start, broker: R
     assert used(served) < 16 * KIB
 
 
-async def test_buffers_are_released_when_client_leaves_with_pipelined_requests_waiting(
-    start: Start, broker: RawBroker
-) -> None:
-    served = await start(broker.url, limits=LIMITS)
-    head = b"POST /topics/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 1\r\n\r\n"
-    client = await served.client(head + b"x" + 3 * GET + GET[:-10])
-    wire = await broker.accept()
-    await wire.message()
+async def test_buffers_are_released_when_client_leaves_with_pipelined_requests_waiting(begin: Begin) -> None:
+    served, client, wire = await begin(POST + 3 * GET + GET[:-10], limits=LIMITS)
     assert used(served) > 0
     client.reset()
     await wire.end()
@@ -89,17 +78,13 @@ async def test_buffers_are_released_when_client_leaves_with_pipelined_requests_w
     assert used(served) == 0
 
 
-async def test_second_upload_gets_503_until_first_releases_its_transfer_buffer(start: Start, broker: RawBroker) -> None:
-    served = await start(broker.url, limits={"bufferBytes": TRANSFER + 64 * KIB})
-    head = b"POST /topics/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nTransfer-Encoding: chunked\r\n\r\n"
-    first = await served.client(head)
-    wire = await broker.accept()
-    await wire.head()
-    assert await overloaded(await served.client(head))
+async def test_second_upload_gets_503_until_first_releases_its_transfer_buffer(begin: Begin, broker: RawBroker) -> None:
+    served, first, wire = await begin(CHUNKED, limits={"bufferBytes": TRANSFER + 64 * KIB})
+    assert await overloaded(await served.client(CHUNKED))
     first.send(b"0\r\n\r\n")
     wire.send(OK)
     assert (await first.message()).status == 200
-    again = await served.client(head + b"0\r\n\r\n")
+    again = await served.client(CHUNKED + b"0\r\n\r\n")
     await broker.answer()
     assert (await again.message()).status == 200
 
@@ -116,21 +101,13 @@ async def test_client_that_does_not_read_is_cut_off_when_buffer_budget_is_exhaus
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 20000000\r\n\r\n")
     await client.head()
     client.stall()
-    buffers = served.sidecar._context.buffers
-    others = served.sidecar._context.decisions.config.limits.buffer_bytes - buffers.used
-    assert buffers.take(others)
+    config = served.sidecar.snapshot.config
+    limits = config.limits.model_copy(update={"buffer_bytes": used(served)})
+    await served.sidecar.reload(config.model_copy(update={"limits": limits}))  # what is used now, and no more
     wire.send(b"x" * 20_000_000)  # more than the system takes
     await wire.end()
     client.resume()
     await client.end()
-    buffers.give_back(others)
-
-
-HANDSHAKE = (
-    b"GET /ws/v2/producer/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-)
-SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 
 
 async def test_idle_websocket_holds_at_most_16_kib_of_buffers(start: Start, broker: RawBroker) -> None:
