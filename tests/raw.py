@@ -137,10 +137,10 @@ class RawBroker(WireServer[Wire]):
 
     def __init__(self) -> None:
         super().__init__(Wire)
-        self.heard = asyncio.Event()
+        self.was_asked = asyncio.Event()
 
     def _made(self, wire: Wire) -> None:
-        wire.on_data = self.heard.set
+        wire.on_data = self.was_asked.set
         super()._made(wire)
 
     async def answer(self, data: bytes = OK) -> Message:
@@ -155,8 +155,8 @@ async def asked(*brokers: RawBroker) -> Wire:
     """The connection by which one of these brokers gets the next request: a new one, or one used before."""
     while not (found := [wire for broker in brokers for wire in broker.wires if wire.buffer]):
         for broker in brokers:
-            broker.heard.clear()
-        waiting = [asyncio.create_task(broker.heard.wait()) for broker in brokers]
+            broker.was_asked.clear()
+        waiting = [asyncio.create_task(broker.was_asked.wait()) for broker in brokers]
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
             task.cancel()
@@ -164,19 +164,27 @@ async def asked(*brokers: RawBroker) -> Wire:
     return wire
 
 
-async def answer_all(broker: RawBroker, data: bytes = OK) -> None:
-    """Answer every request on every connection, until cancelled."""
+async def serve_all(broker: RawBroker, converse: Callable[[Wire], Awaitable[None]]) -> None:
+    """Have this conversation on every connection, each until it ends or is ended, until cancelled."""
 
     async def serve(wire: Wire) -> None:
         with suppress(EOFError):
-            while True:
-                await wire.message()
-                wire.send(data)
-        wire.close()
+            await converse(wire)
 
     async with asyncio.TaskGroup() as group:
         while True:
             group.create_task(serve(await broker.accept()))
+
+
+async def answer_all(broker: RawBroker, answer: bytes | Callable[[Message], bytes] = OK) -> None:
+    """Answer every request on every connection, until cancelled."""
+
+    async def converse(wire: Wire) -> None:
+        while True:
+            request = await wire.message()
+            wire.send(answer if isinstance(answer, bytes) else answer(request))
+
+    await serve_all(broker, converse)
 
 
 class Served(RunningSidecar):

@@ -1,10 +1,11 @@
 """A sidecar in the test's own process: how it is started, what it counts, and how it is stopped."""
 
+import asyncio
 import copy
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -69,7 +70,7 @@ class RunningSidecar:
         for wire in self._dialed:
             wire.abort()
         await self.sidecar.stop()
-        assert not self.sidecar._context.buffers.used, "what connections held was not given back"
+        assert not self.number("buffered_bytes"), "what connections held was not given back"
 
 
 R = TypeVar("R", bound=RunningSidecar)
@@ -100,6 +101,19 @@ async def starter(
             return await stack.enter_async_context(context(*arguments, **settings))
 
         yield start
+
+
+@asynccontextmanager
+async def while_running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Something that goes on in a task of its own meanwhile, and is cancelled in the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+    if not task.cancelled():
+        await task  # which failed
 
 
 def events_in(folder: Path) -> list[dict[str, Any]]:

@@ -3,10 +3,9 @@
 That all of it is given back in the end is asserted wherever a sidecar is stopped.
 """
 
-import asyncio
-
 import pytest
 from raw import GET, HANDSHAKE, OK, POST, SWITCH, Begin, RawBroker, Served, Start, Wire, answer_all
+from running_sidecar import while_running
 from standstill import settled
 
 from pulsar_ingress_proxy.memory import KIB, MIB, TRANSFER
@@ -43,9 +42,8 @@ async def test_requests_are_refused_beyond_buffer_budget_until_others_leave(
         client.close()
     await settled(lambda: used(served))
     assert used(served) == 0
-    answering = asyncio.create_task(answer_all(broker))
-    assert (await served.ask(GET)).status == 200
-    answering.cancel()
+    async with while_running(answer_all(broker)):
+        assert (await served.ask(GET)).status == 200
 
 
 async def test_pipelined_bytes_beyond_buffer_budget_are_dropped_and_connection_closes(begin: Begin) -> None:

@@ -4,12 +4,10 @@ Everything here is seen from the two sockets: what the client sends, what the br
 """
 
 import asyncio
-import ssl
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -17,7 +15,10 @@ import trustme
 import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from raw import Message, RawBroker, Wire, serving
+from raw import Message, RawBroker, Wire, serve_all, serving
+from running_sidecar import while_running
+from tls_helpers import client_context, https, pair_files
+from wires import opened
 
 NewLoop = Callable[[], asyncio.AbstractEventLoop]
 
@@ -75,17 +76,9 @@ class Broker:
         self.may_send = asyncio.Semaphore(0)
         self.is_unbound = False
 
-    async def serve(self, raw: RawBroker) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                tasks.create_task(self._serve_one(await raw.accept()))
-
-    async def _serve_one(self, wire: Wire) -> None:
-        while not wire.ended or wire.buffer:
-            try:
-                request = await wire.message()
-            except EOFError:
-                return
+    async def converse(self, wire: Wire) -> None:
+        while True:
+            request = await wire.message()
             self.got.append(request)
             body = self._answer_to(request)
             answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
@@ -103,13 +96,9 @@ async def hold(conversation: Conversation, **listening: Any) -> tuple[list[tuple
     """What the broker got, and the answers that the client got, both in their order."""
     tls = listening.pop("client_tls", None)
     async with AsyncExitStack() as stack:
-        raw = RawBroker()
-        await raw.open()
-        stack.push_async_callback(raw.close)
-        broker = Broker(conversation)
+        raw, broker = await stack.enter_async_context(opened(RawBroker())), Broker(conversation)
         served = await stack.enter_async_context(serving(raw.url, drainSeconds=0, **listening))
-        serving_broker = asyncio.create_task(broker.serve(raw))
-        stack.callback(serving_broker.cancel)
+        await stack.enter_async_context(while_running(serve_all(raw, broker.converse)))
         client = await served.client(tls=tls, server_name="pulsar.example.com" if tls else None)
         to_send = pieces(b"".join(sent.raw for sent in conversation.requests), conversation.cuts)
         for move in conversation.moves:
@@ -170,22 +159,9 @@ SCHEMES = pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.fixture(scope="module")
 def listening(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """For each scheme, the settings of a sidecar that is asked by it, and the client's side of TLS."""
-    folder: Path = tmp_path_factory.mktemp("tls")
     ca = trustme.CA()
-    pair = ca.issue_cert("pulsar.example.com")
-    pair.private_key_pem.write_to_path(folder / "tls.key")
-    for pem in pair.cert_chain_pems:
-        pem.write_to_path(folder / "tls.crt", append=True)
-    client_tls = ssl.create_default_context()
-    ca.configure_trust(client_tls)
-    return {
-        "http": {},
-        "https": {
-            "bindAddresses": ["https://127.0.0.1:0"],
-            "tls": {"certificate": str(folder / "tls.crt"), "key": str(folder / "tls.key")},
-            "client_tls": client_tls,
-        },
-    }
+    files = pair_files(tmp_path_factory.mktemp("tls"), ca.issue_cert("pulsar.example.com"))
+    return {"http": {}, "https": {**https(files), "client_tls": client_context(ca)}}
 
 
 @LOOPS

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from raw import GET, LOOKUP, OK, POST, PUT, Begin, RawBroker, Served, Start, Wire, answer_all
+from running_sidecar import while_running
 from standstill import settled
 
 TINY, HOUR = 0.2, 3600
@@ -334,7 +335,7 @@ async def overwhelmed(start: Start, broker: RawBroker, data: bytes, **settings: 
     lazy = await served.client()
     lazy.stall()
     lazy.send(data)
-    await broker.heard.wait()
+    await broker.was_asked.wait()
     unsent = (wire.transport.get_write_buffer_size for wire in broker.wires)
     await settled(lambda: sum(wire.total for wire in broker.wires), *unsent)
     return served, lazy
@@ -343,9 +344,8 @@ async def overwhelmed(start: Start, broker: RawBroker, data: bytes, **settings: 
 @pytest.fixture
 async def generous(broker: RawBroker) -> AsyncIterator[None]:
     """The broker answers everything with much."""
-    answering = asyncio.create_task(answer_all(broker, BIG))
-    yield
-    answering.cancel()
+    async with while_running(answer_all(broker, BIG)):
+        yield
 
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
@@ -435,10 +435,9 @@ async def test_slow_idle_and_flooding_clients_do_not_affect_other_clients(start:
     assert len(broker.wires) == 1
     for client in slow:
         client.send(GET[20:])
-    answering = asyncio.create_task(answer_all(broker))
-    for client in slow:
-        assert (await client.message()).body == b"ok"
-    answering.cancel()
+    async with while_running(answer_all(broker)):
+        for client in slow:
+            assert (await client.message()).body == b"ok"
 
 
 async def test_upload_goes_on_while_the_client_does_not_read_the_answer(begin: Begin) -> None:

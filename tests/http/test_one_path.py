@@ -10,8 +10,9 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from raw import Message, RawBroker, Served, Wire, serving
-from running_sidecar import events_in
+from raw import Message, RawBroker, Served, answer_all, serving
+from running_sidecar import events_in, while_running
+from wires import opened
 
 LOOKUP = "/lookup/v2/topic/persistent/t/n/x"
 PATHS = (LOOKUP, LOOKUP + "?listenerName=external", LOOKUP + "?listenerName=nobody", "/admin/v2/clusters", "/other")
@@ -69,23 +70,6 @@ cases = st.builds(
 )
 
 
-async def serve(broker: RawBroker, said: bytes) -> None:
-    """Answer everything on every connection, and what a redirect leads to in another way."""
-    final = answers(f"127.0.0.1:{broker.port}")["an answer"]
-
-    async def converse(wire: Wire) -> None:
-        try:
-            while True:
-                request = await wire.message()
-                wire.send(final if b"authoritative" in request.head.target else said)
-        except EOFError:
-            pass
-
-    async with asyncio.TaskGroup() as tasks:
-        while True:
-            tasks.create_task(converse(await broker.accept()))
-
-
 def request(case: Case, *fields: str) -> bytes:
     lines = (f"{case.method} {case.path} HTTP/1.1", f"Host: {case.host}", *case.fields, *fields)
     return "".join(f"{line}\r\n" for line in lines).encode() + b"\r\n"
@@ -115,9 +99,7 @@ async def asked(served: Served, *pieces: bytes) -> tuple[Message, dict[str, floa
 async def compare(case: Case) -> None:
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
-        broker = RawBroker()
-        await broker.open()
-        stack.push_async_callback(broker.close)
+        broker = await stack.enter_async_context(opened(RawBroker()))
         own = f"127.0.0.1:{broker.port}"
         listeners = f"internal:http://{own},external:https://b.pulsar.example.com,external:pulsar://b.example.com:6650"
         config = {
@@ -126,8 +108,9 @@ async def compare(case: Case) -> None:
             "events": {"path": folder, "compress": "none"},
             **case.config,
         }
-        serving_broker = asyncio.create_task(serve(broker, answers(own)[case.answer]))
-        stack.callback(serving_broker.cancel)
+        said, final = answers(own)[case.answer], answers(own)["an answer"]
+        answering = answer_all(broker, lambda got: final if b"authoritative" in got.head.target else said)
+        await stack.enter_async_context(while_running(answering))
         async with serving(f"http://{own}", **config) as served:
             await served.ask(b"GET /admin HTTP/1.1\r\nHost: b.example.com\r\n\r\n")  # there is a connection now
             straight = await asked(served, request(case))

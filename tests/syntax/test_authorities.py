@@ -14,7 +14,9 @@ from pulsar_ingress_proxy.syntax.authorities import (
     _BLOCKS,
     Authority,
     Location,
+    Networks,
     client_class,
+    forwarded_client,
     host_matches,
     is_relative,
     looks_inside,
@@ -314,3 +316,57 @@ def test_client_class_of_what_is_no_address_is_none(text: str) -> None:
     except ValueError:
         assert parse_address(text) is None
         assert client_class(None) is None
+
+
+# The client as trusted proxies tell it.
+
+TRUSTED = Networks(tuple(map(ipaddress.ip_network, ("127.0.0.0/8", "::1", "10.0.0.0/24"))))
+
+
+@pytest.mark.parametrize(
+    ("forwarded_for", "client"),
+    [
+        (b"8.8.8.8", "8.8.8.8"),
+        (b"8.8.8.8, 127.0.0.1", "8.8.8.8"),
+        (b"8.8.8.8,10.0.0.7 ,\t::1", "8.8.8.8"),
+        (b"127.0.0.1, 8.8.8.8", "8.8.8.8"),  # what the client wrote itself stands to the left
+        (b"1.1.1.1, 8.8.8.8, 10.0.0.7", "8.8.8.8"),
+        (b"10.0.0.7", "10.0.0.7"),  # a trusted proxy that asks for itself
+        (b"10.0.0.7, 127.0.0.1", "10.0.0.7"),
+        (b"2606:4700::1111", "2606:4700::1111"),
+        (b"2606:4700:0000:0:0:0:0:1111, ::1", "2606:4700::1111"),
+        (b"0000:0000:0000:0000:0000:ffff:192.168.100.100", "192.168.100.100"),
+        (b"8.8.8.8, ::ffff:10.0.0.7", "8.8.8.8"),
+        (b"::ffff:8.8.8.8, ::FFFF:7f00:1", "8.8.8.8"),
+    ],
+)
+def test_x_forwarded_for_is_read_from_the_right_past_trusted_proxies(forwarded_for: bytes, client: str) -> None:
+    assert forwarded_client(forwarded_for, TRUSTED) == parse_address(client)
+
+
+NO_ADDRESSES = [
+    b"", b" ", b"unknown", b"_hidden", b"_SEVKISEK", b"localhost", b"8.8.8.8:4711", b"[2606:4700::1]", b"[::1]:80",
+    b"fe80::1%eth0", b"::1%1", b'"8.8.8.8"', b"for=8.8.8.8", b"8.8.8", b"08.8.8.8", b"0x8.8.8.8", b"134744072",
+    b"8.8.8.8.", b"8.8.8.8/32", b"8.8.8.8 8.8.4.4", b"8.8.8.8;1.1.1.1", b"::ffff:8.8.8.8.8", b"1::2::3", b"\xb2.2.2.2",
+    b"8" * 30_000, b":" * 30_000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("element", NO_ADDRESSES)
+def test_x_forwarded_for_is_not_read_past_an_element_that_is_no_ip_address(element: bytes) -> None:
+    """What stands to the left of it may have been written by anyone."""
+    assert forwarded_client(element, TRUSTED) is None
+    assert forwarded_client(b"8.8.8.8, " + element, TRUSTED) is None
+    assert forwarded_client(b"8.8.8.8, %b, 10.0.0.7, 127.0.0.1" % element, TRUSTED) == parse_address("10.0.0.7")
+    assert forwarded_client(b"%b, 1.1.1.1, 127.0.0.1" % element, TRUSTED) == parse_address("1.1.1.1")
+
+
+def test_x_forwarded_for_is_read_only_up_to_a_limited_number_of_elements() -> None:
+    assert forwarded_client(b"8.8.8.8" + b", 127.0.0.1" * 1000, TRUSTED) == parse_address("127.0.0.1")
+
+
+@given(st.lists(st.binary(max_size=30) | st.sampled_from([*NO_ADDRESSES[:20], b"127.0.0.1", b"8.8.8.8"]), max_size=20))
+def test_x_forwarded_for_left_of_an_untrusted_address_is_ignored(elements: list[bytes]) -> None:
+    claimed = b", ".join(elements)
+    forwarded_client(claimed, TRUSTED)
+    assert forwarded_client(b"%b, 9.9.9.9, 10.0.0.7" % claimed, TRUSTED) == parse_address("9.9.9.9")
