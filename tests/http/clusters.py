@@ -1,9 +1,12 @@
-"""A sidecar in front of simulated brokers, and a client behind the ingress: all of it on loopback sockets."""
+"""A sidecar in front of simulated brokers, and a client behind the ingress: all of it on loopback sockets.
+
+Paths, listeners, redirects and answers that tests of lookups and redirects share are here too.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,12 +15,12 @@ import pytest
 from aiohttp import ClientSession, DummyCookieJar
 from multidict import CIMultiDict, CIMultiDictProxy
 from prometheus_client.parser import text_string_to_metric_families
-from running_sidecar import LOOPBACK, RunningSidecar, running, skip_system_cas
+from running_sidecar import LOOPBACK, RunningSidecar, running
 from yarl import URL
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
-from pulsar_ingress_proxy.demo.metadata import numbered
+from pulsar_ingress_proxy.demo.cluster import Answer, Listener, SimulatedCluster, Step, says
+from pulsar_ingress_proxy.demo.metadata import Family, numbered
 
 Keys = dict[str, Any]
 """Keys of the config."""
@@ -38,6 +41,33 @@ PARTNER = (
 )
 MOST_REDIRECTS = 10
 """Of the clients that follow redirects, Go gives up first."""
+
+TOPIC = "persistent://public/default/orders"
+LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
+ADMIN = "/admin/v2/persistent/public/default/orders"
+STATS = f"{ADMIN}/stats"
+PRODUCE = "/topics/persistent/public/default/orders"
+FAMILIES: tuple[Family, ...] = ("4.x", "5.x")
+both_families = pytest.mark.parametrize("family", FAMILIES)
+both_kinds = pytest.mark.parametrize(("kind", "target"), [("lookup", LOOKUP), ("admin", STATS)])
+
+LISTENERS: Mapping[str, Listener] = {
+    "external": Listener(broker_service_url_tls="pulsar+ssl://broker-{n}.pulsar.example.com:{n+6651}"),
+    "partner": Listener("pulsar://b{n}.partner.example:6650", "pulsar+ssl://b{n}.partner.example:6651"),
+}
+"""What brokers have beside `internal` in tests of lookups: a TLS-only listener, and one with both."""
+
+FOLLOW = {"lookup": "follow", "admin": "follow"}
+PARTNERS = {"name": "partners", "hosts": ["partner.example"], "listener": "partner"}
+ELSEWHERE = "elsewhere.example.org"
+
+Fields = list[tuple[str, str]]
+BOTH: Mapping[str, Any] = {
+    "listeners": LISTENERS,
+    "urls": (*EXTERNAL, *PARTNER),
+    "ingresses": [PUBLIC, PARTNERS],
+}
+"""Of a sidecar with two ingresses, for two listeners, which brokers have."""
 
 # The contract's labels in its order; a scenario names their values in this order too.
 _LABELS: Mapping[str, tuple[str, ...]] = {
@@ -60,6 +90,46 @@ def external(n: int) -> str:
     return f"https://broker-{n}.pulsar.example.com"
 
 
+def inside(n: int) -> str:
+    return f"http://{named(n)}:8080"
+
+
+def asked(cluster: SimulatedCluster) -> list[int]:
+    """How many requests each broker got."""
+    return [len(broker.requests) for broker in cluster.brokers]
+
+
+def pointing(*locations: str, status: int = 307) -> Iterable[Step]:
+    return [says(Answer(status, location=location)) for location in locations]
+
+
+def in_full(n: int, broker_id: bool = False) -> dict[str, str]:
+    """A lookup's answer on the external listener, which has TLS URLs only."""
+    binary, web = f"pulsar+ssl://broker-{n}.pulsar.example.com:{6651 + n}", external(n)
+    answer = {"brokerUrl": binary, "brokerUrlTls": binary, "nativeUrl": binary, "httpUrl": web, "httpUrlTls": web}
+    return {**answer, "brokerUrlSsl": "", **({"brokerId": f"{named(n)}:8080"} if broker_id else {})}
+
+
+def in_partner(n: int) -> dict[str, str]:
+    at = f"b{n}.partner.example"
+    return {
+        "brokerUrl": f"pulsar://{at}:6650",
+        "brokerUrlTls": f"pulsar+ssl://{at}:6651",
+        "nativeUrl": f"pulsar://{at}:6650",
+        "httpUrl": f"http://{at}:8080",
+        "httpUrlTls": f"https://{at}:8443",
+        "brokerUrlSsl": "",
+    }
+
+
+def as_sent(n: int, listener: str | None = None) -> dict[str, str]:
+    """What a broker of 4.x says by itself: the listener's binary URLs, and its internal web URL."""
+    web = {"httpUrl": f"http://{named(n)}:8080", "brokerUrlSsl": ""}
+    if listener == "external":
+        return {"brokerUrlTls": f"pulsar+ssl://broker-{n}.pulsar.example.com:{6651 + n}", **web}
+    return {"brokerUrl": f"pulsar://{named(n)}:6650", "nativeUrl": f"pulsar://{named(n)}:6650", **web}
+
+
 def book(cluster: SimulatedCluster, *urls: str) -> list[dict[str, str]]:
     """An address book: where each broker really listens, and these URLs, in which `{n}` is its number."""
     return [
@@ -69,6 +139,11 @@ def book(cluster: SimulatedCluster, *urls: str) -> list[dict[str, str]]:
         }
         for broker in cluster.brokers
     ]
+
+
+def without_external(n: int) -> Callable[[SimulatedCluster], list[dict[str, str]]]:
+    """The address book of `external`, in which this broker has its internal address only."""
+    return lambda cluster: [*book(cluster, *EXTERNAL)[:n], book(cluster)[n], *book(cluster, *EXTERNAL)[n + 1 :]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,28 +263,48 @@ class Client:
         }
 
 
-@asynccontextmanager
-async def serving(
-    cluster: SimulatedCluster, pool: Sequence[int] = (1,), reachable: Iterable[str] = (), **keys: Any
-) -> AsyncIterator[Client]:
-    """A sidecar with these keys of the config, and a client that reaches the external listener and these origins.
+Simulate = Callable[..., Awaitable[tuple[SimulatedCluster, Client]]]
+"""`simulated`, as the fixture `simulate` gives it: until the end of the test."""
 
-    The pool is one broker that does not lead, unless told otherwise: who is asked first is certain then.
+_CLUSTER = ("family", "load_manager", "leader", "token", "name", "listeners", "missing_namespaces", "compress_always")
+
+
+@asynccontextmanager
+async def simulated(
+    *,
+    owner: int | None = None,
+    loaded: Sequence[int] = (),
+    script: Iterable[Step] = (),
+    urls: Sequence[str] = EXTERNAL,
+    pool: Sequence[int] = (1,),
+    reachable: Iterable[str] = (),
+    **keys: Any,
+) -> AsyncIterator[tuple[SimulatedCluster, Client]]:
+    """Brokers, a sidecar with these keys of the config, and a client that reaches `external` and these origins.
+
+    The pool is one broker that does not lead, unless told otherwise: who is asked first is certain then, and takes the
+    script. The owner has the topic; if there is none, it goes to a broker that is not loaded. All brokers have these
+    URLs in the address book. Keys may be functions of the cluster.
     """
-    config = {
-        **LOOPBACK,
-        "bindAddresses": ["http://127.0.0.1:0"],
-        "brokers": {"webServiceUrl": [cluster.brokers[n].web for n in pool]},
-        "ingresses": [PUBLIC],
-        "advertisedListeners": book(cluster, *EXTERNAL),
-        **keys,
-    }
-    known = frozenset((INGRESS, *(external(broker.index) for broker in cluster.brokers), *reachable))
+    options = {name: keys.pop(name) for name in _CLUSTER if name in keys}
     async with AsyncExitStack() as stack:
-        with pytest.MonkeyPatch.context() as environment:
-            skip_system_cas(environment)
-            started = await stack.enter_async_context(running(RunningSidecar, config))
+        cluster = await stack.enter_async_context(SimulatedCluster(**options))
+        cluster.brokers[1].script.extend(script)
+        for n, bounds in zip(loaded, ("0x00000000_0x40000000", "0x40000000_0x80000000"), strict=False):
+            cluster.own(f"t/n/{bounds}", n)
+        if owner is not None:
+            cluster.own(TOPIC, owner)
+        config = {
+            **LOOPBACK,
+            "bindAddresses": ["http://127.0.0.1:0"],
+            "brokers": {"webServiceUrl": [cluster.brokers[n].web for n in pool]},
+            "ingresses": [PUBLIC],
+            "advertisedListeners": book(cluster, *urls),
+            **{key: value(cluster) if callable(value) else value for key, value in keys.items()},
+        }
+        known = frozenset((INGRESS, *(external(broker.index) for broker in cluster.brokers), *reachable))
+        started = await stack.enter_async_context(running(RunningSidecar, config))
         session = ClientSession(
             auto_decompress=False, cookie_jar=DummyCookieJar(), skip_auto_headers=["Accept-Encoding"]
         )
-        yield Client(started.sidecar, await stack.enter_async_context(session), known)
+        yield cluster, Client(started.sidecar, await stack.enter_async_context(session), known)
