@@ -1,17 +1,22 @@
 """Fixtures of tests over HTTP, which the conftest of their folder imports."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 import uvloop
 from leftovers import tidy
 from raw import GET, OK, Begin, Exchange, Message, RawBroker, Served, Start, Wire, serving
 from running_sidecar import starter
+from tls_helpers import Secure, broker_context, ca_file, towards
 from wires import opened
 
-__all__ = ["begin", "broker", "exchange", "other", "pytest_asyncio_loop_factories", "start", "tidy"]
+__all__ = ["begin", "broker", "ca", "exchange", "other", "pytest_asyncio_loop_factories", "secure", "start", "tidy"]
 
 BOTH_LOOPS = ("test_tls", "test_broker_trust", "test_https", "test_limits", "test_drain")
 
@@ -69,3 +74,24 @@ def exchange(start: Start, broker: RawBroker) -> Exchange:
         return request, await client.message(bodiless=data.startswith(b"HEAD "))
 
     return exchanged
+
+
+@pytest.fixture
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture
+async def secure(start: Start, ca: trustme.CA, tmp_path: Path) -> AsyncIterator[Secure]:
+    """Opens an https broker, and starts a sidecar before it that trusts the CA."""
+    async with AsyncExitStack() as stack:
+
+        async def begin(
+            context: ssl.SSLContext | None = None, host: str = "127.0.0.1", **tls: str
+        ) -> tuple[Served, RawBroker]:
+            tls_context = context or broker_context(ca.issue_cert(host))
+            broker = await stack.enter_async_context(opened(RawBroker(), tls_context))
+            config = towards(ca=ca_file(tmp_path, ca), **tls)
+            return await start(f"https://{host}:{broker.port}", **config), broker
+
+        yield begin

@@ -180,9 +180,9 @@ S = TypeVar("S", bound=WireServer[Any])
 
 
 @asynccontextmanager
-async def opened(server: S) -> AsyncIterator[S]:
+async def opened(server: S, tls: ssl.SSLContext | None = None) -> AsyncIterator[S]:
     """A server from its opening to its close."""
-    await server.open()
+    await server.open(tls=tls)
     try:
         yield server
     finally:

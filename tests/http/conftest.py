@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from clusters import Simulate, simulated
-from http_fixtures import begin, broker, exchange, other, pytest_asyncio_loop_factories, start, tidy
+from http_fixtures import begin, broker, ca, exchange, other, pytest_asyncio_loop_factories, secure, start, tidy
 from running_sidecar import starter
 
-__all__ = ["begin", "broker", "exchange", "other", "pytest_asyncio_loop_factories", "start", "tidy"]
+__all__ = ["begin", "broker", "ca", "exchange", "other", "pytest_asyncio_loop_factories", "secure", "start", "tidy"]
 
 
 @pytest.fixture

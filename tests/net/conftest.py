@@ -1,22 +1,14 @@
 """What tests of sockets, TLS and the servers for operators share."""
 
-import ssl
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 import trustme
-from http_fixtures import begin, broker, other, pytest_asyncio_loop_factories, start, tidy
-from raw import RawBroker
-from tls_helpers import Secret, Secure
+from http_fixtures import begin, broker, ca, other, pytest_asyncio_loop_factories, secure, start, tidy
+from raw import RawBroker, Served, Start
+from tls_helpers import NAME, Secret, https, pair_files
 
-__all__ = ["begin", "broker", "other", "pytest_asyncio_loop_factories", "start", "tidy"]
-
-
-@pytest.fixture
-def ca() -> trustme.CA:
-    return trustme.CA()
+__all__ = ["begin", "broker", "ca", "other", "pytest_asyncio_loop_factories", "secure", "start", "tidy"]
 
 
 @pytest.fixture
@@ -26,19 +18,11 @@ def stranger() -> trustme.CA:
 
 
 @pytest.fixture
-async def secure(tidy: None) -> AsyncIterator[Secure]:
-    """Opens brokers with https."""
-    async with AsyncExitStack() as stack:
-
-        async def begin(tls: ssl.SSLContext) -> RawBroker:
-            broker = RawBroker()
-            await broker.open(tls=tls)
-            stack.push_async_callback(broker.close)
-            return broker
-
-        yield begin
+def secret(tmp_path: Path) -> Secret:
+    return Secret(tmp_path / "secret")
 
 
 @pytest.fixture
-def secret(tmp_path: Path) -> Secret:
-    return Secret(tmp_path / "secret")
+async def served(start: Start, broker: RawBroker, ca: trustme.CA, tmp_path: Path) -> Served:
+    """A sidecar with an https socket, before a broker without TLS."""
+    return await start(broker.url, **https(pair_files(tmp_path, ca.issue_cert(NAME))))

@@ -9,33 +9,26 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from raw import Start
-from tls_helpers import CLOSING, Secure, ask_through, broker_context, ca_file, towards, unreachable
+from raw import CLOSING, RawBroker, Start
+from tls_helpers import Secure, ask_through, broker_context, ca_file, towards, unreachable
+from wires import opened
 
 BROKER_ID = "spiffe://cluster.local/ns/pulsar/sa/broker"
 
 
 async def test_broker_with_certificate_from_untrusted_ca_is_unreachable(
-    start: Start,
-    secure: Secure,
-    ca: trustme.CA,
-    stranger: trustme.CA,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    secure: Secure, stranger: trustme.CA, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker = await secure(broker_context(stranger.issue_cert("127.0.0.1")))
-    served = await start(broker.url, **towards(ca=ca_file(tmp_path, ca)))
+    served, broker = await secure(broker_context(stranger.issue_cert("127.0.0.1")))
     await unreachable(served, broker)
     assert f"{broker.url} cannot be reached: certificate verify failed: " in caplog.text
     assert "_ssl.c" not in caplog.text
 
 
 async def test_broker_with_certificate_for_another_host_is_unreachable(
-    start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    secure: Secure, ca: trustme.CA, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker = await secure(broker_context(ca.issue_cert("127.0.0.2")))
-    served = await start(broker.url, **towards(ca=ca_file(tmp_path, ca)))
-    await unreachable(served, broker)
+    await unreachable(*await secure(broker_context(ca.issue_cert("127.0.0.2"))))
     assert "certificate verify failed: IP address mismatch, certificate is not valid for '127.0.0.1'" in caplog.text
 
 
@@ -71,11 +64,10 @@ def uri(identity: str) -> x509.GeneralName:
 
 
 async def test_broker_with_expected_peer_identity_is_accepted_without_hostname_match(
-    start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path
+    secure: Secure, ca: trustme.CA
 ) -> None:
-    broker = await secure(svid(ca, x509.DNSName("somewhere.else"), uri(BROKER_ID)))
-    served = await start(broker.url, **towards(ca=ca_file(tmp_path, ca), peerIdentity=BROKER_ID))
-    _, request = await ask_through(served, broker)
+    context = svid(ca, x509.DNSName("somewhere.else"), uri(BROKER_ID))
+    _, request = await ask_through(*await secure(context, peerIdentity=BROKER_ID))
     assert request.head.one(b"x-forwarded-proto") == b"https"
 
 
@@ -87,14 +79,11 @@ async def test_broker_with_expected_peer_identity_is_accepted_without_hostname_m
     ],
 )
 async def test_alpn_towards_mesh_broker_offers_http_1_1_and_istio_http_1_1(
-    start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path, taken: list[str], agreed: str
+    secure: Secure, ca: trustme.CA, taken: list[str], agreed: str
 ) -> None:
     context = svid(ca, uri(BROKER_ID))
     context.set_alpn_protocols(taken)
-    broker = await secure(context)
-    served = await start(broker.url, **towards(ca=ca_file(tmp_path, ca), peerIdentity=BROKER_ID))
-    await ask_through(served, broker)
-    (wire,) = broker.wires
+    wire, _ = await ask_through(*await secure(context, peerIdentity=BROKER_ID))
     assert wire.transport.get_extra_info("ssl_object").selected_alpn_protocol() == agreed
 
 
@@ -110,44 +99,31 @@ async def test_alpn_towards_mesh_broker_offers_http_1_1_and_istio_http_1_1(
     ],
 )
 async def test_broker_with_other_peer_identity_is_unreachable(
-    start: Start,
-    secure: Secure,
-    ca: trustme.CA,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    names: list[x509.GeneralName],
-    found: str,
+    secure: Secure, ca: trustme.CA, caplog: pytest.LogCaptureFixture, names: list[x509.GeneralName], found: str
 ) -> None:
     context = svid(ca, *names)
     context.maximum_version = ssl.TLSVersion.TLSv1_2  # the broker's handshake is done before the sidecar's
-    broker = await secure(context)
-    served = await start(
-        f"https://localhost:{broker.port}", **towards(ca=ca_file(tmp_path, ca), peerIdentity=BROKER_ID)
-    )
+    served, broker = await secure(context, "localhost", peerIdentity=BROKER_ID)
     await unreachable(served, broker)
     assert f"cannot be reached: its certificate has the identity {found}, not {BROKER_ID}" in caplog.text
     await (await broker.accept()).end()
 
 
 async def test_peer_identity_from_untrusted_ca_is_refused(
-    start: Start,
-    secure: Secure,
-    ca: trustme.CA,
-    stranger: trustme.CA,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    secure: Secure, stranger: trustme.CA, caplog: pytest.LogCaptureFixture
 ) -> None:
-    broker = await secure(svid(stranger, uri(BROKER_ID)))
-    served = await start(broker.url, **towards(ca=ca_file(tmp_path, ca), peerIdentity=BROKER_ID))
-    await unreachable(served, broker)
+    await unreachable(*await secure(svid(stranger, uri(BROKER_ID)), peerIdentity=BROKER_ID))
     assert "certificate verify failed: " in caplog.text
 
 
 async def test_next_broker_is_asked_when_one_has_wrong_peer_identity(
-    start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path
+    start: Start, ca: trustme.CA, tmp_path: Path
 ) -> None:
-    wrong, right = await secure(svid(ca, uri("spiffe://x/y"))), await secure(svid(ca, uri(BROKER_ID)))
-    served = await start(wrong.url, right.url, **towards(ca=ca_file(tmp_path, ca), peerIdentity=BROKER_ID))
-    for _ in range(4):
-        await ask_through(served, right, CLOSING)
-    assert wrong.untouched
+    async with (
+        opened(RawBroker(), svid(ca, uri("spiffe://x/y"))) as wrong,
+        opened(RawBroker(), svid(ca, uri(BROKER_ID))) as right,
+    ):
+        served = await start(wrong.url, right.url, **towards(ca=ca_file(tmp_path, ca), peerIdentity=BROKER_ID))
+        for _ in range(4):
+            await ask_through(served, right, CLOSING)
+        assert wrong.untouched

@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
-from raw import OK, RawBroker, Start, Wire
+from raw import CLOSING, GET, OK, RawBroker, Start, Wire, answer_all
+from running_sidecar import while_running
 from tls_helpers import (
-    CLOSING,
-    GET,
     NAME,
     VERSIONS,
     Secret,
     Secure,
-    answer_all,
     ask_through,
     broker_context,
     ca_file,
@@ -32,6 +30,7 @@ from tls_helpers import (
     unreachable,
     written,
 )
+from wires import dialed, opened
 
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, ServerTls
@@ -87,20 +86,15 @@ async def test_no_request_fails_while_certificates_change_under_load(
                 client.close()
                 client = None
 
-    answering = asyncio.ensure_future(answer_all(broker))
-    try:
-        async with asyncio.TaskGroup() as group:
-            for number in range(8):
-                group.create_task(ask(kept=number % 2 == 0))
-            for _ in range(30):
-                pair = ca.issue_cert(NAME)
-                secret.put_pair(pair)
-                assert served.sidecar.refresh_certificates()
-                assert shown(await served.client(b"", client_context(ca), NAME)) == der(pair)
-            changing = False
-    finally:
-        answering.cancel()
-        await asyncio.wait([answering])
+    async with while_running(answer_all(broker)), asyncio.TaskGroup() as group:
+        for number in range(8):
+            group.create_task(ask(kept=number % 2 == 0))
+        for _ in range(30):
+            pair = ca.issue_cert(NAME)
+            secret.put_pair(pair)
+            assert served.sidecar.refresh_certificates()
+            assert shown(await served.client(b"", client_context(ca), NAME)) == der(pair)
+        changing = False
     assert answered >= 8
     assert served.number("requests_total", code="200") == served.number("requests_total") == answered
 
@@ -195,8 +189,7 @@ async def test_removed_client_ca_admits_no_client_even_by_session_resumption(
     served = await start(broker.url, **https(tls))
     context, other = (client_context(ca, one.issue_cert("client")) for one in (leaving, staying))
     context.minimum_version = context.maximum_version = version
-    answering = asyncio.ensure_future(answer_all(broker))
-    try:
+    async with while_running(answer_all(broker)):
         session, _ = await asyncio.to_thread(visit, served.port, context)
         session, resumed = await asyncio.to_thread(visit, served.port, context, session)
         assert resumed, "or the rest would show nothing"
@@ -205,9 +198,6 @@ async def test_removed_client_ca_admits_no_client_even_by_session_resumption(
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.to_thread(visit, served.port, context, session)
         await asyncio.to_thread(visit, served.port, other)
-    finally:
-        answering.cancel()
-        await asyncio.wait([answering])
     assert served.number("requests_total") == 3
 
 
@@ -219,35 +209,30 @@ async def test_tls_files_of_another_config_are_used_on_existing_sockets(ca: trus
         )
         for pair, name in zip(pairs, ("one", "two"), strict=False)
     )
-    broker = RawBroker()
-    await broker.open(tls=tls.context)
+    async with opened(RawBroker(), tls.context) as broker:
 
-    async def showing() -> bytes:
-        _, wire = await asyncio.get_running_loop().create_connection(
-            Wire, "127.0.0.1", broker.port, ssl=client_context(ca), server_hostname=NAME
-        )
-        wire.transport.abort()
-        return shown(wire)
+        async def showing() -> bytes:
+            wire = await dialed(Wire, broker.port, client_context(ca), NAME)
+            wire.abort()
+            return shown(wire)
 
-    assert await showing() == der(pairs[0])
-    tls.adopt(other)
-    assert await showing() == der(pairs[1])
-    pair_files(tmp_path, pairs[2], "two")
-    assert tls.refresh()
-    assert await showing() == der(pairs[2])
-    await broker.close()
+        assert await showing() == der(pairs[0])
+        tls.adopt(other)
+        assert await showing() == der(pairs[1])
+        pair_files(tmp_path, pairs[2], "two")
+        assert tls.refresh()
+        assert await showing() == der(pairs[2])
 
 
 # Changes, towards brokers.
 
 
 async def test_changed_sidecar_certificate_is_used_for_new_broker_connections(
-    start: Start, secure: Secure, ca: trustme.CA, tmp_path: Path, secret: Secret, caplog: pytest.LogCaptureFixture
+    secure: Secure, ca: trustme.CA, secret: Secret, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second = ca.issue_cert("sidecar"), ca.issue_cert("sidecar")
     secret.put_pair(first)
-    broker = await secure(broker_context(ca.issue_cert("127.0.0.1"), clients=ca))
-    served = await start(broker.url, **towards(ca=ca_file(tmp_path, ca), **secret.pair))
+    served, broker = await secure(broker_context(ca.issue_cert("127.0.0.1"), clients=ca), **secret.pair)
     kept, _ = await ask_through(served, broker)
     assert shown(kept) == der(first)
 
@@ -266,10 +251,9 @@ async def test_changed_sidecar_certificate_is_used_for_new_broker_connections(
 
 
 async def test_broker_is_unreachable_while_its_ca_is_removed_from_the_ca_file(
-    start: Start, secure: Secure, ca: trustme.CA, stranger: trustme.CA, tmp_path: Path
+    secure: Secure, ca: trustme.CA, stranger: trustme.CA, tmp_path: Path
 ) -> None:
-    broker = await secure(broker_context(ca.issue_cert("127.0.0.1")))
-    served = await start(broker.url, **towards(ca=ca_file(tmp_path, ca)))
+    served, broker = await secure()
     await ask_through(served, broker, CLOSING)
     ca_file(tmp_path, stranger)
     assert served.sidecar.refresh_certificates()
