@@ -14,30 +14,10 @@ from typing import Any
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from raw import OK, Message, RawBroker, Wire
-from wires import unused_port
+from raw import LOOKUP, Message, Wire
+from wires import dialed, unused_port
 
 from pulsar_ingress_proxy.app import runner
-
-LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\n\r\n"
-
-
-class Telling(RawBroker):
-    """A broker that answers every request at once with the listener that it was asked for."""
-
-    def _made(self, wire: Wire) -> None:
-        super()._made(wire)
-        task = asyncio.get_running_loop().create_task(self._tell(wire))
-        self._telling = [*getattr(self, "_telling", ()), task]
-
-    async def _tell(self, wire: Wire) -> None:
-        try:
-            while True:
-                request = await wire.message()
-                (listener,) = request.head.all(b"x-pulsar-listenername") or [b"none"]
-                wire.send(OK.replace(b"2\r\n\r\nok", b"%d\r\n\r\n%b" % (len(listener), listener)))
-        except EOFError:
-            pass
 
 
 class Place:
@@ -62,8 +42,7 @@ class Place:
         self.path.write_text(self.text(**changes))
 
     async def connect(self, data: bytes = b"", port: int | None = None) -> Wire:
-        loop = asyncio.get_running_loop()
-        _, wire = await loop.create_connection(Wire, "127.0.0.1", self.port if port is None else port)
+        wire = await dialed(Wire, self.port if port is None else port)
         if data:
             wire.send(data)
         return wire
@@ -167,6 +146,7 @@ class Apart:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self.pid = process.pid
         self.output = b""
 
     async def said(self, text: str) -> dict[str, str]:

@@ -7,21 +7,13 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiohttp import ClientSession
-from raw import OK, Begin, RawBroker, Served, Start
+from raw import GET, HANDSHAKE, OK, PUT, SWITCH, Begin, RawBroker, Served, Start, Wire
 from runs import Place, apart
 from standstill import settled
 
-GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
-PUT = b"PUT /admin/v2/x HTTP/1.1\r\nHost: pulsar\r\nContent-Length: 10\r\n\r\nhello"
-HANDSHAKE = (
-    b"GET /ws/v2/consumer/persistent/t/n/x/s HTTP/1.1\r\nHost: pulsar\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-)
-SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+HALF = PUT.replace(b"Content-Length: 5", b"Content-Length: 10")
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -34,25 +26,16 @@ async def stopping(served: Served) -> AsyncIterator[asyncio.Task[None]]:
     await task
 
 
-async def ready(served: Served) -> tuple[int, str]:
-    async with ClientSession() as session, session.get(f"{served.metrics_url}/readyz") as answer:
-        return answer.status, await answer.text()
-
-
-@pytest.mark.parametrize("data", [GET, PUT + b"world"], ids=["GET", "PUT"])
-async def test_draining_finishes_request_under_way_and_refuses_new_connections(
-    start: Start, broker: RawBroker, data: bytes
-) -> None:
-    served = await start(broker.url, drainSeconds=30)
-    idle, used = await served.client(), await served.client(GET)
-    await broker.answer()
+@pytest.mark.parametrize("data", [GET, PUT], ids=["GET", "PUT"])
+async def test_draining_finishes_request_under_way_and_refuses_new_connections(begin: Begin, data: bytes) -> None:
+    served, used, wire = await begin(drainSeconds=30)
+    wire.send(OK)
     await used.message()
-    client = await served.client()
-    client.send(data)
-    wire = broker.wires[0]
+    idle, client = await served.client(), await served.client(data)
     await wire.message()
     async with stopping(served) as task:
-        assert await ready(served) == (503, "not ready: shutting down\n")
+        ready = await served.ask(b"GET /readyz HTTP/1.1\r\nHost: a\r\n\r\n", served.sidecar.metrics_port)
+        assert (ready.status, ready.body) == (503, b"not ready: shutting down\n")
         for done in (idle, used):
             assert await done.rest() == b""
         with pytest.raises(ConnectionRefusedError):
@@ -66,7 +49,7 @@ async def test_draining_finishes_request_under_way_and_refuses_new_connections(
 
 
 async def test_draining_lets_upload_under_way_finish(begin: Begin) -> None:
-    served, client, wire = await begin(PUT, drainSeconds=30)
+    served, client, wire = await begin(HALF, drainSeconds=30)
     assert await wire.take(5) == b"hello"
     async with stopping(served):
         client.send(b"world")
@@ -75,15 +58,10 @@ async def test_draining_lets_upload_under_way_finish(begin: Begin) -> None:
         assert (await client.message()).body == b"ok"
 
 
-@pytest.mark.parametrize("data", [GET, PUT + b"world"], ids=["GET", "PUT"])
-async def test_draining_lets_answer_under_way_finish_then_closes_its_connection(
-    start: Start, broker: RawBroker, data: bytes
-) -> None:
+@pytest.mark.parametrize("data", [GET, PUT], ids=["GET", "PUT"])
+async def test_draining_lets_answer_under_way_finish_then_closes_its_connection(begin: Begin, data: bytes) -> None:
     """Its head is out and promised to go on: nobody may wait for the deadline because of that."""
-    served = await start(broker.url, drainSeconds=3600)
-    client = await served.client(data)
-    wire = await broker.accept()
-    await wire.message()
+    served, client, wire = await begin(data, drainSeconds=3600)
     wire.send(HEAD)
     await client.head()
     async with stopping(served):
@@ -123,56 +101,59 @@ async def test_stop_also_drains_connections_of_sockets_closed_by_reload(start: S
     assert served.number("connections") == 0
 
 
+@pytest.mark.parametrize("drain", [0, 0.01])
+async def test_stop_cuts_off_requests_after_drain_seconds(begin: Begin, drain: float) -> None:
+    served, client, wire = await begin(drainSeconds=drain)
+    await served.sidecar.stop()
+    assert served.number("in_flight_requests") == served.number("connections") == 0
+    await wire.end()
+    assert await client.end() == b""
+
+
 # A process.
 
 
-def events(folder: Path) -> list[dict[str, Any]]:
+@asynccontextmanager
+async def terminated(
+    place: Place, broker: RawBroker, data: bytes, drain: float, status: int
+) -> AsyncIterator[tuple[Wire, Wire]]:
+    """A process that gets SIGTERM with this request under way: it exits with 0, and the event is in a finished file."""
+    folder = place.path.parent / "events"
+    place.write(events={"path": str(folder)}, drainSeconds=drain)
+    async with apart(place.path) as process:
+        await process.said("serving ")
+        client, idle = await place.connect(data), await place.connect()
+        wire = await broker.accept()
+        await wire.head()
+        if status == 101:
+            wire.send(SWITCH)
+            await client.head()
+        process.send(signal.SIGTERM)
+        await idle.end()
+        yield client, wire
+        assert await process.ended() == 0
     files = list(folder.iterdir())
     assert all(path.name.endswith(".jsonl.gz") and not path.name.startswith(".") for path in files), files
-    lines = b"".join(gzip.decompress(path.read_bytes()) for path in files).splitlines()
-    return [json.loads(line) for line in lines]
+    (event,) = [json.loads(line) for path in files for line in gzip.decompress(path.read_bytes()).splitlines()]
+    assert (event["status"], event["id"]) == (status, client.last.one(b"x-request-id").decode())
+    client.abort()
+    idle.abort()
 
 
 async def test_sigterm_answers_request_under_way_flushes_its_event_and_exits_0(
     broker: RawBroker, tmp_path: Path
 ) -> None:
-    """The request that was under way is answered, its event is in a finished file, and the exit is 0."""
-    place, folder = Place(tmp_path / "config.yaml", broker.url), tmp_path / "events"
-    place.write(events={"path": str(folder)}, drainSeconds=30)
-    async with apart(place.path) as process:
-        await process.said("serving ")
-        client, idle = await place.connect(GET), await place.connect()
-        wire = await broker.accept()
-        await wire.head()
-        process.send(signal.SIGTERM)
-        await idle.end()
+    place = Place(tmp_path / "config.yaml", broker.url)
+    async with terminated(place, broker, GET, 30, 200) as (client, wire):
         assert (await place.probe("/readyz"))[0] == 503
         with pytest.raises(ConnectionRefusedError):
             await place.connect()
         wire.send(OK)
-        head = await client.head()
-        assert head.one(b"connection") == b"close"
-        assert await process.ended() == 0
-    (event,) = events(folder)
-    assert (event["status"], event["id"]) == (200, head.one(b"x-request-id").decode())
-    client.transport.abort()
-    idle.transport.abort()
+        assert (await client.head()).one(b"connection") == b"close"
 
 
 async def test_sigterm_closes_open_websocket_flushes_its_event_and_exits_0(broker: RawBroker, tmp_path: Path) -> None:
-    place, folder = Place(tmp_path / "config.yaml", broker.url), tmp_path / "events"
-    place.write(events={"path": str(folder)}, drainSeconds=0.2)
-    async with apart(place.path) as process:
-        await process.said("serving ")
-        client = await place.connect(HANDSHAKE)
-        wire = await broker.accept()
-        await wire.head()
-        wire.send(SWITCH)
-        head = await client.head()
-        process.send(signal.SIGTERM)
+    place = Place(tmp_path / "config.yaml", broker.url)
+    async with terminated(place, broker, HANDSHAKE, 0.2, 101) as (client, wire):
         await client.end()
         await wire.end()
-        assert await process.ended() == 0
-    (event,) = events(folder)
-    assert (event["status"], event["id"]) == (101, head.one(b"x-request-id").decode())
-    client.transport.abort()

@@ -1,20 +1,19 @@
 """A new config in a running sidecar: sockets that come, go and are renamed, and requests that notice nothing."""
 
 import asyncio
-import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trustme
-from raw import OK, RawBroker, Served, Start, Wire
+from raw import CLOSING, GET, LOOKUP, OK, PUT, Message, RawBroker, Served, Start, answer_all
+from running_sidecar import while_running
+from tls_helpers import client_context, pair_files
 from wires import unused_port
 
 from pulsar_ingress_proxy.config import Config, load_mapping
 from pulsar_ingress_proxy.tools.preflight import CannotStart
 
-GET = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: pulsar\r\n\r\n"
-LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar\r\n\r\n"
 NAME = b"x-pulsar-listenername"
 
 
@@ -34,7 +33,7 @@ def config(broker: RawBroker, *binds: str, **settings: Any) -> Config:
 async def listener_of(served: Served, broker: RawBroker, port: int) -> bytes:
     """The listener that a lookup by this socket is tagged with."""
     client = await served.client(LOOKUP, port=port)
-    request = await broker.answer(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    request = await broker.answer(CLOSING)
     assert (await client.message()).body == b"ok"
     client.close()
     return request.head.one(NAME)
@@ -76,17 +75,17 @@ async def test_reload_opens_closes_and_renames_sockets_without_failing_requests(
     assert (await client.message()).body == b"ok"
 
 
+async def test_sidecar_does_not_start_when_bind_address_is_taken(start: Start, broker: RawBroker) -> None:
+    with pytest.raises(CannotStart, match=f"bindAddresses http://127.0.0.1:{broker.port}: cannot be bound"):
+        await start(broker.url, bindAddresses=[f"http://127.0.0.1:{broker.port}"])
+
+
 async def test_reload_fails_as_a_whole_when_a_socket_cannot_be_bound(
     start: Start, broker: RawBroker, tmp_path: Path
 ) -> None:
     a, b = unused_port(), unused_port()
     old, new = trustme.CA(), trustme.CA()
-    tls: dict[str, dict[str, str]] = {}
-    for name, ca in (("old", old), ("new", new)):
-        leaf = ca.issue_cert("localhost")
-        tls[name] = {"certificate": str(tmp_path / f"{name}.crt"), "key": str(tmp_path / f"{name}.key")}
-        leaf.private_key_pem.write_to_path(tls[name]["key"])
-        leaf.cert_chain_pems[0].write_to_path(tls[name]["certificate"])
+    tls = {name: pair_files(tmp_path, ca.issue_cert("localhost"), name) for name, ca in (("old", old), ("new", new))}
     served = await start(broker.url, bindAddresses=[f"one:http://127.0.0.1:{a}", "https://127.0.0.1:0"], tls=tls["old"])
     port = served.sidecar.http_servers[1].port
     taken = f"three:http://127.0.0.1:{broker.port}"
@@ -98,13 +97,9 @@ async def test_reload_fails_as_a_whole_when_a_socket_cannot_be_bound(
     assert await listener_of(served, broker, a) == b"one"
     with pytest.raises(ConnectionRefusedError):
         await served.client(port=b)
-    await served.client(tls=trusting(old), server_name="localhost", port=port)  # the certificate is the old one too
-
-
-def trusting(ca: trustme.CA) -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    ca.configure_trust(context)
-    return context
+    await served.client(
+        tls=client_context(old), server_name="localhost", port=port
+    )  # the certificate is the old one too
 
 
 async def test_request_under_way_keeps_its_config_snapshot_across_reload(start: Start, broker: RawBroker) -> None:
@@ -161,20 +156,9 @@ async def test_no_request_fails_during_a_thousand_reloads(start: Start, broker: 
     reloaded = asyncio.Event()
     names: set[bytes] = set()
 
-    async def answer_all() -> None:
-        conversations = []
-        try:
-            while True:
-                conversations.append(asyncio.create_task(converse(await broker.accept())))
-        finally:
-            for task in conversations:
-                task.cancel()
-
-    async def converse(wire: Wire) -> None:
-        while True:
-            request = await wire.message()
-            names.update(request.head.all(NAME))
-            wire.send(OK)
+    def answer(request: Message) -> bytes:
+        names.update(request.head.all(NAME))
+        return OK
 
     async def load(data: bytes) -> int:
         client, count = await served.client(), 0
@@ -184,22 +168,21 @@ async def test_no_request_fails_during_a_thousand_reloads(start: Start, broker: 
             count += 1
         return count
 
-    answering = asyncio.create_task(answer_all())
-    put = GET.replace(b"GET", b"PUT").replace(b"\r\n\r\n", b"\r\nContent-Length: 2\r\n\r\nok")
-    loads = [asyncio.create_task(load(data)) for data in (GET, LOOKUP, LOOKUP, LOOKUP, put)]
+    loads = [load(data) for data in (GET, LOOKUP, LOOKUP, LOOKUP, PUT)]
     configs = [
         config(broker, *binds, lookupListenerName=name)
         for binds in (["http://127.0.0.1:0"], ["c:http://127.0.0.1:0"])
         for name in ("a", "b")
     ]
-    for turn in range(1000):
-        await served.sidecar.reload(configs[turn % 4])
-        for _ in range(turn % 7):  # so that it meets requests at every stage
-            await asyncio.sleep(0)
-    reloaded.set()
-    counts = await asyncio.gather(*loads)
+    async with while_running(answer_all(broker, answer)):
+        counting = asyncio.gather(*loads)
+        for turn in range(1000):
+            await served.sidecar.reload(configs[turn % 4])
+            for _ in range(turn % 7):  # so that it meets requests at every stage
+                await asyncio.sleep(0)
+        reloaded.set()
+        counts = await counting
     assert served.sidecar.snapshot.generation == 1001
     assert all(counts)
     assert names == {b"a", b"b", b"c"}
     assert served.number("requests_total") == served.number("requests_total", code="200") == sum(counts)
-    answering.cancel()

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 import trustme
-from raw import RawBroker
-from runs import Looks, Place, Telling, apart, beside
-from wires import unused_port
+from raw import OK, Message, RawBroker, Wire, answer_all
+from running_sidecar import while_running
+from runs import Looks, Place, apart, beside
+from tls_helpers import client_context, pair_files
+from wires import dialed, unused_port
 
 from pulsar_ingress_proxy.app import runner
 from pulsar_ingress_proxy.config import ConfigFaults
@@ -20,17 +22,17 @@ from pulsar_ingress_proxy.config import ConfigFaults
 FORCE = "generation {} is in force"
 
 
-@pytest.fixture
-async def telling(tidy: None) -> AsyncIterator[RawBroker]:
-    broker = Telling()
-    await broker.open()
-    yield broker
-    await broker.close()
+def tell(request: Message) -> bytes:
+    """Answer with the listener that was asked for."""
+    (listener,) = request.head.all(b"x-pulsar-listenername") or [b"none"]
+    return OK.replace(b"2\r\n\r\nok", b"%d\r\n\r\n%b" % (len(listener), listener))
 
 
 @pytest.fixture
-def place(tmp_path: Path, telling: RawBroker) -> Place:
-    return Place(tmp_path / "config.yaml", telling.url)
+async def place(tmp_path: Path, broker: RawBroker) -> AsyncIterator[Place]:
+    """A config file with a broker that answers."""
+    async with while_running(answer_all(broker, tell)):
+        yield Place(tmp_path / "config.yaml", broker.url)
 
 
 @pytest.fixture
@@ -167,44 +169,34 @@ async def test_reload_succeeds_once_the_certificate_that_new_config_names_appear
         assert await place.number("config_reloads_total", result="failure") == 1
         assert (await place.ask()).body == b"first"
         ca = trustme.CA()
-        issue(ca, folder)
+        pair_files(folder, ca.issue_cert("localhost"))
         await said.until(FORCE.format(2))
         assert (await place.ask()).body == b"second"
-        assert await shown(ca, port)
+        assert await accepts(ca, port)
 
 
-def issue(ca: trustme.CA, folder: Path) -> None:
-    leaf = ca.issue_cert("localhost")
-    leaf.private_key_pem.write_to_path(str(folder / "tls.key"))
-    leaf.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))
-
-
-async def shown(ca: trustme.CA, port: int) -> bytes | None:
-    """The certificate that a client gets to see, if it trusts this CA."""
-    context = ssl.create_default_context()
-    ca.configure_trust(context)
+async def accepts(ca: trustme.CA, port: int) -> bool:
+    """Whether a client that trusts this CA accepts the certificate that it gets to see."""
     try:
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname="localhost")
+        (await dialed(Wire, port, client_context(ca), "localhost")).abort()
     except ssl.SSLError:
-        return None
-    seen = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-    writer.transport.abort()
-    return bytes(seen)
+        return False
+    return True
 
 
 async def test_changed_certificate_files_take_effect_without_config_reload(place: Place, looks: Looks) -> None:
     folder, (first, second) = place.path.parent, (trustme.CA(), trustme.CA())
-    issue(first, folder)
+    pair_files(folder, first.issue_cert("localhost"))
     place.write(
         bindAddresses=[f"https://127.0.0.1:{place.port}"],
         tls={"certificate": str(folder / "tls.crt"), "key": str(folder / "tls.key")},
     )
     async with beside(place) as said:
-        assert await shown(first, place.port)
-        issue(second, folder)
+        assert await accepts(first, place.port)
+        pair_files(folder, second.issue_cert("localhost"))
         await said.until("reloaded certificates")
-        assert await shown(second, place.port)
-        assert await shown(first, place.port) is None
+        assert await accepts(second, place.port)
+        assert not await accepts(first, place.port)
         assert await place.number("snapshot_generation") == 1
 
 
@@ -258,7 +250,7 @@ async def test_hold_answers_503_with_the_reason_until_config_is_fixed(
 async def test_hold_listens_on_every_configured_socket_that_can_be_bound(place: Place, looks: Looks) -> None:
     """Over TLS where the certificate is good, and also where one of the sockets cannot be had."""
     ca, folder, port = trustme.CA(), place.path.parent, unused_port()
-    issue(ca, folder)
+    pair_files(folder, ca.issue_cert("localhost"))
     blocker = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     taken = blocker.sockets[0].getsockname()[1]
     place.write(
@@ -270,7 +262,7 @@ async def test_hold_listens_on_every_configured_socket_that_can_be_bound(place: 
         await said.until("holding, but could not bind")
         assert (await place.ask()).status == 503
         assert await place.probe("/livez") == (200, "ok\n")
-        assert await shown(ca, port)
+        assert await accepts(ca, port)
         blocker.close()
         await blocker.wait_closed()
         await said.until("serving ")  # without a change of the file

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -451,3 +452,21 @@ async def test_upload_goes_on_while_the_client_does_not_read_the_answer(begin: B
     client.resume()
     wire.send(b"x")
     assert len((await client.message()).body) == 20_000_000
+
+
+async def test_decisions_about_long_header_values_are_not_cached(start: Start, broker: RawBroker) -> None:
+    """Many clients with different ones of 30 kB must not own all that decisions are remembered by."""
+    served = await start(broker.url)
+    data = GET.replace(b"\r\n\r\n", b"\r\n%b: %05d%b\r\n\r\n")
+    names = (b"X-Forwarded-Host", b"X-Forwarded-Proto", b"X-Pulsar-ListenerName")
+    async with while_running(answer_all(broker)):
+        client = await served.client()
+        tracemalloc.start()
+        for number in range(60):
+            if number == 9:
+                before, _ = tracemalloc.get_traced_memory()
+            client.send(data % (names[number % 3], number, b"x" * 30_000))
+            assert (await client.message()).status in (200, 400)  # no listener has such a name
+        after, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert after - before < 200_000

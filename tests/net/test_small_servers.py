@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from typing import Literal
 
 import pytest
@@ -60,69 +61,62 @@ async def still_serves(served: Served, server: Server) -> bool:
     return (await wire.message()).status == 200
 
 
-@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
-async def test_malformed_request_to_metrics_or_console_gets_400_and_is_not_logged(
-    served: Served, server: Server, caplog: pytest.LogCaptureFixture, data: bytes
-) -> None:
+@pytest.fixture
+def quiet(served: Served, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Nothing is logged."""
     caplog.set_level(logging.INFO)
     caplog.clear()
+    yield
+    assert not caplog.records
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
+async def test_malformed_request_to_metrics_or_console_gets_400_and_is_not_logged(
+    served: Served, server: Server, data: bytes
+) -> None:
     wire = await connect(served, server, data)
     assert (await wire.message()).status == 400
     await wire.end()
     assert await still_serves(served, server)
-    assert not caplog.records
 
 
-async def test_malformed_pipelined_request_to_metrics_or_console_is_not_logged(
-    served: Served, server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    caplog.clear()
+@pytest.mark.usefixtures("quiet")
+async def test_malformed_pipelined_request_to_metrics_or_console_is_not_logged(served: Served, server: Server) -> None:
     upgrade = b"GET /livez HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
     wire = await connect(served, server, upgrade + MALFORMED["garbage"])
     await wire.message()
     assert (await wire.message()).status == 400
-    assert not caplog.records
 
 
+@pytest.mark.usefixtures("quiet")
 async def test_oversized_head_to_metrics_or_console_closes_connection_and_is_not_logged(
-    served: Served, server: Server, caplog: pytest.LogCaptureFixture
+    served: Served, server: Server
 ) -> None:
     """The answer may be lost: the server closes the connection while the client still sends."""
-    caplog.set_level(logging.INFO)
-    caplog.clear()
     wire = await connect(served, server, GET + b"X-A: " + b"a" * (4 << 20))
     await wire.end()
     assert not wire.buffer or wire.buffer.startswith(b"HTTP/1.0 400 ")
     assert await still_serves(served, server)
-    assert not caplog.records
 
 
+@pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("data", CODED.values(), ids=CODED.keys())
-async def test_metrics_and_console_do_not_decode_compressed_bodies(
-    served: Served, server: Server, caplog: pytest.LogCaptureFixture, data: bytes
-) -> None:
-    caplog.set_level(logging.INFO)
-    caplog.clear()
+async def test_metrics_and_console_do_not_decode_compressed_bodies(served: Served, server: Server, data: bytes) -> None:
     wire = await connect(served, server, data)
     assert (await wire.message()).status == (400 if server == "console" else 404)
     await wire.end()
-    assert not caplog.records
 
 
-async def test_console_logs_nothing_when_client_leaves_mid_request(
-    served: Served, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
+@pytest.mark.usefixtures("quiet")
+async def test_console_logs_nothing_when_client_leaves_mid_request(served: Served) -> None:
     before = asyncio.all_tasks()
-    caplog.clear()
     wire = await connect(served, "console", POST + b"Content-Length: 100\r\nExpect: 100-continue\r\n\r\n")
     await wire.take_until(b"100 Continue\r\n\r\n")
     wire.send(b"{")
     wire.close()
     await asyncio.wait(asyncio.all_tasks() - before)
     assert await still_serves(served, "console")
-    assert not caplog.records
 
 
 async def test_internal_error_of_console_gets_500_and_is_logged(
