@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from aiohttp import ClientSession, WSMsgType, WSServerHandshakeError
+from aiohttp import ClientSession, WSServerHandshakeError
 from raw import GET, HANDSHAKE, OK, SWITCH, Begin, Start, Wire
 from standstill import settled
 
@@ -175,11 +175,3 @@ async def test_101_answer_without_upgrade_header_becomes_502(begin: Begin) -> No
     _, client, wire = await begin(HANDSHAKE)
     wire.send(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
     assert (await client.message()).status == 502
-
-
-async def test_websockets_close_when_sidecar_stops(start: Start) -> None:
-    async with SimulatedCluster(1) as cluster, ClientSession() as session:
-        served = await start(cluster.brokers[0].web)
-        async with session.ws_connect(served.url + PATH) as socket:
-            await served.sidecar.stop()
-            assert (await socket.receive()).type in (WSMsgType.CLOSED, WSMsgType.CLOSE)
