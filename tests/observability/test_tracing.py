@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
 from aiohttp import web
@@ -11,7 +11,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from raw import OK, Head, RawBroker, Served, Start, Wire
+from raw import OK, Head, Message, RawBroker, Start, answer_all
+from running_sidecar import while_running
 
 from pulsar_ingress_proxy.observability import tracing
 
@@ -27,35 +28,35 @@ def get(target: str, *fields: str, host: str = "pulsar.example.com") -> bytes:
     return "\r\n".join([f"GET {target} HTTP/1.1", f"Host: {host}", *fields, "", ""]).encode()
 
 
-class Asking:
-    """A client and a broker that keep their connections."""
+Ask = Callable[..., Awaitable[list[Head]]]
 
-    def __init__(self, served: Served, broker: RawBroker) -> None:
-        self._served, self._broker = served, broker
-        self._wire: Wire | None = None
 
-    async def ask(self, *requests: bytes, answer: bytes = OK) -> list[Head]:
-        """What the broker got."""
-        client = await self._served.client(requests[0])
-        self._wire = wire = self._wire or await self._broker.accept()
-        heads = []
-        for number, request in enumerate(requests):
-            if number:
+@pytest.fixture
+def ask(start: Start, broker: RawBroker) -> Ask:
+    """Sends requests through a sidecar, one after another on one connection; what the broker got."""
+
+    async def asked(*requests: bytes, answers: Sequence[bytes] = ()) -> list[Head]:
+        served, heads = await start(broker.url, **SETTINGS), list[Head]()
+
+        def keep(request: Message) -> bytes:
+            heads.append(request.head)
+            return answers[len(heads) - 1] if answers else OK
+
+        client = await served.client()
+        async with while_running(answer_all(broker, keep)):
+            for request in requests:
                 client.send(request)
-            heads.append((await wire.message()).head)
-            wire.send(answer)
-            await client.message()
+                await client.message()
+        await served.stop()
         return heads
 
+    return asked
 
-async def test_trace_context_headers_are_forwarded_unchanged_without_tracing(start: Start, broker: RawBroker) -> None:
-    """The first lookup, one that is known by now (the short way), and another request."""
-    asking = Asking(await start(broker.url, **SETTINGS), broker)
-    heads = await asking.ask(*[get(LOOKUP, *CONTEXT)] * 4, get("/admin/v2/clusters", *CONTEXT))
-    for head in heads:
-        assert [head.one(b"traceparent"), head.one(b"tracestate")] == [
-            field.partition(": ")[2].encode() for field in CONTEXT
-        ]
+
+async def test_trace_context_headers_are_forwarded_unchanged_without_tracing(ask: Ask) -> None:
+    for head in await ask(*[get(LOOKUP, *CONTEXT)] * 4, get("/admin/v2/clusters", *CONTEXT)):
+        passed = [head.one(b"traceparent"), head.one(b"tracestate")]
+        assert passed == [field.partition(": ")[2].encode() for field in CONTEXT]
 
 
 @pytest.fixture
@@ -76,12 +77,11 @@ def told(span: ReadableSpan) -> dict[str, object]:
 
 
 async def test_request_span_is_child_of_client_span_and_parent_for_broker(
-    start: Start, broker: RawBroker, spans: InMemorySpanExporter
+    ask: Ask, spans: InMemorySpanExporter
 ) -> None:
-    served = await start(broker.url, **SETTINGS)
-    heads = await Asking(served, broker).ask(*[get(LOOKUP, *CONTEXT)] * 4)
+    heads = await ask(*[get(LOOKUP, *CONTEXT)] * 4)
     finished = spans.get_finished_spans()
-    assert len(finished) == 4  # none goes the short way, on which nobody would tell of it
+    assert len(finished) == 4
     for head, span in zip(heads, finished, strict=True):
         assert span.parent is not None
         assert (f"{span.parent.trace_id:032x}", f"{span.parent.span_id:016x}") == (TRACE, PARENT)
@@ -101,13 +101,9 @@ async def test_request_span_is_child_of_client_span_and_parent_for_broker(
         }
 
 
-async def test_spans_report_lookup_misses_and_broker_failures(
-    start: Start, broker: RawBroker, spans: InMemorySpanExporter
-) -> None:
-    served = await start(broker.url, **SETTINGS)
-    asking = Asking(served, broker)
-    (head,) = await asking.ask(get(LOOKUP, host="elsewhere.example.org"))
-    (failed,) = await asking.ask(get("/admin/v2/clusters"), answer=OK.replace(b"200 OK", b"500 Oh"))
+async def test_spans_report_lookup_misses_and_broker_failures(ask: Ask, spans: InMemorySpanExporter) -> None:
+    requests = (get(LOOKUP, host="elsewhere.example.org"), get("/admin/v2/clusters"))
+    head, failed = await ask(*requests, answers=(OK, OK.replace(b"200 OK", b"500 Oh")))
     miss, failure = spans.get_finished_spans()
     assert (told(miss)["hit"], told(miss)["miss_reason"]) == (False, "no-rule")
     assert "ingress" not in told(miss)
@@ -120,11 +116,8 @@ async def test_spans_report_lookup_misses_and_broker_failures(
     assert failed.all(b"tracestate") == []
 
 
-async def test_conflicting_traceparent_headers_are_ignored(
-    start: Start, broker: RawBroker, spans: InMemorySpanExporter
-) -> None:
-    served = await start(broker.url, **SETTINGS)
-    (head,) = await Asking(served, broker).ask(get(LOOKUP, *CONTEXT, f"Traceparent: 00-{TRACE}-{'1' * 16}-01"))
+async def test_conflicting_traceparent_headers_are_ignored(ask: Ask, spans: InMemorySpanExporter) -> None:
+    (head,) = await ask(get(LOOKUP, *CONTEXT, f"Traceparent: 00-{TRACE}-{'1' * 16}-01"))
     (span,) = spans.get_finished_spans()
     assert span.parent is None
     assert len(head.all(b"traceparent")) == 1
@@ -150,17 +143,12 @@ async def collector() -> AsyncIterator[tuple[str, list[ExportTraceServiceRequest
 
 
 async def test_spans_are_exported_to_the_otlp_endpoint_of_the_environment(
-    collector: tuple[str, list[ExportTraceServiceRequest]],
-    start: Start,
-    broker: RawBroker,
-    monkeypatch: pytest.MonkeyPatch,
+    collector: tuple[str, list[ExportTraceServiceRequest]], ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     endpoint, got = collector
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=gateway-0")
-    served = await start(broker.url, **SETTINGS)
-    await Asking(served, broker).ask(get(LOOKUP, *CONTEXT))
-    await served.stop()  # which sends what is left
+    await ask(get(LOOKUP, *CONTEXT))  # the stop sends what is left
     (request,) = got
     (resource,) = request.resource_spans
     (span,) = resource.scope_spans[0].spans
