@@ -91,11 +91,11 @@ async def test_stop_also_drains_connections_of_sockets_closed_by_reload(start: S
     served = await start(broker.url, drainSeconds=0.2)
     first = await served.client(GET)
     await (await broker.accept()).head()
-    door = served.sidecar.http_servers[0]
+    server = served.sidecar.http_servers[0]
     config = served.sidecar.snapshot.config
     bind = config.bind_addresses[0]
     await served.sidecar.reload(config.model_copy(update={"bind_addresses": (type(bind)(None, "http", "[::1]", 0),)}))
-    assert door not in served.sidecar.http_servers
+    assert server not in served.sidecar.http_servers
     await served.sidecar.stop()
     await first.end()
     assert served.number("connections") == 0

@@ -93,7 +93,7 @@ async def test_sighup_reloads_config_file_even_if_unchanged(place: Place) -> Non
         os.kill(os.getpid(), signal.SIGHUP)
         await said.until(FORCE.format(2))
         assert (await place.ask()).body == b"second"
-        os.kill(os.getpid(), signal.SIGHUP)  # whoever asks gets it, changed or not
+        os.kill(os.getpid(), signal.SIGHUP)  # an explicit request reloads, changed or not
         await said.until(FORCE.format(3))
         assert await place.number("config_reloads_total", result="success") == 2
 

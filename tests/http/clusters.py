@@ -8,19 +8,19 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from aiohttp import ClientSession, DummyCookieJar
 from multidict import CIMultiDict, CIMultiDictProxy
-from prometheus_client.parser import text_string_to_metric_families
 from running_sidecar import LOOPBACK, RunningSidecar, running
 from yarl import URL
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.demo.cluster import Answer, Listener, SimulatedCluster, Step, says
 from pulsar_ingress_proxy.demo.metadata import Family, numbered
+from pulsar_ingress_proxy.observability.catalogue import Sidecar as Catalogue
 
 Keys = dict[str, Any]
 """Keys of the config."""
@@ -69,16 +69,8 @@ BOTH: Mapping[str, Any] = {
 }
 """Of a sidecar with two ingresses, for two listeners, which brokers have."""
 
-# The contract's labels in its order; a scenario names their values in this order too.
-_LABELS: Mapping[str, tuple[str, ...]] = {
-    "listener_hits_total": ("ingress", "listener", "rule", "protocol"),
-    "listener_misses_total": ("ingress", "reason", "protocol"),
-    "redirects_total": ("listener", "kind", "action"),
-    "leaks_total": ("listener", "where", "action"),
-    "unmapped_redirects_total": ("listener",),
-    "requests_total": ("kind", "protocol", "code"),
-    "upstream_errors_total": ("reason",),
-}
+LABELS = {metric.name: metric.labels for metric in Catalogue.every()}
+"""Of each counter, in the contract's order; a scenario names their values in this order too."""
 
 
 def named(n: int) -> str:
@@ -177,23 +169,19 @@ class Reply:
 class Walk:
     """What a client went through: the URLs it asked, in order, and the answer at the end."""
 
-    urls: list[str] = field(default_factory=list)
-    replies: list[Reply] = field(default_factory=list)
-
-    @property
-    def reply(self) -> Reply:
-        return self.replies[-1]
+    reply: Reply
+    urls: list[str]
 
     @property
     def origins(self) -> list[str]:
         return [str(URL(url, encoded=True).origin()) for url in self.urls]
 
 
-class Client:
+class Client(RunningSidecar):
     """A client behind the ingress. It sends targets byte for byte, and decodes nothing."""
 
     def __init__(self, sidecar: Sidecar, session: ClientSession, reachable: frozenset[str]) -> None:
-        self.sidecar = sidecar
+        super().__init__(sidecar)
         self._session = session
         self._reachable = reachable
 
@@ -214,52 +202,30 @@ class Client:
         async with self._session.request(method, url, headers=fields, data=body, allow_redirects=False) as response:
             return Reply(response.status, response.headers, await response.read())
 
-    async def walk(
-        self,
-        url: str,
-        *,
-        method: str = "GET",
-        headers: Iterable[tuple[str, str]] = (),
-        body: bytes | None = None,
-    ) -> Walk:
+    async def walk(self, url: str, *, method: str = "GET", body: bytes | None = None) -> Walk:
         """Ask through a gateway that ends TLS, and follow redirects through it as clients do: same method and body.
 
-        A Location that the client could not reach is the fault that this product is there to mend.
+        A Location that the client cannot reach is the fault that the sidecar is there to prevent.
         """
-        walk = Walk()
+        urls: list[str] = []
         while True:
             asked = URL(url, encoded=True)
-            assert str(asked.origin()) in self._reachable, f"no client outside can reach {url}, after {walk.urls}"
-            forwarded = [("X-Forwarded-Proto", asked.scheme), ("X-Forwarded-For", "203.0.113.7")]
-            walk.urls.append(url)
-            walk.replies.append(
-                await self.send(
-                    asked.raw_path_qs,
-                    host=asked.raw_authority,
-                    method=method,
-                    headers=[*headers, *forwarded],
-                    body=body,
-                )
+            assert str(asked.origin()) in self._reachable, f"no client outside can reach {url}, after {urls}"
+            assert len(urls) <= MOST_REDIRECTS, f"too many redirects: {urls}"
+            urls.append(url)
+            headers = [("X-Forwarded-Proto", asked.scheme), ("X-Forwarded-For", "203.0.113.7")]
+            reply = await self.send(
+                asked.raw_path_qs, host=asked.raw_authority, method=method, headers=headers, body=body
             )
-            if not 300 <= walk.reply.status < 400:
-                return walk
-            location = walk.reply.location
-            url = f"{asked.origin()}{location}" if location.startswith("/") else location
-            assert len(walk.urls) <= MOST_REDIRECTS, f"too many redirects: {walk.urls}"
+            if not 300 <= reply.status < 400:
+                return Walk(reply, urls)
+            url = f"{asked.origin()}{reply.location}" if reply.location.startswith("/") else reply.location
 
-    async def counted(self, metric: str) -> dict[tuple[str, ...], int]:
-        """What /metrics says of a counter, by label values in the contract's order."""
-        url = f"http://127.0.0.1:{self.sidecar.metrics_port}/metrics"
-        async with self._session.get(url) as response:
-            text = await response.text()
-        name = f"pulsar_ingress_{metric}"
-        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-        labels = _LABELS[metric]
-        assert all(sample.labels.keys() == set(labels) for sample in samples if sample.name == name)
+    def counted(self, metric: str) -> dict[tuple[str, ...], int]:
+        """A counter by label values in the contract's order."""
+        labels = LABELS[f"pulsar_ingress_{metric}"]
         return {
-            tuple(sample.labels[label] for label in labels): int(sample.value)
-            for sample in samples
-            if sample.name == name
+            tuple(dict(sample)[label] for label in labels): int(value) for sample, value in self.samples(metric).items()
         }
 
 
@@ -303,8 +269,8 @@ async def simulated(
             **{key: value(cluster) if callable(value) else value for key, value in keys.items()},
         }
         known = frozenset((INGRESS, *(external(broker.index) for broker in cluster.brokers), *reachable))
-        started = await stack.enter_async_context(running(RunningSidecar, config))
-        session = ClientSession(
-            auto_decompress=False, cookie_jar=DummyCookieJar(), skip_auto_headers=["Accept-Encoding"]
+        session = await stack.enter_async_context(
+            ClientSession(auto_decompress=False, cookie_jar=DummyCookieJar(), skip_auto_headers=["Accept-Encoding"])
         )
-        yield cluster, Client(started.sidecar, await stack.enter_async_context(session), known)
+        client = running(lambda sidecar: Client(sidecar, session, known), config)
+        yield cluster, await stack.enter_async_context(client)

@@ -56,7 +56,7 @@ BAD_PATHS = (
     b"//admin/v2/brokers",
     b"/" * 29_000,
 )
-"""Whoever reads them in another way than the sidecar would be asked for what an ingress may not expose."""
+"""A broker that reads one of them in another way than the sidecar would serve what the ingress does not expose."""
 
 PROBES: dict[tuple[int, str], dict[str, bytes]] = {
     (400, "bad-request"): {

@@ -99,7 +99,7 @@ NONSENSE = {
     "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok",
     "one length twice": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok",
     "a list of lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok",
-    "a length that is none": b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok",
+    "a length in words": b"HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok",
     "a negative length": b"HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok",
     "a coding nobody asked for": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok",
     "a coding within chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
@@ -130,7 +130,7 @@ async def test_malformed_broker_answer_becomes_502_and_client_connection_survive
         assert answer.status == 502
         assert request_data == HEAD or answer.refusal == (502, "bad-answer")
         assert served.number("upstream_errors_total", reason="bad-answer") == 1
-    client.send(GET)  # the client's own connection is none the worse
+    client.send(GET)  # the client's own connection stays usable
     await wire.end()
     await broker.answer()
     assert (await client.message()).body == b"ok"

@@ -110,9 +110,9 @@ async def test_redirect_that_is_not_rewritten_stays_byte_for_byte_or_is_refused_
     else:
         assert reply.location == location
     assert asked(cluster) == [0, 1, 0]
-    assert await client.counted("redirects_total") == {("external", kind, action): 1}
-    assert await client.counted("unmapped_redirects_total") == ({("external",): 1} if is_unmapped else {})
-    assert await client.counted("leaks_total") == ({("external", "location", "passed"): 1} if is_leak else {})
+    assert client.counted("redirects_total") == {("external", kind, action): 1}
+    assert client.counted("unmapped_redirects_total") == ({("external",): 1} if is_unmapped else {})
+    assert client.counted("leaks_total") == ({("external", "location", "passed"): 1} if is_leak else {})
 
 
 async def test_unknown_host_in_domain_of_known_brokers_is_treated_as_internal(simulate: Simulate) -> None:
@@ -144,7 +144,7 @@ async def test_follow_gets_502_when_second_redirect_leads_to_unknown_address(
     cluster.brokers[2].script.append(redirects(broker.url))
     assert (await client.send(STATS)).refusal == (502, "unknown-authority")
     assert (asked(cluster), broker.wires) == ([0, 1, 1], [])
-    assert await client.counted("redirects_total") == {
+    assert client.counted("redirects_total") == {
         ("external", "admin", "followed"): 1,
         ("external", "admin", "refused"): 1,
     }
@@ -159,7 +159,7 @@ async def test_pip_338_redirect_keeps_internal_address_if_client_listener_not_pr
     )
     assert (await client.send(STATS)).location == f"{inside(0)}{STATS}?authoritative=false"
     assert asked(cluster) == [0, 1, 0]
-    assert await client.counted("leaks_total") == {("external", "location", "passed"): 1}
+    assert client.counted("leaks_total") == {("external", "location", "passed"): 1}
 
 
 async def test_relative_location_leads_client_back_to_the_same_broker(simulate: Simulate) -> None:
@@ -181,12 +181,12 @@ async def test_redirect_is_followed_when_broker_has_no_address_of_its_own_on_lis
     walk = await client.walk(INGRESS + target)
     assert walk.origins == [INGRESS, external(2)]  # past the leader, which the client cannot reach
     assert (asked(cluster), cluster.owner(TOPIC)) == ([1, 1, 1], 2)
-    assert await client.counted("redirects_total") == {
+    assert client.counted("redirects_total") == {
         ("external", kind, "followed"): 1,
         ("external", kind, "rewritten"): 1,
     }
-    assert await client.counted("unmapped_redirects_total") == {("external",): 1}
-    assert await client.counted("leaks_total") == {}
+    assert client.counted("unmapped_redirects_total") == {("external",): 1}
+    assert client.counted("leaks_total") == {}
 
 
 @both_kinds
@@ -198,9 +198,9 @@ async def test_redirect_to_unmapped_broker_gets_502_when_unmapped_is_refuse(
     assert reply.refusal == (502, "unmapped")
     assert named(0) not in reply.json["reason"]  # the log has it
     assert asked(cluster) == [0, 1, 0]
-    assert await client.counted("redirects_total") == {("external", kind, "refused"): 1}
-    assert await client.counted("unmapped_redirects_total") == {("external",): 1}
-    assert await client.counted("leaks_total") == {}
+    assert client.counted("redirects_total") == {("external", kind, "refused"): 1}
+    assert client.counted("unmapped_redirects_total") == {("external",): 1}
+    assert client.counted("leaks_total") == {}
 
 
 @both_kinds
@@ -210,17 +210,17 @@ async def test_redirect_to_unmapped_broker_is_passed_when_unmapped_is_pass(
     _, client = await simulate(urls=(), redirects={"unmapped": "pass"})
     location = (await client.send(target)).location
     assert location.startswith(f"{inside(0)}{target}?authoritative=false")
-    assert await client.counted("redirects_total") == {("external", kind, "passed"): 1}
-    assert await client.counted("unmapped_redirects_total") == {("external",): 1}
-    assert await client.counted("leaks_total") == {("external", "location", "passed"): 1}
+    assert client.counted("redirects_total") == {("external", kind, "passed"): 1}
+    assert client.counted("unmapped_redirects_total") == {("external",): 1}
+    assert client.counted("leaks_total") == {("external", "location", "passed"): 1}
 
 
 async def test_broker_with_address_on_default_listener_is_not_unmapped(simulate: Simulate) -> None:
     _, client = await simulate(ingresses=[PUBLIC, PARTNERS], lookupListenerName="external")
     reply = await client.send(STATS, host="partner.example")
     assert reply.location == f"{external(0)}{STATS}?authoritative=false"
-    assert await client.counted("redirects_total") == {("partner", "admin", "rewritten"): 1}
-    assert await client.counted("unmapped_redirects_total") == {}
+    assert client.counted("redirects_total") == {("partner", "admin", "rewritten"): 1}
+    assert client.counted("unmapped_redirects_total") == {}
 
 
 # Where brokers share one web address, a redirect to it would reach any: it is followed, never rewritten.
@@ -236,9 +236,9 @@ async def test_redirect_to_an_address_that_brokers_share_is_followed_never_rewri
     walk = await client.walk(INGRESS + target)
     assert walk.urls == [INGRESS + target]
     assert (asked(cluster), cluster.owner(TOPIC)) == ([1, 1, 1], 2)
-    assert await client.counted("redirects_total") == {("external", kind, "followed"): 2}
-    assert await client.counted("unmapped_redirects_total") == {}
-    assert await client.counted("leaks_total") == {}
+    assert client.counted("redirects_total") == {("external", kind, "followed"): 2}
+    assert client.counted("unmapped_redirects_total") == {}
+    assert client.counted("leaks_total") == {}
     if kind == "lookup":
         assert walk.reply.json["httpUrl"] == INGRESS
         assert walk.reply.json["brokerUrl"] == "pulsar+ssl://broker-2.pulsar.example.com:6653"

@@ -77,7 +77,7 @@ async def test_function_requests_go_to_separate_function_workers(simulate: Simul
         assert walk.urls == [INGRESS + target, f"https://worker-1.{HOST}{target}"]
         assert walk.reply.json == {"broker": f"{workers.brokers[1].id}", "method": "POST", "body": "{}"}
         assert (asked(cluster), asked(workers)) == ([0, 0, 0], [1, 1])
-        assert await client.counted("redirects_total") == {("external", "admin", "rewritten"): 1}
+        assert client.counted("redirects_total") == {("external", "admin", "rewritten"): 1}
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ async def test_absolute_target_cannot_bypass_expose(start: Start, broker: RawBro
 async def test_a_lookup_that_is_not_exposed_is_a_miss(simulate: Simulate) -> None:
     _, client = await simulate(ingresses=[{**PUBLIC, "expose": ["ws"]}])
     assert (await client.send(LOOKUP)).refusal == (403, "not-exposed")
-    assert await client.counted("listener_misses_total") == {("public", "not-exposed", "http"): 1}
-    assert await client.counted("requests_total") == {("lookup", "http", "403"): 1}
+    assert client.counted("listener_misses_total") == {("public", "not-exposed", "http"): 1}
+    assert client.counted("requests_total") == {("lookup", "http", "403"): 1}
 
 
 async def test_expose_applies_per_ingress(simulate: Simulate) -> None:
