@@ -66,6 +66,16 @@ class Head:
         return value
 
 
+def refusal_code(content_type: bytes, body: bytes) -> str:
+    """The code of an answer of the sidecar's own: JSON `{"reason": "CODE: text"}`."""
+    assert content_type == b"application/json", content_type
+    ((name, reason),) = json.loads(body).items()
+    code, colon, text = reason.partition(": ")
+    assert (name, colon) == ("reason", ": "), reason
+    assert text, reason
+    return str(code)
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
     """A whole request or answer."""
@@ -79,13 +89,8 @@ class Message:
 
     @property
     def refusal(self) -> tuple[int, str]:
-        """The status and code of an answer of the sidecar's own: JSON `{"reason": "CODE: text"}`."""
-        assert self.head.one(b"content-type").startswith(b"application/json"), self
-        ((name, reason),) = json.loads(self.body).items()
-        code, colon, text = reason.partition(": ")
-        assert (name, colon) == ("reason", ": "), self
-        assert text, self
-        return self.status, code
+        """The status and code of an answer of the sidecar's own."""
+        return self.status, refusal_code(self.head.one(b"content-type"), self.body)
 
 
 class Wire(ByteWire):
@@ -194,7 +199,6 @@ class Served(RunningSidecar):
         super().__init__(sidecar)
         self.port = sidecar.http_servers[0].port
         self.url = f"http://127.0.0.1:{self.port}"
-        self.metrics_url = f"http://127.0.0.1:{sidecar.metrics_port}"
 
     async def client(
         self,

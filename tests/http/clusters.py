@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, DummyCookieJar
 from multidict import CIMultiDict, CIMultiDictProxy
+from raw import refusal_code
 from running_sidecar import LOOPBACK, RunningSidecar, running
 from yarl import URL
 
@@ -151,12 +152,7 @@ class Reply:
     @property
     def refusal(self) -> tuple[int, str]:
         """The status and code of an answer of the sidecar's own."""
-        assert self.headers["Content-Type"] == "application/json", self
-        (reason,) = self.json.values()
-        code, colon, text = reason.partition(": ")
-        assert colon, self
-        assert text, self
-        return self.status, code
+        return self.status, refusal_code(self.headers["Content-Type"].encode(), self.body)
 
     @property
     def location(self) -> str:

@@ -63,17 +63,14 @@ async def test_connect_timeout_gets_502_when_broker_does_not_complete_tls_handsh
     ids=["lookup", "GET", "PUT"],
 )
 async def test_lookup_and_request_timeouts_get_504_and_keep_client_connection(
-    start: Start, broker: RawBroker, data: bytes, timeouts: dict[str, float], kept: bool
+    begin: Begin, broker: RawBroker, data: bytes, timeouts: dict[str, float], kept: bool
 ) -> None:
-    served = await start(broker.url, timeouts=timeouts)
-    client = await served.client(data)
-    wire = await broker.accept()
+    served, client, wire = await begin(data, timeouts=timeouts)
     if kept:
-        await wire.head()
         wire.send(OK)
         await client.message()
         client.send(data)
-    await wire.head()
+        await wire.head()
     assert (await client.message()).refusal == (504, "broker-timeout")
     await wire.end()
     assert served.number("upstream_errors_total", reason="broker-timeout") == 1
@@ -98,13 +95,8 @@ async def test_idle_client_connection_closes_after_client_idle_timeout(
 
 
 @pytest.mark.parametrize("data", [GET, POST], ids=["GET", "POST"])
-async def test_client_waiting_for_answer_is_not_closed_by_client_idle_timeout(
-    start: Start, broker: RawBroker, data: bytes
-) -> None:
-    served = await start(broker.url, timeouts={"clientIdle": TINY})
-    client = await served.client(data)
-    wire = await broker.accept()
-    await wire.message()
+async def test_client_waiting_for_answer_is_not_closed_by_client_idle_timeout(begin: Begin, data: bytes) -> None:
+    served, client, wire = await begin(data, timeouts={"clientIdle": TINY})
     for _ in range(2):
         idle = await served.client()
         await idle.end()
