@@ -346,7 +346,7 @@ async def test_answer_is_cut_off_when_client_does_not_read_within_request_timeou
     start: Start, broker: RawBroker, version: bytes
 ) -> None:
     endless = b"x" * 30_000_000
-    served = await start(broker.url, timeouts={"request": TINY})
+    served = await start(broker.url, timeouts={"request": 0.5})
     lazy = await served.client()
     lazy.stall()
     lazy.send(GET.replace(b"1.1", version))
