@@ -58,11 +58,11 @@ def test_page_has_what_was_measured_before_a_bench_broke_off() -> None:
 
 
 def test_cpu_time_and_memory_of_a_command_include_children_that_nobody_waited_for(tmp_path: Path) -> None:
-    burn = "import time\nheld = bytearray(50_000_000)\nwhile time.process_time() < 0.5: pass"
+    burn = "import time\nheld = bytearray(50_000_000)\nwhile time.process_time() < 1: pass"
     forked = f"import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nif not os.fork():\n exec({burn!r})\n"
     orphaned = f"{forked}else:\n try: os.wait()\n except ChildProcessError: pass"
     used = used_by([sys.executable, "-c", orphaned], tmp_path / "said")
-    assert used.cpu > 0.3
+    assert used.cpu > 0.4  # more than Python takes to start; a child that ends is seen up to a sample before its end
     assert used.peak > 50_000_000
     with pytest.raises(CannotMeasure, match="no such thing"):
         used_by([sys.executable, "-c", "raise SystemExit('no such thing')"], tmp_path / "said")

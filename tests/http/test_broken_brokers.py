@@ -181,7 +181,6 @@ async def test_answer_head_limit_is_exact_however_the_bytes_are_split(
                 assert (answer.status, answer.body) == (200, body)
 
 
-@pytest.mark.xfail(reason="UpstreamConnection.data_received wakes nobody when a 101 and its frames exceed the limit")
 @pytest.mark.parametrize(("size", "frames"), [(HEAD_LIMIT - 10, 20), (HEAD_LIMIT, 20), (500, 20_000)])
 async def test_bytes_received_with_101_answer_are_kept_even_at_the_head_limit(
     begin: Begin, size: int, frames: int
@@ -191,6 +190,26 @@ async def test_bytes_received_with_101_answer_are_kept_even_at_the_head_limit(
     wire.send(padded(size, switch) + b"frames" * frames)
     assert (await client.head()).status == 101
     assert await client.take(6 * frames) == b"frames" * frames
+
+
+async def test_fields_of_an_interim_answer_do_not_count_for_the_final_one(begin: Begin) -> None:
+    served, client, wire = await begin(LOOKUP, lookupListenerName="external")
+    interim = b"HTTP/1.1 103 Early Hints\r\nLocation: http://a.example.com/\r\nContent-Encoding: gzip\r\n\r\n"
+    wire.send(interim + b"HTTP/1.1 307 Temporary Redirect\r\nContent-Length: 0\r\n\r\n")
+    answer = await client.message()
+    assert (answer.status, answer.head.all(b"location")) == (307, [])
+    assert served.number("redirects_total", action="passed") == 0
+
+
+@pytest.mark.parametrize("named", [b"X-A", b"Location"])
+async def test_only_the_first_location_reaches_the_client(begin: Begin, named: bytes) -> None:
+    """It is the one that was decided about, also if Connection names fields that are dropped."""
+    _, client, wire = await begin(GET, lookupListenerName="external")
+    fields = b"X-A: b\r\nLocation: /first\r\nLocation: http://10.0.0.1/second\r\nX-B: c\r\nConnection: %b" % named
+    wire.send(b"HTTP/1.1 307 Temporary Redirect\r\n%b\r\nContent-Length: 0\r\n\r\n" % fields)
+    answer = await client.message()
+    assert answer.head.all(b"location") == ([b"/first"] if named == b"X-A" else [])
+    assert answer.head.all(b"x-b") == [b"c"]
 
 
 # More than one answer.

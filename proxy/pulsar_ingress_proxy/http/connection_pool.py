@@ -1,6 +1,7 @@
 """Pool of idle HTTP connections to brokers."""
 
 import asyncio
+from weakref import WeakSet
 
 from pulsar_ingress_proxy.http.upstream import UpstreamConnection
 from pulsar_ingress_proxy.net.pool import BrokerPool
@@ -21,7 +22,7 @@ class ConnectionPool:
         self.idle_timeout = idle_timeout
         """Seconds."""
         self._idle: dict[str, list[UpstreamConnection]] = {}
-        self._open: set[UpstreamConnection] = set()
+        self._open: WeakSet[UpstreamConnection] = WeakSet()
         """All connections, whose answers may be overdue."""
         self._ticker = self._loop.call_later(_TICK, self._tick)
         self._sweeper = self._loop.call_later(idle_timeout, self._sweep)
@@ -73,10 +74,7 @@ class ConnectionPool:
     def _tick(self) -> None:
         now = self._loop.time()
         for connection in list(self._open):
-            if connection.alive:
-                connection.expire(now)
-            else:
-                self._open.discard(connection)
+            connection.expire(now)
         self._ticker = self._loop.call_later(_TICK, self._tick)
 
     def _sweep(self) -> None:

@@ -453,6 +453,7 @@ class RequestCycle:
         )  # fmt: skip
         if self._span is not None:
             self._span.end(self._record())
+        self._conversation = None  # a reference cycle, which would stay until a full garbage collection
         self.client.request_ended(self.keep_alive)
 
     def _outcome(self) -> Outcome:

@@ -242,6 +242,7 @@ class UpstreamConnection(asyncio.Protocol):
         if self.complete:
             if self.status == 101:
                 self.tail += data
+                self._wake()  # the head may have come in the same read
             else:
                 self.fail(BadAnswer("the broker sent more than its answer"))
             return
