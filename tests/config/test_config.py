@@ -74,8 +74,8 @@ def test_the_example_of_the_reference_loads_as_it_stands(tmp_path: Path) -> None
         ("internalListenerName", "internal"),
         ("lookupListenerName", None),
         ("advertisedListeners", ()),
-        ("redirects.lookup", "rewrite"),
-        ("redirects.admin", "rewrite"),
+        ("redirects.lookup", "auto"),
+        ("redirects.admin", "auto"),
         ("redirects.unmapped", "follow"),
         ("redirects.maxHops", 5),
         ("redirects.replayBytes", 5_242_880),
@@ -281,7 +281,7 @@ def test_an_unknown_key_is_a_fault_with_the_nearest_known_one_named(tmp_path: Pa
     [
         pytest.param(
             "redirects: {lookup: rewriet}",
-            ":2: redirects.lookup: 'rewriet' is not one of rewrite, follow, pass; did you mean rewrite?",
+            ":2: redirects.lookup: 'rewriet' is not one of auto, rewrite, follow, pass; did you mean rewrite?",
             id="a word that is none of the choices",
         ),
         pytest.param(

@@ -65,7 +65,7 @@ def book(listeners: str) -> dict[str, Any]:
         ({"advertisedListeners": []}, ["broker b-0: gone", "listener external: gone", "listener internal: gone"]),
         (
             {"redirects": {"lookup": "follow", "maxHops": 2}},
-            ["redirects.lookup: rewrite is now follow", "redirects.maxHops: 5 is now 2"],
+            ["redirects.lookup: auto is now follow", "redirects.maxHops: 5 is now 2"],
         ),
         ({"shadow": True}, ["shadow: false is now true"]),
         ({"lookupListenerName": "external"}, ["lookupListenerName: unset is now external"]),

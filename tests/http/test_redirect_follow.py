@@ -65,10 +65,13 @@ async def test_follow_resends_admin_call_with_method_and_body(
     assert client.counted("redirects_total") == {("external", "admin", "followed"): 2}
 
 
+@pytest.mark.parametrize("policy", [{}, FOLLOW], ids=["by default", "follow"])
 @both_kinds
-async def test_follow_sends_authorization_to_every_broker(simulate: Simulate, kind: str, target: str) -> None:
+async def test_redirects_of_requests_with_authorization_are_followed_and_every_broker_gets_it(
+    simulate: Simulate, kind: str, target: str, policy: dict[str, str]
+) -> None:
     # C++ clients do not send it to another host, so for them this is the only way that works.
-    cluster, client = await simulate(token="s3cret", redirects=FOLLOW, loaded=(0, 1))
+    cluster, client = await simulate(token="s3cret", redirects=policy, loaded=(0, 1))
     assert (await client.send(target, headers=[("Authorization", "Bearer s3cret")])).status == 200
     for broker in cluster.brokers:
         assert broker.requests[0].values("Authorization") == ["Bearer s3cret"]

@@ -1,5 +1,7 @@
 """Redirects: what becomes of a broker's Location."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -137,6 +139,7 @@ def test_a_location_already_on_the_listener_stays_byte_for_byte(location: str) -
 @pytest.mark.parametrize(
     ("policy", "lookup", "admin"),
     [
+        ("{}", "rewritten", "rewritten"),
         ("{lookup: rewrite, admin: follow}", "rewritten", "followed"),
         ("{lookup: follow, admin: pass}", "followed", "passed"),
         ("{lookup: pass, admin: rewrite}", "passed", "rewritten"),
@@ -147,6 +150,23 @@ def test_lookups_and_other_requests_have_separate_redirect_policies(policy: str,
     assert redirected(B1 + LOOKUP, LOOKING_UP, snapshot).action == lookup
     assert redirected(B1 + STATS, ADMINISTERING, snapshot).action == admin
     assert redirected(f"{B1}/topics/x", asks(f"{PUBLIC}/topics/x", "POST"), snapshot).action == admin
+
+
+@pytest.mark.parametrize(
+    ("policy", "can_follow", "action"),
+    [
+        ("auto", True, "followed"),
+        ("auto", False, "rewritten"),
+        ("rewrite", True, "rewritten"),
+        ("pass", True, "passed"),
+    ],
+)
+def test_auto_follows_redirects_of_requests_with_authorization(policy: str, can_follow: bool, action: str) -> None:
+    """Clients may not send it to another host; a body that cannot be sent again is the client's to send."""
+    snapshot = picture(f"redirects: {{lookup: {policy}, admin: {policy}}}")
+    for request in (LOOKING_UP, ADMINISTERING):
+        told = replace(request, has_authorization=True)
+        assert redirected(B1 + LOOKUP, told, snapshot, can_follow=can_follow).action == action
 
 
 def test_a_location_that_passes_stays_byte_for_byte_and_is_a_leak_if_it_is_off_the_listener() -> None:

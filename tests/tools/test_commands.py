@@ -254,7 +254,8 @@ class TestExplain:
             "  the host is not the address of one broker: any broker of the pool may answer",
             f"location  {location}",
             "  rewritten https://b-1.pulsar.example.com/x?listenerName=external",
-            "  the address book has that broker's address on 'external'",
+            "  the address book has that broker's address on 'external' "
+            "(auto: with Authorization, the sidecar would follow the redirect)",
         ]
 
     def test_redirect_and_body_of_a_refused_request_are_not_explained(
@@ -409,7 +410,7 @@ class TestCheck:
         assert out == ""
         assert err.splitlines() == [
             f"{bad}:1: clusterNam: unknown key; did you mean clusterName?",
-            f"{bad}:2: redirects.lookup: 'rewrit' is not one of rewrite, follow, pass; did you mean rewrite?",
+            f"{bad}:2: redirects.lookup: 'rewrit' is not one of auto, rewrite, follow, pass; did you mean rewrite?",
             f"{bad}:3: drainSeconds: input should be greater than or equal to 0, not -1",
         ]
 

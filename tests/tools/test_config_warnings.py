@@ -168,7 +168,7 @@ BINARY = (
 
 def test_rewritten_binary_redirects_that_bypass_the_sidecar_are_warned_about() -> None:
     (line,) = doubts(BINARY % "false")
-    assert line.startswith("redirects.lookup: is rewrite, and over the binary protocol clients follow a redirect")
+    assert line.startswith("redirects.lookup: is auto, and over the binary protocol clients follow a redirect")
 
 
 @pytest.mark.parametrize("more", [BINARY % "true", BINARY % "false" + "\nredirects: {lookup: follow}"])

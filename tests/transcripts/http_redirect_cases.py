@@ -7,7 +7,9 @@ from player import BROKER1, BROKER2, Case
 
 REDIRECTS = {
     "a lookup is redirected": http(ask(), broker1=[moved(inside(2))]),
-    "a lookup with a token is redirected": http(ask(TOPIC, TOKEN), broker1=[moved(inside(2))]),
+    "a lookup with a token is redirected": http(
+        ask(TOPIC, TOKEN), broker1=[moved(inside(2))], redirects=redirects(lookup="rewrite")
+    ),
     "a partner's lookup is redirected": http(ask(host="partner.example"), broker1=[moved(inside(2))]),
     "a partner's lookup is redirected to https": http(
         ask(TOPIC, "X-Forwarded-Proto: https", host="partner.example"), broker1=[moved(inside(2))]

@@ -161,8 +161,9 @@ def decide_redirect(
     """Decide about a response that names the broker to ask next. Also returns the address that it names."""
     assert selection.listener is not None
     snapshot, config = decisions.snapshot, decisions.config
-    # Under `observe` no binary answer is changed.
-    policy: Policy = "pass" if config.leaks == "observe" else config.redirects.lookup
+    # Under `observe` no binary answer is changed. `auto` rewrites: binary clients authenticate on each connection.
+    wanted = config.redirects.lookup
+    policy: Policy = "pass" if config.leaks == "observe" else "rewrite" if wanted == "auto" else wanted
     found: list[ServiceUrl] = [url for text in (response.url, response.url_tls) if (url := _url(_text(text)))]
     named = next((url for url in found if _broker(url, snapshot) is not None), found[0] if found else None)
     shown = str(named) if named is not None else _text(response.url or response.url_tls)

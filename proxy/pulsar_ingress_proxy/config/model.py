@@ -305,9 +305,10 @@ class BrokerListeners(Section):
 class Redirects(Section):
     """What to do with brokers' redirects."""
 
-    lookup: Literal["rewrite", "follow", "pass"] = "rewrite"
-    """What to do with redirects of lookups."""
-    admin: Literal["rewrite", "follow", "pass"] = "rewrite"
+    lookup: Literal["auto", "rewrite", "follow", "pass"] = "auto"
+    """What to do with redirects of lookups. `auto` follows those of requests with `Authorization`, which some clients
+    do not send to another host, and rewrites all others."""
+    admin: Literal["auto", "rewrite", "follow", "pass"] = "auto"
     """What to do with all other redirects."""
     unmapped: Literal["follow", "refuse", "pass"] = "follow"
     """What to do with redirects that the address book cannot map. The sidecar never connects to an unknown host."""

@@ -59,7 +59,9 @@ class Layout:
     Gateways send few combinations of names, so layouts are cached; values never are.
     """
 
-    __slots__ = ("listener_names", "passed", "pick_passed", "principals", "special", "user_agent")
+    __slots__ = (
+        "has_authorization", "listener_names", "passed", "pick_passed", "principals", "special", "user_agent",
+    )  # fmt: skip
 
     def __init__(self, names: Names, dropped: frozenset[bytes] = frozenset()) -> None:
         keys = [name.lower() for name in names]
@@ -72,6 +74,7 @@ class Layout:
         self.listener_names = _places(keys, b"x-pulsar-listenername")
         self.principals = _places(keys, b"x-original-principal")
         self.user_agent = next(iter(_places(keys, b"user-agent")), None)
+        self.has_authorization = b"authorization" in keys
 
 
 def _places(keys: list[bytes], wanted: bytes) -> tuple[int, ...]:
@@ -193,7 +196,8 @@ def read_and_decide(
     names = listener_names(query) if query else ()
     question = (
         bind.address, special.get(b"host"), authority, trusted, special.get(b"x-forwarded-host"),
-        special.get(b"x-forwarded-proto"), head.listener_names, names, target.kind, target.area,
+        special.get(b"x-forwarded-proto"), head.listener_names, head.layout.has_authorization, names, target.kind,
+        target.area,
     )  # fmt: skip
     found = decisions.get(question)
     if isinstance(found, DecidedRequest):
@@ -242,6 +246,7 @@ def read_request(
         bind.listener,
         query_names,
         tuple(name.decode("latin-1") for name in head.listener_names),
+        head.layout.has_authorization,
     )
 
 

@@ -117,7 +117,11 @@ def _policy(request: Request, snapshot: Snapshot) -> Policy:
     config = snapshot.config
     if not config.prefer_http_client_listener_over_internal_listener:
         return "pass"
-    return config.redirects.lookup if request.target.kind == "lookup" else config.redirects.admin
+    policy = config.redirects.lookup if request.target.kind == "lookup" else config.redirects.admin
+    if policy == "auto":
+        # C++-based clients (libcurl) drop Authorization on the way to another host, and would get a 401 there.
+        return "follow" if request.has_authorization else "rewrite"
+    return policy
 
 
 def redirect_to(

@@ -22,6 +22,7 @@ class Request:
     bind_listener: str | None = None
     query_names: tuple[str, ...] = ()
     header_names: tuple[str, ...] = ()
+    has_authorization: bool = False
 
 
 def listener_names(query: str) -> tuple[str, ...]:

@@ -22,8 +22,9 @@ def config_warnings(snapshot: Snapshot, is_discovering: bool = False) -> Iterato
 def _sockets(snapshot: Snapshot) -> Iterator[str]:
     if any(bind.scheme in BINARY_SCHEMES for bind in snapshot.config.bind_addresses) and _is_passed_by(snapshot):
         yield (
-            "redirects.lookup: is rewrite, and over the binary protocol clients follow a redirect straight to a "
-            "broker, past this sidecar: set it to follow, unless the brokers' own bindAddresses have the listener"
+            f"redirects.lookup: is {snapshot.config.redirects.lookup}, and over the binary protocol clients follow a "
+            "redirect straight to a broker, past this sidecar: set it to follow, unless the brokers' own bindAddresses "
+            "have the listener"
         )
 
 
@@ -31,7 +32,7 @@ def _is_passed_by(snapshot: Snapshot) -> bool:
     """Whether binary clients may be redirected to a broker without a sidecar."""
     ingresses = list(snapshot.ingresses)
     is_through = bool(ingresses) and all(ingress.through_sidecar for ingress in ingresses)
-    return snapshot.config.redirects.lookup == "rewrite" and not is_through
+    return snapshot.config.redirects.lookup in ("auto", "rewrite") and not is_through
 
 
 def _certificates(snapshot: Snapshot) -> Iterator[str]:

@@ -327,7 +327,14 @@ def _redirect(decisions: DecisionCache, location: str, request: Request, selecti
     to = redirect.location
     if redirect.broker is not None:
         to = f"{dial_url(redirect.broker, decisions.snapshot)}{redirect.target}"
-    return Redirection(from_=location, to=to, action=redirect.action), _why(redirect, selection.listener)
+    why = _why(redirect, selection.listener)
+    rules = decisions.config.redirects
+    if (rules.lookup if request.target.kind == "lookup" else rules.admin) == "auto" and not redirect.unmapped:
+        if redirect.action == "followed" and request.has_authorization:
+            why += " (auto: some clients would not send their Authorization to another host)"
+        elif redirect.action == "rewritten":
+            why += " (auto: with Authorization, the sidecar would follow the redirect)"
+    return Redirection(from_=location, to=to, action=redirect.action), why
 
 
 def _binary_redirect(decisions: DecisionCache, location: str, selection: Selection, scheme: str) -> Redirected:

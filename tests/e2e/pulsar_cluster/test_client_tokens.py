@@ -53,9 +53,10 @@ def test_client_token_works_in_rewrite_mode_when_no_broker_redirects(cluster: Cl
         assert client.consume(1) == ["one"]
 
 
-def test_a_followed_redirect_keeps_the_token(cluster: Cluster, topic: str) -> None:
+@pytest.mark.parametrize("redirects", [{}, {"lookup": "follow"}], ids=["by default", "follow"])
+def test_a_followed_redirect_keeps_the_token(cluster: Cluster, topic: str, redirects: dict[str, str]) -> None:
     with (
-        sidecar(cluster, brokers=bystander(cluster), redirects={"lookup": "follow"}),
+        sidecar(cluster, brokers=bystander(cluster), redirects=redirects),
         talking(cluster, token=cluster.tokens.of(ROLE)) as client,
     ):
         client.subscribe(topic)
