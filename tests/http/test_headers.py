@@ -3,8 +3,15 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from raw import Exchange, RawBroker, Start, answer_all
 from running_sidecar import events_in, while_running
+
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.http.headers import RequestHead, forwarded_head
+from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
+from pulsar_ingress_proxy.routing.snapshot import build
 
 
 def get(*fields: bytes, target: bytes = b"/admin/v2/clusters", host: bytes = b"pulsar.example.com") -> bytes:
@@ -35,6 +42,35 @@ async def test_broker_gets_client_headers_unchanged_plus_forwarding_headers(
         b"X-Forwarded-For: 127.0.0.1",
         b"X-Forwarded-Proto: http",
     ]
+
+
+async def test_percent_signs_in_header_names_and_values_are_forwarded_unchanged(exchange: Exchange) -> None:
+    fields = (b"X%s: %b%d", b"%: a", b"%%b: %%")
+    request, _ = await exchange(get(*fields))
+    assert request.head.raw.split(b"\r\n")[2:5] == list(fields)
+
+
+NAMES = st.sampled_from(
+    [b"Host", b"CONNECTION", b"te", b"X-Forwarded-For", b"X-A", b"x-a", b"X-B", b"%", b"X-%b", b"Via"]
+)
+FIELDS = st.lists(st.tuples(NAMES, st.sampled_from([b"", b"x-a", b"%s, x-b", b"close, VIA", b"1.2.3.4"])), max_size=8)
+
+
+@given(st.lists(FIELDS, max_size=4))
+def test_fields_that_pass_are_those_that_a_loop_over_them_finds(heads: list[list[tuple[bytes, bytes]]]) -> None:
+    """The layout is cached by names, so heads with the same names and other values follow each other."""
+    config = load_mapping({"bindAddresses": ["http://127.0.0.1:0"], "brokers": {"webServiceUrl": ["http://b:8080"]}})
+    decisions = DecisionCache(build(config))
+    for fields in (one for head in heads for one in (head, [(name, b"other") for name, _ in head], head)):
+        options = {
+            option.strip().lower() for name, value in fields if name == b"CONNECTION" for option in value.split(b",")
+        }
+        own = {b"host", b"connection", b"te", b"x-forwarded-for"} | options - {b"close"}
+        passed = [b"%b: %b" % field for field in fields if field[0].lower() not in own]
+        head = RequestHead(fields, decisions)
+        sent = forwarded_head("GET / HTTP/1.1", head, config.web_pool[0], config, False, b"::1", False, None)
+        own_fields = [b"X-Forwarded-For: ::1", b"X-Forwarded-Proto: http", b"", b""]
+        assert sent.split(b"\r\n") == [b"GET / HTTP/1.1", b"Host: b:8080", *passed, *own_fields]
 
 
 async def test_hop_by_hop_headers_of_client_are_not_forwarded(exchange: Exchange) -> None:
