@@ -75,6 +75,20 @@ def fill_requests(decisions: DecisionCache, number: int, extra: int) -> object:
     return read_and_decide(decisions, head, LOOKUP, "", None, HTTP, True)
 
 
+def fill_layouts(decisions: DecisionCache, number: int, extra: int) -> object:
+    names = [f"x-{number}-{place}".encode() for place in range(99)]
+    return RequestHead([*((name, b"") for name in names), (padded(number, 60 + extra).encode(), b"")], decisions)
+
+
+def fill_layouts_with_dropped_fields(decisions: DecisionCache, number: int, extra: int) -> object:
+    options = b",".join(f"{number}-{place}".encode() for place in range(100 + extra // 8))
+    return RequestHead([(b"Connection", options)], decisions)
+
+
+def fill_queries(decisions: DecisionCache, number: int, extra: int) -> object:
+    return decisions.query_with(f"x={padded(number, 2000 + extra)}", "external")
+
+
 def fill_binary_lookups(decisions: DecisionCache, number: int, extra: int) -> object:
     lookup = Lookup(topic=b"t", advertised_listener_name=padded(number, 200 + extra).encode())
     return lookups.decide(lookup, ClientEndpoint(BINARY, None), decisions)
@@ -103,6 +117,9 @@ def fill_outcomes(decisions: DecisionCache, number: int, extra: int) -> object:
 METRICS = Metrics("pulsar")
 FILLS: dict[str, Fill] = {
     "requests": fill_requests,
+    "layouts": fill_layouts,
+    "layouts with dropped fields": fill_layouts_with_dropped_fields,
+    "queries": fill_queries,
     "binary lookups": fill_binary_lookups,
     "redirects": fill_redirects,
     "lookup answers": fill_answers,

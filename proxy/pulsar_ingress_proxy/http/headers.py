@@ -134,11 +134,12 @@ class RequestHead:
 def _layout(names: Names, dropped: frozenset[bytes], decisions: DecisionCache | None) -> Layout:
     if decisions is None:
         return Layout(names, dropped)
-    question = (names, dropped) if dropped else names
+    question = (names, dropped)
     found = decisions.get(question)
     if isinstance(found, Layout):
         return found
-    return decisions.keep(question, Layout(names, dropped), sum(map(len, names)) + _NAME_TEXT * len(names))
+    text = sum([len(name) + _NAME_TEXT for name in (*names, *dropped)])
+    return decisions.keep(question, Layout(names, dropped), text)
 
 
 def forwarded_head(
