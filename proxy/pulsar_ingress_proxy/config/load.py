@@ -26,7 +26,7 @@ Path_ = tuple[str | int, ...]
 
 
 class ConfigFaults(Exception):
-    """All that is wrong with a config, a line a fault."""
+    """All faults of a config, one per line."""
 
     def __init__(self, faults: list[str]) -> None:
         self.faults = faults
@@ -61,7 +61,7 @@ def load_mapping(values: Mapping[str, Any]) -> Config:
 
 
 def glean(text: str | None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What a config that is no good says, as far as that can be made out; nothing of it is right for certain."""
+    """The readable parts of an invalid config, without validation."""
     try:
         values = yaml.safe_load(text or "")
     except (yaml.YAMLError, RecursionError):
@@ -73,7 +73,7 @@ def glean(text: str | None, environ: Mapping[str, str] | None = None) -> dict[st
 
 
 def gleaned_status_address(gleaned: Mapping[str, Any]) -> str:
-    """Where /livez is served by whoever holds on to such a config, as host:port."""
+    """The address of /livez in such a config, as host:port."""
     section = gleaned.get("metrics")
     try:
         return Metrics.model_validate({"address": section["address"]} if isinstance(section, dict) else {}).address
@@ -88,7 +88,7 @@ class _Source:
         self._name = name
         self._lines: dict[Path_, int] = {}
         self.duplicates: list[str] = []
-        """Keys that a mapping has twice: YAML parsers keep the last and say nothing."""
+        """Keys that a mapping has twice; YAML parsers silently keep the last one."""
         self._read(node, ())
 
     def where(self, path: Path_) -> str:
@@ -119,8 +119,10 @@ def _dotted(path: Path_) -> str:
 
 def _parse(text: str, name: str) -> tuple[dict[str, Any], _Source]:
     try:
-        values = yaml.safe_load(text)
-        source = _Source(name, yaml.compose(text, Loader=yaml.SafeLoader))
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        source = _Source(name, node)  # before values are made, which resolves merge keys in the nodes
+        values = loader.construct_document(node) if node is not None else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f":{mark.line + 1}" if mark else ""
