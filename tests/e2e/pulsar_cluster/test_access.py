@@ -166,7 +166,7 @@ def test_forwarded_headers_of_clients_do_not_change_redirects(
     straight = cluster.networks.inside.request("GET", broker.web + lookup(topic), None, {**token, **header})
     base = leader.web_tls if "https" in "".join(header.values()) else leader.web
     assert straight.headers["Location"] == f"{base}{lookup(topic)}?authoritative=false"
-    with sidecar(cluster):
+    with sidecar(cluster, redirects={"lookup": "rewrite"}):
         through = ask(cluster, broker.external_web + lookup(topic), SHOP, header)
     location = f"{leader.external_web}{lookup(topic)}?authoritative=false&listenerName=external"
     assert through.headers["Location"] == location

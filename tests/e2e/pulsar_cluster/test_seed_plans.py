@@ -98,6 +98,7 @@ def test_pip_338_case_1_lookup_listener_applies_when_no_listener_is_named(
         ingresses=[],
         lookupListenerName="external",
         brokers={"webServiceUrl": [first.web]},
+        redirects={"lookup": "rewrite"},
     ):
         redirected = ask(cluster, URL + lookup(topic))
         give(cluster, topic, BOTH)
@@ -226,7 +227,7 @@ def test_pip_95_migration_https_client_reaches_a_broker_without_tls_web_port(
     assert made.status == 204, made
     with routed(cluster, DOOR_TLS_PORT, BOTH, 8443):
         without = ask(cluster, BOTH.external_web_tls + stats)
-    with sidecar(cluster, advertisedListeners=book, **_tls_door(cluster)):
+    with sidecar(cluster, advertisedListeners=book, redirects={"admin": "rewrite"}, **_tls_door(cluster)):
         redirected = ask(cluster, BOTH.external_web_tls + stats)
         said = ask(cluster, redirected.headers["Location"])
     assert without.status == 412, without
