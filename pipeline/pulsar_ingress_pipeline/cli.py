@@ -175,7 +175,7 @@ def _maintain(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from pulsar_ingress_pipeline.lake.export import export
+    from pulsar_ingress_pipeline.lake.reader import export
     from pulsar_ingress_pipeline.lake.storage import Storage
 
     for line in export(Storage.of(options.tables), options.out):

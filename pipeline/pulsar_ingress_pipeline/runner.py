@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
 from pulsar_ingress_pipeline.ingest.batches import Ingest, batches, lines_in
 from pulsar_ingress_pipeline.lake import maintenance
-from pulsar_ingress_pipeline.lake.layout import refuse_earlier_layout
+from pulsar_ingress_pipeline.lake.reader import refuse_earlier_layout
 from pulsar_ingress_pipeline.lake.storage import File, Storage
 from pulsar_ingress_pipeline.metrics import PipelineMetrics
 from pulsar_ingress_pipeline.progress import Progress

@@ -16,8 +16,8 @@ TABLES = {table.name: table for table in DERIVED}
 
 def made(table: Table, events: DataFrame) -> DataFrame:
     """The table of these events; what is merged is merged from hours by way of days."""
-    part = table.of(events if table.source is None else table.source(events))
-    if table.merge is None:
+    part = table.rows(table.source(events))
+    if table.span == "hour":
         return exactly(table, part)
     share = table.merge(part.withColumn(SPAN, F.substring(SPAN, 1, 10)))
     if table.span == "all":

@@ -11,10 +11,8 @@ from made_events import MISS, Tables, event, write
 from pyspark.sql import SparkSession
 
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
-from pulsar_ingress_pipeline.lake import changes, maintenance
-from pulsar_ingress_pipeline.lake.changes import changed_hours
-from pulsar_ingress_pipeline.lake.export import export
-from pulsar_ingress_pipeline.lake.layout import refuse_earlier_layout
+from pulsar_ingress_pipeline.lake import maintenance
+from pulsar_ingress_pipeline.lake.reader import export, refuse_earlier_layout
 from pulsar_ingress_pipeline.lake.storage import Storage, spark_settings
 from pulsar_ingress_pipeline.lake.table import DataFile, LakeTable
 
@@ -130,12 +128,12 @@ def test_changed_hours_are_those_of_later_commits_and_all_where_the_log_is_gone(
         write(tables.events, f"{number}.jsonl", [event(number, seconds)])
         tables.take()
     events = tables.ingest().events
-    assert changed_hours(events, 0) == ["2026-11-16T10", "2026-11-17T10"]
-    assert changed_hours(events, 2) == []
-    assert changed_hours(events, None) == ["2026-11-16T09", "2026-11-16T10", "2026-11-17T10"]
+    assert events.changed_hours(0) == ["2026-11-16T10", "2026-11-17T10"]
+    assert events.changed_hours(2) == []
+    assert events.changed_hours(None) == ["2026-11-16T09", "2026-11-16T10", "2026-11-17T10"]
     (tables.folder / "events/_delta_log/00000000000000000001.json").unlink()
-    assert changed_hours(events, 0) == changed_hours(events, None)
-    assert changes.hour_of(events.files()[0]) in changed_hours(events, None)
+    assert events.changed_hours(0) == events.changed_hours(None)
+    assert events.files()[0].hour in events.changed_hours(None)
 
 
 def test_maintenance_merges_small_files_removes_what_no_version_has_and_keeps_every_row(tables: Tables) -> None:

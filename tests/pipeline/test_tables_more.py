@@ -257,8 +257,6 @@ def test_hit_ratio_change_compares_generations_in_time_order(spark: SparkSession
 def test_anomalies_are_hours_unlike_the_same_hour_of_earlier_days(spark: SparkSession) -> None:
     """A share is a row an hour, so many lookups are made by hand."""
     table = TABLES["anomalies"]
-    assert table.merge is not None
-    assert table.finish is not None
     usual = [(day, 9, "public", 1000 + 10 * (day % 3), 10, 20.0) for day in range(6)]
     hours = [
         *usual,

@@ -18,7 +18,6 @@ from pyspark.sql import SparkSession
 
 from pulsar_ingress_pipeline.ingest import deduplication, event_files
 from pulsar_ingress_pipeline.ingest.reading import OUTPUT_DDL, QUARANTINE, Output, ReadTask, shown, write_parquet
-from pulsar_ingress_pipeline.lake.changes import hour_of
 from pulsar_ingress_pipeline.lake.storage import File, Storage
 from pulsar_ingress_pipeline.lake.table import DataFile, LakeTable
 
@@ -104,10 +103,11 @@ class Ingest:
 
     def newest(self) -> float | None:
         """The time of the newest event, in seconds since the epoch."""
-        newest = max((hour_of(file) for file in self.events.files()), default=None)
+        files = self.events.files()
+        newest = max((file.hour for file in files), default=None)
         if newest is None:
             return None
-        paths = [file.path for file in self.events.files() if hour_of(file) == newest]
+        paths = [file.path for file in files if file.hour == newest]
         micros = event_files.newest_of(self.events.storage.parquet(paths, ["time"]))
         return None if micros is None else micros / 1e6
 
@@ -158,7 +158,7 @@ class Ingest:
             partition = {"date": date, "hour": str(int(hour))}
             new[output.hour].append(DataFile(output.path, output.size, output.rows, partition))
         for file in self.events.files():
-            before[hour_of(file)].append(file)
+            before[file.hour].append(file)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             settled = list(
                 pool.map(lambda hour: deduplication.settle(self.events.storage, before[hour], new[hour]), sorted(new))

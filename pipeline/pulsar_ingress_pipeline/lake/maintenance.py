@@ -1,33 +1,29 @@
-"""What keeps tables small and quick to read: small files are merged, what nobody can read any more is removed.
+"""Keeps tables small and fast to read: merges small files, and removes files that no version needs.
 
-All of it is safe beside readers and writers: files are removed a week after the version that dropped them, and a
-commit of ours that finds another one's fails.
+This is safe while others read and write: files are removed a week after the version that dropped them, and a commit
+fails if there is another one in between.
 """
 
-import logging
 from collections.abc import Iterator
 
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import CommitProperties
 
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
-from pulsar_ingress_pipeline.lake.layout import check, names
+from pulsar_ingress_pipeline.lake.reader import names
 from pulsar_ingress_pipeline.lake.storage import Storage
 from pulsar_ingress_pipeline.lake.table import opened, words
 
-log = logging.getLogger("pipeline")
-
 RETAIN_HOURS = 168
 EVERY = 86_400.0
-"""Seconds between two times that `stream` does this."""
+"""Seconds between two runs in `stream`."""
 _ALONE = CommitProperties(max_commit_retries=0)
 COMPACTED = ("events", "files", "quarantine")
-"""Tables whose commits only add; the others have a file a day by themselves."""
+"""Tables whose commits only add files; the others have one file for each day anyway."""
 
 
 def maintain(tables: Storage, retain_hours: int = RETAIN_HOURS) -> Iterator[str]:
     """Maintain every table; gives a line for each as soon as it is done."""
-    check(tables)
     for name in names(tables):
         yield _maintain(tables.below(name), name, retain_hours)
 

@@ -1,14 +1,39 @@
-"""Delta tables as Arrow tables. Neither Spark nor Java is needed, so commands that only read start at once."""
+"""Reads a folder of Delta tables with Arrow. Commands that only read need neither Spark nor Java, and start at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from deltalake.exceptions import DeltaError
 
 from pulsar_ingress_pipeline.faults import PipelineFault
-from pulsar_ingress_pipeline.lake import layout
 from pulsar_ingress_pipeline.lake.storage import Storage
 from pulsar_ingress_pipeline.lake.table import arrow, opened, words
+
+SHARES = "_shares"
+"""The folder of tables that others are merged from."""
+
+
+def names(tables: Storage) -> list[str]:
+    """All Delta tables in a folder; it is a fault if there are none."""
+    refuse_earlier_layout(tables)
+    found = [name for name in tables.folders() if name != SHARES]
+    found += [f"{SHARES}/{name}" for name in tables.folders(SHARES)]
+    made = [name for name in found if tables.exists(f"{name}/_delta_log")]
+    if not made:
+        raise PipelineFault(f"{tables.url}: there are no tables; make them with `run`")
+    return made
+
+
+def refuse_earlier_layout(tables: Storage) -> None:
+    """Versions before Delta Lake wrote plain Parquet files and a journal of their own."""
+    has_plain_files = tables.exists("listener_windows") and not tables.exists("events/_delta_log")
+    if tables.exists("_commits") or has_plain_files:
+        raise PipelineFault(
+            f"{tables.url}: these tables were written by an earlier version; "
+            "run `pulsar-ingress-pipeline run` into an empty folder to make them again from the events"
+        )
 
 
 class Lake:
@@ -22,7 +47,7 @@ class Lake:
         return opened(self._tables.below(name), name) is not None
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """The newest version of a table; a fault if there is no such table."""
+        """The newest version of a table; it is a fault if there is no such table."""
         url = f"{self.url}/{name}"
         found = opened(self._tables.below(name), name)
         if found is None:
@@ -39,11 +64,40 @@ class Lake:
 
     def check(self) -> None:
         """Raise a fault if there are no tables, or only tables of the layout before Delta Lake."""
-        layout.check(self._tables)
+        names(self._tables)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """delta-rs reads strings as views, which few of Arrow's functions take."""
+    """delta-rs reads strings as views, which few of Arrow's functions support."""
     if pa.types.is_string_view(kind):
         return pa.string()
     return pa.list_(_plain(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def export(tables: Storage, out: str) -> Iterator[str]:
+    """Write every table as a plain Parquet file to a folder of its own; gives a line for each table."""
+    found = names(tables)
+    if "://" in out:
+        raise PipelineFault(f"--out {out}: should be a folder of this machine")
+    target = Path(out)
+    try:
+        if target.exists() and any(target.iterdir()):
+            raise PipelineFault(f"--out {out}: is not empty; export to a new folder")
+        for name in found:
+            if not name.startswith(SHARES):
+                yield _export(tables, name, target / name)
+    except OSError as error:
+        raise PipelineFault(f"--out {out}: cannot be written: {error.strerror or error}") from None
+
+
+def _export(tables: Storage, name: str, folder: Path) -> str:
+    delta = opened(tables.below(name), name)
+    assert delta is not None
+    folder.mkdir(parents=True)
+    rows = 0
+    dataset = delta.to_pyarrow_dataset()
+    with pq.ParquetWriter(folder / f"{name}.parquet", dataset.schema, compression="zstd") as writer:
+        for batch in dataset.to_batches():
+            writer.write_batch(batch)
+            rows += len(batch)
+    return f"{name}: {rows:,} rows of version {delta.version()}"

@@ -1,8 +1,8 @@
-"""One Delta table of ours: what it has now, and commits that somebody else's commit makes fail.
+"""A Delta table of the pipeline: its current files, and commits that fail if there is another commit in between.
 
-Every commit carries the table's new version as an application transaction, so rows that somebody else has written are
-found: a later version changes data without one. A derived table's commit also carries the version of `events` that it
-is derived from. Both survive the cleanup of the log, which custom metadata does not.
+Every commit carries the table's new version as an application transaction. A later version that changes data without
+one was written by another program. A derived table's commit also carries the version of `events` that it is derived
+from. Transactions survive the cleanup of the log, custom metadata does not.
 """
 
 import json
@@ -27,7 +27,7 @@ from deltalake.transaction import (
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
 from pulsar_ingress_pipeline.lake.storage import Storage
 
-# delta-rs takes `%20` for a space, and panics at brackets.
+# delta-rs reads `%20` as a space, and panics at brackets.
 _REFUSED = re.compile(r"[\[\]%]")
 APPLICATION, SOURCE = "pulsar-ingress-pipeline", "pulsar-ingress-pipeline/events"
 """The application transactions: the table's own version, and that of the `events` it is derived from."""
@@ -42,37 +42,30 @@ class DataFile:
     rows: int
     partition: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def hour(self) -> str:
+        """The hour of a file of `events`: `2026-11-16T09`."""
+        return _hour(self.partition)
+
 
 class LakeTable:
-    """A table as this command knows it: it sees no commits but its own."""
+    """A table as this command knows it: commits of others are not seen."""
 
-    def __init__(
-        self, tables: Storage, name: str, schema: pa.Schema | None = None, partition_by: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, tables: Storage, name: str, schema: pa.Schema, partition_by: Sequence[str] = ()) -> None:
         self.name = name
         self.storage = tables.below(name)
         self._partition_by = list(partition_by)
+        self._schema = Schema.from_arrow(schema)
         self._delta = opened(self.storage, name)
-        self._schema: Schema | None = self._delta.schema() if self._delta is not None else None
-        if schema is not None:
-            self.expect(schema)
         if self._delta is not None:
             self._check(self._delta)
 
-    def expect(self, schema: pa.Schema) -> None:
-        """The columns that it has, or is to have."""
-        self._schema = Schema.from_arrow(schema)
-        if self._delta is not None and self._delta.schema() != self._schema:
+    def _check(self, delta: DeltaTable) -> None:
+        if delta.schema() != self._schema:
             raise PipelineFault(
                 f"{self.storage.url}: the table has other columns than this version writes: it was made by another "
                 "version, or changed by hand. Make the tables again, in an empty folder"
             )
-
-    @property
-    def has_schema(self) -> bool:
-        return self._schema is not None
-
-    def _check(self, delta: DeltaTable) -> None:
         ours = delta.transaction_version(APPLICATION)
         if ours is None or any(self._is_changed_by(version) for version in range(ours + 1, delta.version() + 1)):
             raise PipelineFault(
@@ -87,22 +80,33 @@ class LakeTable:
             return False
 
     def changes(self, version: int) -> list[dict[str, Any]]:
-        """What a version added and removed, by the log; raises FileNotFoundError where that is gone.
+        """The files that a version added and removed; raises FileNotFoundError if its log is gone.
 
-        Merging small files changes no data.
+        Merging small files does not change data.
         """
         log = self.storage.read(f"_delta_log/{version:020d}.json").splitlines()
         found = [change for action in map(json.loads, log) for change in (action.get("add"), action.get("remove"))]
         return [change for change in found if change is not None and change["dataChange"]]
 
+    def changed_hours(self, since: int | None) -> list[str]:
+        """The hours of `events` that have changed after a version; all hours if its log is gone."""
+        if since is not None and since <= self.version:
+            try:
+                found = [change for version in range(since + 1, self.version + 1) for change in self.changes(version)]
+            except FileNotFoundError:
+                pass
+            else:
+                return sorted({_hour(change["partitionValues"]) for change in found})
+        return sorted({file.hour for file in self.files()})
+
     @property
     def version(self) -> int:
-        """-1 where there is none yet."""
+        """-1 if there is no version yet."""
         return -1 if self._delta is None else self._delta.version()
 
     @property
     def derived_from(self) -> int | None:
-        """The version of `events` that it was derived from last."""
+        """The version of `events` that the table was last derived from."""
         return None if self._delta is None else self._delta.transaction_version(SOURCE)
 
     def last_commit(self) -> datetime:
@@ -126,14 +130,13 @@ class LakeTable:
         ]
 
     def commit(self, add: Iterable[DataFile], remove: Iterable[DataFile] = (), source: int | None = None) -> None:
-        """Make a new version. Raises Busy where there is one already that this command has not seen."""
-        assert self._schema is not None
+        """Commit a new version. Raises Busy if there is already one that this command has not seen."""
         adds, now = list(add), int(time.time() * 1000)
         self._check_files(adds)
         transactions = [Transaction(APPLICATION, self.version + 1, now)]
         if source is not None:
             transactions.append(Transaction(SOURCE, source, now))
-        # A retry would be a commit on top of a version that nobody has looked at.
+        # A retry would commit on top of a version that this command has not read.
         properties = CommitProperties(max_commit_retries=0, app_transactions=transactions)
         actions = [AddAction(one.path, one.size, dict(one.partition), now, True, _stats(one)) for one in adds]
         removes = [RemoveAction(one.path, True, now, one.size, dict(one.partition)) for one in remove]
@@ -154,7 +157,7 @@ class LakeTable:
         assert self._delta is not None
 
     def _check_files(self, adds: Sequence[DataFile]) -> None:
-        """delta-rs does not look: a version that names a file which is not there cannot be read."""
+        """delta-rs does not check this, and a version with a missing file cannot be read."""
         for one in adds:
             if self.storage.size(one.path) != one.size:
                 raise PipelineFault(f"{self.storage.url}/{one.path}: is not as it was written; nothing is committed")
@@ -170,7 +173,7 @@ class LakeTable:
 
 
 def opened(storage: Storage, name: str) -> DeltaTable | None:
-    """None where there is no such table."""
+    """None if there is no such table."""
     if storage.is_local and _REFUSED.search(storage.url):
         raise PipelineFault(f"{storage.url}: Delta tables cannot be in a folder that has '[', ']' or '%' in its name")
     try:
@@ -182,7 +185,7 @@ def opened(storage: Storage, name: str) -> DeltaTable | None:
 
 
 def arrow(stream: object) -> pa.Table:
-    """What delta-rs gives, as Arrow's own table. `pa.table` would import pandas, which takes a second."""
+    """A result of delta-rs as a pyarrow table. `pa.table` would import pandas, which takes a second."""
     return pa.RecordBatchReader.from_stream(stream).read_all()
 
 
@@ -190,12 +193,16 @@ def _stats(file: DataFile) -> str:
     return json.dumps({"numRecords": file.rows})
 
 
-# delta-rs draws its chain of causes as a tree, in colour, with what a store answers in XML.
+def _hour(partition: Mapping[str, str]) -> str:
+    return f"{partition['date']}T{int(partition['hour']):02d}"
+
+
+# delta-rs prints its chain of causes as a tree, in colour, with the XML of a store's answer.
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BRANCH = re.compile(r"\s*\n\s*↳?\s*")
 _XML = re.compile(r"<\?xml.*<Message>(.*)</Message>.*", re.DOTALL)
 
 
 def words(error: Exception) -> str:
-    """What went wrong, in one line."""
+    """An error of delta-rs in one line."""
     return _BRANCH.sub(": ", _XML.sub(r"\1", _COLOUR.sub("", str(error))).strip()) or type(error).__name__

@@ -1,21 +1,20 @@
 """Addresses missing from the address book, answers that leak them, and clients that name listeners themselves."""
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from pulsar_ingress_pipeline.tables import fields as col
-from pulsar_ingress_pipeline.tables.fields import COUNT, STRING, Field
-from pulsar_ingress_pipeline.tables.sources import is_lookup, span_of, summed, tally
-from pulsar_ingress_pipeline.tables.table import Table
+from pulsar_ingress_pipeline.tables import table as col
+from pulsar_ingress_pipeline.tables.sources import each_event
+from pulsar_ingress_pipeline.tables.table import COUNT, STRING, Field, Table, key
 
-# As pulsar_ingress_proxy.syntax.authorities reads a Location; only what it can be told apart by is looked at.
+# How pulsar_ingress_proxy.syntax.authorities reads a Location, as far as addresses can be told apart by it.
 _URL = r"^(?i:(https?|pulsar(?:\+ssl)?))://([^/?#]*)"
 AUTHORITY = r"^(\[[0-9A-Fa-f:.]+\]|[^:@\[\]\s\p{Cntrl}]+?)\.?(?::([0-9]*))?$"
 _PORTS = {"http": "80", "https": "443", "pulsar": "6650", "pulsar+ssl": "6651"}
 
 
 def address_of(url: Column) -> Column:
-    """`host:port` of a broker's URL, lower case, the port of its scheme filled in; null where it is none."""
+    """`host:port` of a broker's URL in lower case, with the default port of its scheme; null if it is not a URL."""
     scheme, authority = F.lower(F.regexp_extract(url, _URL, 1)), F.regexp_extract(url, _URL, 2)
     host, port = F.lower(F.regexp_extract(authority, AUTHORITY, 1)), F.regexp_extract(authority, AUTHORITY, 2)
     usual = F.coalesce(*(F.when(scheme == name, F.lit(port_)) for name, port_ in _PORTS.items()))
@@ -23,26 +22,10 @@ def address_of(url: Column) -> Column:
     return F.when(host != "", whole)
 
 
-def unmapped_addresses(events: DataFrame) -> DataFrame:
-    """Each hour's redirects to addresses that the address book had no answer for."""
-    unmapped = events.where(F.col("redirect_from").isNotNull() & F.col("redirect_to").isNull())
-    address = address_of(F.col("redirect_from")).alias("address")
-    return unmapped.groupBy(span_of("time"), "listener", address).agg(*tally("redirects"))
-
-
-def leaks(events: DataFrame) -> DataFrame:
-    """Each hour's answers that carried an address off the listener. That of an answer's body is not in the event."""
-    is_redirect = (F.col("leak") == "location") | ((F.col("leak") == "binary") & (F.col("redirect_action") == "passed"))
-    address = F.when(is_redirect, address_of(F.col("redirect_from"))).alias("address")
-    keys = ("ingress", "listener", F.col("leak").alias("found_in"), address, "user_agent")
-    return events.where(F.col("leak").isNotNull()).groupBy(span_of("time"), *keys).agg(*tally("leaks"))
-
-
-def client_named(events: DataFrame) -> DataFrame:
-    """Each hour's lookups that came with a listener's name."""
-    named = events.where(is_lookup() & F.col("client_named").isNotNull())
-    keys = ("user_agent", "tenant", F.col("client_named").alias("listener"))
-    return named.groupBy(span_of("time"), *keys).agg(F.count(F.lit(1)).alias("lookups"))
+def _leaked_address() -> Column:
+    """The event does not have the address in an answer's body."""
+    is_redirect = F.expr("leak = 'location' or (leak = 'binary' and redirect_action = 'passed')")
+    return F.when(is_redirect, address_of(F.col("redirect_from")))
 
 
 TABLES = (
@@ -52,12 +35,15 @@ TABLES = (
         "listener and address of unmapped redirects, of all kinds of requests",
         (
             col.CLIENTS_LISTENER,
-            Field("address", STRING, "host:port of the broker's Location or binary redirect; null where it is no URL"),
-            Field("redirects", COUNT, "redirects to it"),
+            key(
+                "address", STRING, "host:port of the broker's Location or binary redirect; null where it is no URL",
+                lambda: address_of(F.col("redirect_from")),
+            ),
+            Field("redirects", COUNT, "redirects to it", "sum(requests)"),
             *col.SEEN,
         ),
-        unmapped_addresses,
-        summed("listener", "address"),
+        each_event,
+        "redirect_from is not null and redirect_to is null",
     ),
     Table(
         "leaks",
@@ -66,21 +52,21 @@ TABLES = (
         (
             col.INGRESS,
             col.CLIENTS_LISTENER,
-            Field("found_in", STRING, "where the address stood: location, body or binary"),
-            Field("address", STRING, "host:port, of a redirect; null: not known"),
+            key("found_in", STRING, "where the address stood: location, body or binary", "leak"),
+            key("address", STRING, "host:port, of a redirect; null: not known", _leaked_address),
             col.USER_AGENT,
-            Field("leaks", COUNT, "answers with such an address"),
+            Field("leaks", COUNT, "answers with such an address", "sum(requests)"),
             *col.SEEN,
         ),
-        leaks,
-        summed("ingress", "listener", "found_in", "address", "user_agent"),
+        each_event,
+        "leak is not null",
     ),
     Table(
         "client_named",
         "Clients that name a listener themselves, and so would notice if names were no longer honoured.",
         "user agent, tenant and listener named of lookups",
-        (col.USER_AGENT, col.TENANT, col.NAMED, Field("lookups", COUNT, "lookups that named it")),
-        client_named,
-        summed("user_agent", "tenant", "listener"),
+        (col.USER_AGENT, col.TENANT, col.NAMED, Field("lookups", COUNT, "lookups that named it", "sum(requests)")),
+        each_event,
+        f"{col.LOOKUP} and client_named is not null",
     ),
-)
+)  # fmt: skip

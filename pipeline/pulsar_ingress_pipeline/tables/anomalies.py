@@ -1,48 +1,34 @@
 """Hours that are unlike the same hour of earlier days.
 
-A share has one row an hour and ingress. What is usual is the median of the same hour of the days before, and how much
-it varies their median absolute deviation, which a single bad day does not move; a floor keeps what never varies from
-being judged by nothing. The newest hour is left out: it may not be whole yet.
+A share has one row for each hour and ingress. The usual value is the median of the same hour of earlier days. Its
+variation is their median absolute deviation, which a single bad day does not change; it has a lower limit for values
+that never vary. The newest hour is left out: it may not be complete yet.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from pulsar_ingress_pipeline.tables import fields as col
-from pulsar_ingress_pipeline.tables.fields import COUNT, NUMBER, STRING, Field
-from pulsar_ingress_pipeline.tables.sources import bound_of, is_lookup, quantiles_of, span_of, timed, window_of
-from pulsar_ingress_pipeline.tables.table import SPAN, Table
+from pulsar_ingress_pipeline.tables import table as col
+from pulsar_ingress_pipeline.tables.sources import quantile_of_buckets, timed
+from pulsar_ingress_pipeline.tables.table import COUNT, NUMBER, SPAN, STRING, Field, Table
 
 DAYS = 28
-"""So far back do hours count, and for so long are they judged."""
+"""How far back hours are compared, and how many days are judged."""
 LEAST_DAYS = 3
 LEAST_LOOKUPS = 100
 SCORE = 4.0
 _DAY = 86_400
 _DEVIATION = 1.4826
-"""A standard deviation is so many times the median absolute deviation of what is normally distributed."""
-
-
+"""Ratio of the standard deviation to the median absolute deviation of normally distributed values."""
 FLOORS = {"lookups": (0.1, 10.0), "miss_ratio": (0.0, 0.01), "p95_ms": (0.1, 1.0)}
-"""The least that each is taken to vary by: a share of what is usual, and an amount."""
-
-
-def anomalies(times: DataFrame) -> DataFrame:
-    """Each hour's numbers."""
-    [p95] = quantiles_of("bucket", (0.95,))
-    return (
-        times.where(is_lookup())
-        .withColumn("bucket", bound_of(F.col("step")))
-        .groupBy(span_of("window_start"), window_of("window_start", minutes=60).alias("window_start"), "ingress")
-        .agg(F.sum("requests").alias("lookups"), F.sum("misses").alias("misses"), p95.alias("p95_ms"))
-    )
+"""The least variation of each: as a share of the usual value, and as an amount."""
 
 
 def merge_anomalies(parts: DataFrame) -> DataFrame:
-    """Hours that are too long ago to judge, or to judge by, are left out; so are those of a clock that is wrong.
+    """Leave out hours that are too old, and hours of a clock that is wrong.
 
-    These stand apart: where between two hours there is more time than hours count for, the newest is the newest of
-    those, before it or after it, that have more lookups.
+    A gap of more than `DAYS` separates such hours from the others. The newest hour is that of the part with the most
+    lookups, so that a few hours of a clock that is ahead do not make all others too old.
     """
     in_time = Window.partitionBy(SPAN).orderBy("at")
     is_apart = F.coalesce(F.col("at") - F.lag("at").over(in_time) > DAYS * _DAY, F.lit(False)).cast("int")
@@ -76,7 +62,7 @@ def finish_anomalies(merged: DataFrame) -> DataFrame:
 
 
 def _with_silence(merged: DataFrame) -> DataFrame:
-    """An hour in which others had lookups and an ingress had none is an hour of none, once the ingress is known."""
+    """Add hours with 0 lookups for an ingress that is known by then, where other ingresses had lookups."""
     hours = merged.select(SPAN, "window_start").distinct()
     ingresses = merged.groupBy(SPAN, "ingress").agg(F.min("window_start").alias("since"))
     grid = hours.join(ingresses, SPAN).where(F.col("window_start") >= F.col("since"))
@@ -87,7 +73,7 @@ def _with_silence(merged: DataFrame) -> DataFrame:
 
 
 def _off(judged: DataFrame) -> DataFrame:
-    """Rows that are far from what is usual, with how far."""
+    """Rows that are far from the usual value, with their score."""
     day = F.unix_seconds("window_start")
     hour = F.pmod(day, F.lit(_DAY))
     earlier = Window.partitionBy(SPAN, "ingress", "what", "hour").orderBy("at").rangeBetween(-DAYS * _DAY, -1)
@@ -113,7 +99,7 @@ def _off(judged: DataFrame) -> DataFrame:
 
 
 def _median(values: Column) -> Column:
-    """Null where there is none: Spark may evaluate this before it drops rows that have too few values."""
+    """Null for an empty list: Spark may evaluate this before it drops rows that have too few values."""
     ordered, size = F.sort_array(values), F.size(values)
     low, high = F.floor((size - 1) / 2).cast("int"), F.floor(size / 2).cast("int")
     return (F.get(ordered, low) + F.get(ordered, high)) / 2
@@ -143,9 +129,14 @@ TABLES = (
             Field("days", COUNT, "how many earlier days there are"),
             Field("score", NUMBER, "how many times what it varies by it is off; below 0: less than usual"),
         ),
-        anomalies,
-        merge_anomalies,
-        finish_anomalies,
-        source=timed,
+        timed,
+        col.LOOKUP,
+        only_in_shares=(
+            Field("lookups", COUNT, "lookups of the hour", "sum(requests)"),
+            Field("misses", COUNT, "misses of the hour", "sum(misses)"),
+            Field("p95_ms", NUMBER, "p95 of the hour", quantile_of_buckets(0.95)),
+        ),
+        make_merged=merge_anomalies,
+        finish=finish_anomalies,
     ),
 )

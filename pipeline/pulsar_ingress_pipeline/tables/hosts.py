@@ -1,60 +1,34 @@
-"""The hosts that are asked for, and those among them that no ingress has."""
+"""The hosts that clients request, and those among them that no ingress has."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
-from pulsar_ingress_pipeline.tables import fields as col
+from pulsar_ingress_pipeline.tables import table as col
 from pulsar_ingress_pipeline.tables.addresses import AUTHORITY
-from pulsar_ingress_pipeline.tables.fields import COUNT, STRING, TIME, Field
-from pulsar_ingress_pipeline.tables.sources import counted, is_lookup, seen, span_of, sum_where, summed
-from pulsar_ingress_pipeline.tables.table import Table
+from pulsar_ingress_pipeline.tables.sources import counted
+from pulsar_ingress_pipeline.tables.table import COUNT, STRING, TIME, Field, Table, key, requests_where
 
 
-def host_of(authority: Column) -> Column:
-    """A host as ingresses look at it: lower case, without port and trailing dot. What is no host stays as it is."""
+def _host() -> Column:
+    """A host as ingresses match it: lower case, without port and trailing dot. Anything else stays as it is."""
+    authority = F.coalesce("host", "server_name")
     host = F.lower(F.regexp_extract(authority, AUTHORITY, 1))
     is_bare = F.translate(authority, ":@[]", "") == F.rtrim(authority, F.lit("."))
     return F.when(is_bare, F.lower(authority)).when(host != "", host).otherwise(authority)
 
 
-def hosts(counts: DataFrame) -> DataFrame:
-    """Each hour's."""
-    host = host_of(F.coalesce("host", "server_name")).alias("host")
-    return counts.groupBy(span_of("window_start"), host, "ingress", "protocol").agg(
-        F.sum("requests").alias("requests"),
-        sum_where(is_lookup()).alias("lookups"),
-        sum_where(is_lookup() & ~F.col("hit")).alias("misses"),
-        *seen(),
-    )
-
-
-def drift(counts: DataFrame) -> DataFrame:
-    """Each hour's hosts: the requests that had no ingress, and the last that had one, with its name.
-
-    Through a socket that has a listener the host decides nothing: such requests say nothing of it.
-    """
-    told = counts.where(F.col("ingress").isNotNull() | ~F.col("rule").eqNullSafe("bind"))
-    host = host_of(F.coalesce("host", "server_name")).alias("host")
-    outside = F.col("ingress").isNull()
-    held = F.when(~outside, F.struct(F.col("last_seen").alias("at"), "ingress"))
-    return told.groupBy(span_of("window_start"), host).agg(
-        sum_where(outside).alias("requests"),
-        sum_where(outside & is_lookup()).alias("lookups"),
-        F.min(F.when(outside, F.col("first_seen"))).alias("first_seen"),
-        F.max(F.when(outside, F.col("last_seen"))).alias("last_seen"),
-        F.max(held).alias("held"),
-    )
-
-
 def finish_drift(merged: DataFrame) -> DataFrame:
-    """Those whose newest request had no ingress."""
-    is_open = F.col("held").isNull() | (F.col("last_seen") > F.col("held.at"))
-    state = F.when(F.col("held").isNull(), F.lit("seen-not-configured")).otherwise(F.lit("no-longer-configured"))
-    open_ = merged.where(F.col("host").isNotNull() & (F.col("requests") > 0) & is_open)
-    return open_.withColumns({"state": state, "ingress": F.col("held.ingress"), "configured_until": F.col("held.at")})
+    """The hosts whose newest request had no ingress."""
+    is_open = F.expr("host is not null and requests > 0 and (held is null or last_seen > held.at)")
+    state = F.expr("if(held is null, 'seen-not-configured', 'no-longer-configured')")
+    columns = {"state": state, "ingress": F.col("held.ingress"), "configured_until": F.col("held.at")}
+    return merged.where(is_open).withColumns(columns)
 
 
-HOST = Field("host", STRING, "lower case, without port; binary: the TLS server name; what is no host as it came")
+HOST = key("host", STRING, "lower case, without port; binary: the TLS server name; what is no host as it came", _host)
+_OUTSIDE = "ingress is null"
+_HELD = T.StructType([T.StructField("at", TIME), T.StructField("ingress", STRING)])
 
 TABLES = (
     Table(
@@ -65,14 +39,12 @@ TABLES = (
             HOST,
             col.INGRESS,
             col.PROTOCOL,
-            Field("requests", COUNT, "requests of all kinds"),
-            Field("lookups", COUNT, "lookups among them"),
-            Field("misses", COUNT, "lookups that had no listener or were refused"),
+            Field("requests", COUNT, "requests of all kinds", "sum(requests)"),
+            Field("lookups", COUNT, "lookups among them", requests_where(col.LOOKUP)),
+            Field("misses", COUNT, "lookups that had no listener or were refused", requests_where(col.MISS)),
             *col.SEEN,
         ),
-        hosts,
-        summed("host", "ingress", "protocol"),
-        source=counted,
+        counted,
     ),
     Table(
         "drift",
@@ -84,14 +56,20 @@ TABLES = (
             Field("state", STRING, "seen-not-configured: none ever had an ingress; no-longer-configured: some had"),
             Field("ingress", STRING, "the ingress that it had; null: none ever"),
             Field("configured_until", TIME, "time of the last request that had it"),
-            Field("requests", COUNT, "requests of all kinds without an ingress"),
-            Field("lookups", COUNT, "lookups among them"),
-            Field("first_seen", TIME, "time of the first without an ingress"),
-            Field("last_seen", TIME, "time of the last"),
+            Field("requests", COUNT, "requests of all kinds without an ingress", requests_where(_OUTSIDE)),
+            Field("lookups", COUNT, "lookups among them", requests_where(f"{_OUTSIDE} and {col.LOOKUP}")),
+            Field("first_seen", TIME, "time of the first without an ingress", f"min(if({_OUTSIDE}, first_seen, null))"),
+            Field("last_seen", TIME, "time of the last", f"max(if({_OUTSIDE}, last_seen, null))"),
         ),
-        drift,
-        summed("host"),
-        finish_drift,
-        source=counted,
+        counted,
+        # On a socket that has a listener of its own the host decides nothing, so such requests say nothing about it.
+        "ingress is not null or not rule <=> 'bind'",
+        only_in_shares=(
+            Field(
+                "held", _HELD, "the last request that had an ingress",
+                f"max(if({_OUTSIDE}, null, struct(last_seen as at, ingress)))",
+            ),
+        ),
+        finish=finish_drift,
     ),
-)
+)  # fmt: skip

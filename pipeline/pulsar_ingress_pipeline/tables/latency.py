@@ -1,57 +1,37 @@
 """How long requests take: quantiles of a window, and buckets that any windows can be rolled up from."""
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from collections.abc import Callable
 
-from pulsar_ingress_pipeline.tables import fields as col
-from pulsar_ingress_pipeline.tables.fields import NUMBER, Field
-from pulsar_ingress_pipeline.tables.sources import ERROR, LEAST_MS, bound_of, quantiles_of, timed, window_of
-from pulsar_ingress_pipeline.tables.table import Table
+from pulsar_ingress_pipeline.tables import table as col
+from pulsar_ingress_pipeline.tables.sources import ERROR, LEAST_MS, each_event, quantile_of_buckets, timed
+from pulsar_ingress_pipeline.tables.table import NUMBER, Field, Table, key
 
 ACCURACY = 10_000
-"""A quantile's rank is off by one in so many at most; groups of fewer requests have it exactly."""
-_NAMES = ("p50_ms", "p95_ms", "p99_ms")
+"""The rank of a quantile is off by at most one in this many; in groups of fewer requests it is exact."""
 
 
-def latency_windows(events: DataFrame) -> DataFrame:
-    quantiles = F.percentile_approx("duration_ms", [0.5, 0.95, 0.99], ACCURACY)
+def _quantiles(sql: Callable[[float], str]) -> tuple[Field, ...]:
     return (
-        events.groupBy(window_of("time").alias("window_start"), "ingress", "kind")
-        .agg(F.count(F.lit(1)).alias("requests"), quantiles.alias("quantiles"))
-        .select(
-            "window_start", "ingress", "kind", "requests",
-            *(F.col("quantiles")[place].alias(name) for place, name in enumerate(_NAMES)),
-        )
-    )  # fmt: skip
-
-
-def latency_buckets(times: DataFrame) -> DataFrame:
-    return times.withColumn("bucket", bound_of(F.col("step")))
-
-
-def broker_latency(times: DataFrame) -> DataFrame:
-    """Rolled up from the buckets of the hour."""
-    quantiles = [column.alias(name) for column, name in zip(quantiles_of("bucket"), _NAMES, strict=True)]
-    return (
-        latency_buckets(times)
-        .groupBy(window_of("window_start", minutes=60).alias("window_start"), "ingress", "broker", "kind")
-        .agg(F.sum("requests").alias("requests"), *quantiles)
+        Field("p50_ms", NUMBER, "half of them took no longer, in milliseconds", sql(0.5)),
+        Field("p95_ms", NUMBER, "95 of 100 took no longer", sql(0.95)),
+        Field("p99_ms", NUMBER, "99 of 100 took no longer", sql(0.99)),
     )
 
 
-QUANTILES = (
-    Field("p50_ms", NUMBER, "half of them took no longer, in milliseconds"),
-    Field("p95_ms", NUMBER, "95 of 100 took no longer"),
-    Field("p99_ms", NUMBER, "99 of 100 took no longer"),
-)
+def _quantile_of_durations(share: float) -> str:
+    """One aggregate for all three, which Spark computes once."""
+    shares = [0.5, 0.95, 0.99]
+    return f"percentile_approx(duration_ms, array(0.5D, 0.95D, 0.99D), {ACCURACY})[{shares.index(share)}]"
+
 
 TABLES = (
     Table(
         "latency_windows",
         "How long requests took, from their head to the end of their answer.",
         "five minutes, ingress and kind of requests",
-        (col.WINDOW, col.INGRESS, col.KIND, col.REQUESTS, *QUANTILES),
-        latency_windows,
+        (col.WINDOW, col.INGRESS, col.KIND, col.REQUESTS, *_quantiles(_quantile_of_durations)),
+        each_event,
+        span="hour",
     ),
     Table(
         "latency_buckets",
@@ -65,20 +45,19 @@ TABLES = (
             col.INGRESS,
             col.BROKER,
             col.KIND,
-            Field(
-                "bucket", NUMBER, f"milliseconds none exceeds; less than {LEAST_MS} is in the lowest; null: not known"
-            ),
+            key("bucket", NUMBER, f"milliseconds none exceeds; less than {LEAST_MS} is in the lowest; null: not known"),
             col.REQUESTS,
         ),
-        latency_buckets,
-        source=timed,
+        timed,
+        span="hour",
+        make_rows=lambda times: times,
     ),
     Table(
         "broker_latency",
         f"How long brokers take to answer, hour by hour, from the buckets: quantiles are within {ERROR:.0%}.",
         "hour, ingress, broker and kind of requests",
-        (col.HOUR, col.INGRESS, col.BROKER, col.KIND, col.REQUESTS, *QUANTILES),
-        broker_latency,
-        source=timed,
+        (col.HOUR, col.INGRESS, col.BROKER, col.KIND, col.REQUESTS, *_quantiles(quantile_of_buckets)),
+        timed,
+        span="hour",
     ),
 )

@@ -1,26 +1,25 @@
-"""How often topics change hands.
+"""How often topics change their owner.
 
-Brokers are compared by a hash of their name, since a number costs an aggregation far less than a text.
+Brokers are compared by a hash of their name, since numbers are much cheaper to aggregate than texts.
 """
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
-from pulsar_ingress_pipeline.tables import fields as col
-from pulsar_ingress_pipeline.tables.fields import COUNT, STRING, Field
-from pulsar_ingress_pipeline.tables.sources import is_lookup, span_of, window_of
-from pulsar_ingress_pipeline.tables.table import SPAN, Table
+from pulsar_ingress_pipeline.tables.sources import each_event, window_of
+from pulsar_ingress_pipeline.tables.table import COUNT, LOOKUP, LOOKUPS, SPAN, STRING, TIME, Field, Table, key, span_of
 
 _GROUP = ("key", "hour", "topic")
-"""The first is a number that the others have, by which they are sorted sooner."""
+"""The key is a hash of the others: rows are sorted faster by a number."""
 
 
 def owner_changes(events: DataFrame) -> DataFrame:
-    """Each hour's share: lookups, changes within it, the first and the last owner, and the set of owners."""
+    """Each hour's share: its lookups and changes, its first and last owner, and the set of owners."""
     in_time = Window.partitionBy(*_GROUP).orderBy("time", "id")
     before = F.last("owner", ignorenulls=True).over(in_time.rowsBetween(Window.unboundedPreceding, -1))
-    hour = window_of("time", minutes=60)
-    lookups = events.where(is_lookup() & F.col("topic").isNotNull()).select(
+    hour = F.expr(window_of("time", minutes=60))
+    lookups = events.where(f"{LOOKUP} and topic is not null").select(
         F.xxhash64(hour, "topic").alias("key"), hour.alias("hour"), "topic", "time", "id",
         F.when(F.col("broker").isNotNull(), F.xxhash64("broker")).alias("owner"),
     )  # fmt: skip
@@ -44,7 +43,7 @@ def owner_changes(events: DataFrame) -> DataFrame:
 
 
 def merge_owner_changes(parts: DataFrame) -> DataFrame:
-    """Hours follow each other, so a change between two is one that neither saw."""
+    """Spans follow each other in time, so the changes between two of them are added."""
     held = F.struct("first_time", "first_owner", "last_time", "last_owner")
     shares = parts.groupBy(SPAN, "topic").agg(
         F.sum("lookups").alias("lookups"),
@@ -66,7 +65,7 @@ def merge_owner_changes(parts: DataFrame) -> DataFrame:
 
 
 def _changed_before(place: Column) -> Column:
-    """Whether the owner at a place, counted from 1, is not the last one of the place before it."""
+    """Whether the first owner of a span, counted from 1, differs from the last owner of the span before."""
     held = F.col("held")
     return (place > 1) & (held[place - 1]["first_owner"] != F.try_element_at(held, place - 1)["last_owner"])
 
@@ -78,13 +77,24 @@ TABLES = (
         "which events do not name; the next best is the namespace, by the sum of its topics' changes.",
         "topic looked up",
         (
-            Field("topic", STRING, "the full name, as in persistent://tenant/namespace/topic"),
-            col.LOOKUPS,
-            Field("changes", COUNT, "consecutive lookups by time whose broker differs; those without one left out"),
+            key("topic", STRING, "the full name, as in persistent://tenant/namespace/topic"),
+            LOOKUPS,
+            Field(
+                "changes", COUNT, "consecutive lookups by time whose broker differs; those without one left out",
+                "changes",
+            ),
             Field("brokers", COUNT, "different brokers"),
         ),
-        owner_changes,
-        merge_owner_changes,
-        lambda merged: merged.withColumn("brokers", F.size("owners")),
+        each_event,
+        only_in_shares=(
+            Field("first_time", TIME, "time of the first lookup that had an owner", "first_time"),
+            Field("first_owner", COUNT, "that owner", "first_owner"),
+            Field("last_time", TIME, "time of the last lookup that had an owner", "last_time"),
+            Field("last_owner", COUNT, "that owner", "last_owner"),
+            Field("owners", T.ArrayType(COUNT), "all owners", "owners"),
+        ),
+        make_rows=owner_changes,
+        make_merged=merge_owner_changes,
+        finish=lambda merged: merged.withColumn("brokers", F.size("owners")),
     ),
-)
+)  # fmt: skip

@@ -1,38 +1,30 @@
-"""What becomes of redirects, and those that lead back to where the client was.
+"""What happens to redirects, and redirects that lead back to where the client was.
 
-A client that is redirected asks again, by the address it was given: so the Host of one request and the Location of
-another mean the same broker if they are the same address. The sidecar keeps no memory of clients, and events have no
-name for them: redirects of one topic that close a circle within seconds are taken for one client's. Most topics have
-no broker that is both redirected to and redirecting, and only the others are looked at more closely.
+A redirected client sends its next request to the address it was given, so the Host of one request and the Location of
+another mean the same broker if the address is the same. Events do not identify clients: redirects of one topic that
+close a circle within seconds are counted as one client's. Most topics have no broker that is both the source and the
+target of redirects; only the others are examined.
 """
 
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as T  # noqa: N812
 
-from pulsar_ingress_pipeline.tables import fields as col
+from pulsar_ingress_pipeline.tables import table as col
 from pulsar_ingress_pipeline.tables.addresses import address_of
-from pulsar_ingress_pipeline.tables.fields import COUNT, STRING, STRINGS, Field
-from pulsar_ingress_pipeline.tables.sources import counted, span_of, summed, tally
-from pulsar_ingress_pipeline.tables.table import SPAN, Table
+from pulsar_ingress_pipeline.tables.sources import counted, each_event
+from pulsar_ingress_pipeline.tables.table import COUNT, SPAN, STRING, Field, Table, key, span_of
 
 GAP_SECONDS = 10
 LONGEST = 4
-"""Brokers of a loop; longer ones are not looked for."""
+"""Brokers in a loop; longer loops are not searched for."""
 FEW = 12
-"""Where a topic's redirects of an hour go between more pairs of brokers, only loops of two are looked for: there would
-be more circles than redirects."""
+"""If a topic's redirects of an hour connect more pairs of brokers than this, only loops of two are searched for: there
+would be more circles than redirects."""
 
 _GROUP = (SPAN, "listener", "topic", "followed_by")
-
-
-def redirect_hops(counts: DataFrame) -> DataFrame:
-    return (
-        counts.where(F.col("redirect_action").isNotNull() | (F.col("hops") > 0))
-        .groupBy("window_start", "listener", "kind", F.col("redirect_action").alias("action"), "hops")
-        .agg(F.sum("requests").alias("requests"))
-    )
 
 
 def redirect_loops(events: DataFrame) -> DataFrame:
@@ -64,16 +56,11 @@ def redirect_loops(events: DataFrame) -> DataFrame:
 
 
 def _sent(events: DataFrame) -> DataFrame:
-    """Redirects with an address, whence and whither; those that the sidecar gave up following lead to themselves."""
-    action = F.col("redirect_action")
-    gave_up = (action == "refused") & (F.col("hops") > 0)
+    """Redirects with their source and target. One that the sidecar gave up following leads to itself."""
+    gave_up = F.expr("redirect_action = 'refused' and hops > 0")
     told = F.substring_index("redirect_to", "/", 3)
-    return events.where(
-        F.col("redirect_to").isNotNull()
-        & F.col("topic").isNotNull()
-        & F.col("listener").isNotNull()
-        & (gave_up | action.isin("rewritten", "kept", "passed"))
-    ).select(
+    is_sent = gave_up | F.col("redirect_action").isin("rewritten", "kept", "passed")
+    return events.where("redirect_to is not null and topic is not null and listener is not null").where(is_sent).select(
         F.floor(F.unix_seconds("time") / 3600).alias("hour"),
         F.xxhash64("listener", "topic", gave_up).alias("key"),
         "listener", "topic", "time", "id",
@@ -84,7 +71,7 @@ def _sent(events: DataFrame) -> DataFrame:
 
 
 def _name(url: str) -> Column:
-    """What the same addresses have in common, and few others, as a number."""
+    """A number that equal addresses have in common, and few others."""
     host = F.substring_index(F.substring_index(url, "/", -1), ":", 1)
     return F.xxhash64(F.lower(F.rtrim(host, F.lit("."))))
 
@@ -94,7 +81,7 @@ def _edge(step: Column) -> Column:
 
 
 def _leads_on(edge: Column) -> Column:
-    """Whether some redirect leads to where this one comes from, and some on from where it leads."""
+    """Whether a redirect leads to the source of this one, and another leads on from its target."""
     edges = F.col("edges")
     return F.exists(edges, lambda other: other["target"] == edge["source"]) & F.exists(
         edges, lambda other: other["source"] == edge["target"]
@@ -102,7 +89,7 @@ def _leads_on(edge: Column) -> Column:
 
 
 def _circles(edges: Column) -> Column:
-    """All circles of a few redirects, each once: it begins with the least of its brokers."""
+    """All circles, each once: a circle starts with the first of its brokers in sorted order."""
     alone = F.transform(
         F.filter(edges, lambda edge: edge["source"] == edge["target"]), lambda edge: F.array(edge["source"])
     )
@@ -134,9 +121,9 @@ def _longer(path: Column, edges: Column) -> Column:
 
 
 def _closed(steps: DataFrame) -> DataFrame:
-    """Redirects that close their circle: all its others came before, in order and not long ago.
+    """Redirects that close their circle: its other redirects came before, in order and within the gap.
 
-    `began` is when the latest way to this redirect began, over one redirect more of the circle each time.
+    `began` is the time of the first redirect of the latest path to this one; each round makes the path one longer.
     """
     in_time = Window.partitionBy(*_GROUP, "brokers").orderBy("time", "id")
     before = in_time.rowsBetween(Window.unboundedPreceding, -1)
@@ -156,7 +143,7 @@ def _closed(steps: DataFrame) -> DataFrame:
         .groupBy(*_GROUP, "time", "id")
         .agg(shortest.alias("brokers"))
         .groupBy(*_GROUP, "brokers")
-        .agg(*tally("loops"))
+        .agg(F.count(F.lit(1)).alias("loops"), F.min("time").alias("first_seen"), F.max("time").alias("last_seen"))
     )
 
 
@@ -169,12 +156,16 @@ TABLES = (
             col.WINDOW,
             col.LISTENER,
             col.KIND,
-            Field("action", STRING, "what became of the last: rewritten, followed, passed, kept or refused"),
-            Field("hops", COUNT, "redirects that the sidecar followed"),
-            Field("requests", COUNT, "requests with that many"),
+            key(
+                "action", STRING, "what became of the last: rewritten, followed, passed, kept or refused",
+                "redirect_action",
+            ),
+            key("hops", COUNT, "redirects that the sidecar followed"),
+            Field("requests", COUNT, "requests with that many", "sum(requests)"),
         ),
-        redirect_hops,
-        source=counted,
+        counted,
+        "redirect_action is not null or hops > 0",
+        span="hour",
     ),
     Table(
         "redirect_loops",
@@ -184,13 +175,16 @@ TABLES = (
         "listener, topic, follower and brokers of a loop",
         (
             col.CLIENTS_LISTENER,
-            Field("topic", STRING, "the full name"),
-            Field("followed_by", STRING, "client: it was sent back; sidecar: it gave up, for a circle or over maxHops"),
-            Field("brokers", STRINGS, "host:port in the order of redirects, the least first; sidecar: the last one"),
-            Field("loops", COUNT, "redirects that closed the circle"),
+            key("topic", STRING, "the full name"),
+            key("followed_by", STRING, "client: it was sent back; sidecar: it gave up, for a circle or over maxHops"),
+            key(
+                "brokers", T.ArrayType(STRING),
+                "host:port in the order of redirects, the least first; sidecar: the last one",
+            ),
+            Field("loops", COUNT, "redirects that closed the circle", "loops"),
             *col.SEEN,
         ),
-        redirect_loops,
-        summed(*_GROUP[1:], "brokers"),
+        each_event,
+        make_rows=redirect_loops,
     ),
-)
+)  # fmt: skip

@@ -15,8 +15,8 @@ PAGE = Path(__file__).parents[3] / "docs/exactly-once.md"
 KILLS = str(Path(__file__).parent / "kills.py")
 STAGES = 4
 """As many lines as a batch says before its last."""
-COMMITS = 44
-"""As many as a batch of these events makes, one for each table that has had rows."""
+COMMITS = 48
+"""Commits of a batch, one for each table."""
 LATEST = 3.0
 """Seconds after a stage's beginning."""
 
