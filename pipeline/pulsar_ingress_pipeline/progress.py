@@ -9,15 +9,15 @@ from typing import Any, Self, TextIO
 from pyspark.sql import SparkSession, is_remote
 
 _PAUSE = 0.5
-"""Seconds between two looks."""
+"""Seconds between two updates."""
 _BAR = 24
 
 Numbers = Callable[[], tuple[int, int, int]]
-"""Tasks done, tasks there are, and rows read, of what Spark is at."""
+"""Of Spark's active stages: tasks done, all tasks, and rows read."""
 
 
 class Progress:
-    """`with Progress() as progress: progress.stage("read")`. What is said goes to stderr, results to stdout."""
+    """`with Progress() as progress: progress.stage("read")`. It writes to stderr; results go to stdout."""
 
     def __init__(self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._out = out if out is not None else sys.stderr
@@ -43,18 +43,18 @@ class Progress:
             self._out.flush()
 
     def watch(self, spark: SparkSession) -> None:
-        """Show what Spark is working on."""
+        """Show the progress of Spark's stages."""
         if self._is_terminal:
             self._numbers = _operations(spark) if is_remote() else _status_store(spark)
 
     def stage(self, name: str) -> None:
-        """Say what is being done from now on."""
+        """Begin a stage of the command."""
         self._stage, self._began, self._rows = name, self._clock(), 0
         if not self._is_terminal:
             self.say(f"{name} …")
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._out.write(f"\r\x1b[K{line}\n" if self._is_terminal else f"{line}\n")
         self._out.flush()
 
@@ -68,7 +68,7 @@ class Progress:
 
 
 def _status_store(spark: SparkSession) -> Numbers:
-    """What Spark's own status page shows, in a session of our own."""
+    """From the status store of a local session."""
     store: Any = spark.sparkContext._jsc.sc().statusStore()
 
     def numbers() -> tuple[int, int, int]:
@@ -81,7 +81,7 @@ def _status_store(spark: SparkSession) -> Numbers:
 
 
 def _operations(spark: SparkSession) -> Numbers:
-    """What a Connect server tells of its client's operations while they last: tasks, but no rows."""
+    """From the progress messages of a Connect server, which have tasks but no rows."""
     running: dict[str | None, list[Any]] = {}
 
     def told(stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
@@ -91,7 +91,7 @@ def _operations(spark: SparkSession) -> Numbers:
         stages = [stage for known in list(running.values()) for stage in known]
         return sum(stage.num_completed_tasks for stage in stages), sum(stage.num_tasks for stage in stages), 0
 
-    session: Any = spark  # whose types want a class where a function will do
+    session: Any = spark  # its types ask for a class, but a function works
     session.registerProgressHandler(told)
     return numbers
 

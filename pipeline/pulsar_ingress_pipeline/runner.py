@@ -1,4 +1,4 @@
-"""`run` and `stream`: the life of the two commands that change tables."""
+"""The commands `run` and `stream`, which ingest event files and derive the tables."""
 
 import logging
 import signal
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pyspark.sql import SparkSession
 
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
-from pulsar_ingress_pipeline.ingest.batches import Ingest, batches, lines_in
+from pulsar_ingress_pipeline.ingest.batches import Ingest, batches, bytes_of_lines
 from pulsar_ingress_pipeline.lake import maintenance
 from pulsar_ingress_pipeline.lake.reader import refuse_earlier_layout
 from pulsar_ingress_pipeline.lake.storage import File, Storage
@@ -22,17 +22,17 @@ from pulsar_ingress_pipeline.tables.derivation import Derivation
 log = logging.getLogger("pipeline")
 
 BRIEF = 64 << 20
-"""Bytes of lines that Spark is through with before Java has compiled it to the last."""
+"""Bytes of lines; less is done before Java's second compiler would pay."""
 VERSIONS = 24
-"""Of `events` after which `run` maintains the tables; `stream` does it once a day."""
+"""`run` maintains the tables after this many versions of `events`; `stream` does it once a day."""
 ATTEMPTS = 8
-"""So often in a row may an attempt fail before `stream` ends."""
+"""`stream` ends after this many failures in a row."""
 _LONGEST = 300.0
-"""Seconds to wait after a failure, at most: all together it is a quarter of an hour."""
+"""The most seconds to wait after a failure; all waits together are a quarter of an hour."""
 
 
 class Runner:
-    """Takes event files into the tables."""
+    """Ingests event files into the tables."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Runner:
         metrics: PipelineMetrics | None = None,
         is_service: bool = False,
     ) -> None:
-        """`spark` gives the session; it is told whether there is little to do. A service may have more to do later."""
+        """`spark` gives the session, and is told whether there is little to do; a service may have more to do later."""
         self._progress = progress
         self._is_brief = False
         self._spark = lambda: spark(self._is_brief and not is_service)
@@ -55,24 +55,24 @@ class Runner:
         self.open()
 
     def open(self) -> None:
-        """Look at the tables as they are now, and finish what an earlier command has left undone."""
+        """Open the tables as they are now, and derive those that an earlier command left behind."""
         self._ingest = Ingest(self._source, self._tables, self._spark)
         self._derivation = Derivation(self._tables, self._spark, self._progress.stage)
         if self._ingest.events.version >= 0:
             if hours := self._derivation.derive(self._ingest.events):
                 self._progress.say(f"tables that were behind are up to date again, hours {hours[0]} to {hours[-1]}")
-            last = self._ingest.last_commit()
+            last = self._ingest.events.last_commit()
             self.metrics.know(last.timestamp(), self._ingest.newest())
 
     def take_new(self, ended: threading.Event | None = None) -> bool:
-        """Take what was not taken yet, a batch at a time; says whether there was anything."""
+        """Ingest all new event files, batch by batch; returns whether there were any."""
         present = self._ingest.present()
         new = self._ingest.new(present)
         self.metrics.looked([file.size for file in new])
-        self._is_brief = sum(map(lines_in, new)) < BRIEF
+        self._is_brief = sum(map(bytes_of_lines, new)) < BRIEF
         waiting = batches(new)
         if not waiting and self._ingest.events.version < 0:
-            waiting = [[]]  # tables that are empty are tables
+            waiting = [[]]  # create empty tables
         while waiting and not (ended is not None and ended.is_set()):
             self._take(waiting.pop(0), present)
             self.metrics.wait([file.size for batch in waiting for file in batch])
@@ -80,14 +80,14 @@ class Runner:
         return bool(new)
 
     def run(self) -> None:
-        """Take what is there, and maintain the tables after every so many versions."""
+        """Ingest all new event files, and maintain the tables if it is time to."""
         self.take_new()
         if self.metrics.commits.cell()[0] and self._ingest.events.version % VERSIONS == VERSIONS - 1:
             self._progress.stage("maintenance")
             self.maintain()
 
     def maintain(self) -> None:
-        """Also opens the tables again: maintenance makes versions of its own."""
+        """Maintain the tables, and open them again: maintenance commits versions of its own."""
         list(maintenance.maintain(self._tables))
         self.open()
 
@@ -109,7 +109,7 @@ class Runner:
         self.metrics.commit_duration.observe(seconds)
         newest = [*self.metrics.newest_event.values.values()]
         if taken.newest is not None:
-            newest.append(min(taken.newest, time.time()))  # one from a clock that is ahead is as new as can be
+            newest.append(min(taken.newest, time.time()))  # the clock of a sidecar may be ahead
         self.metrics.know(datetime.now(UTC).timestamp(), max(newest, default=None))
         span = f", hours {hours[0]} to {hours[-1]}" if hours else ""
         self._progress.say(
@@ -120,9 +120,9 @@ class Runner:
 
 
 def stream(runner: Runner, progress: Progress, is_once: bool, pause: float) -> None:
-    """Take what comes until SIGTERM or SIGINT, which end it after its batch.
+    """Ingest new files until SIGTERM or SIGINT, which end it after the current batch.
 
-    A store may be away for a while: what has failed is tried again, on the tables as they are then.
+    A failed attempt is repeated, since a store may be unavailable for a while; the tables are opened again before.
     """
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

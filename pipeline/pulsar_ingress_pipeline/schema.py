@@ -1,4 +1,4 @@
-"""The event schema in Spark's words, made from the module by which the sidecar writes."""
+"""The event schema for Spark, from the module that the sidecar writes events by."""
 
 import re
 
@@ -18,9 +18,6 @@ def snake(name: str) -> str:
     """`redirectFrom` is `redirect_from` in tables."""
     return re.sub(r"([A-Z])", r"_\1", name).lower()
 
-
-JSON = T.StructType([T.StructField(field.name, _TYPES[field.type]) for field in FIELDS])
-"""An event as it is written. Fields that are not here, of a newer sidecar, are dropped."""
 
 EVENTS = T.StructType(
     [

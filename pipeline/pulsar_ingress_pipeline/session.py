@@ -1,6 +1,6 @@
-"""The Spark session: which master, which settings, a Java that can run it; and what Spark raises, in one line.
+"""Starts a Spark session with its settings and a suitable Java, and turns Spark's errors into one line.
 
-The session of a Spark Connect server has the server's cluster, and needs no Java.
+A session on a Spark Connect server needs no Java.
 """
 
 import os
@@ -24,50 +24,50 @@ from pulsar_ingress_pipeline.lake.storage import spark_settings
 
 SPARK_FAULTS = (PySparkException, Py4JError)
 PORT = 15002
-"""Of Spark Connect."""
+"""The default port of Spark Connect."""
 SECONDS = 20.0
-"""So long a Connect server may take to open its port; Spark's own client would try for many minutes."""
+"""Timeout for a connection to a Connect server; Spark's client would retry for many minutes."""
 
 SETTINGS = {
-    # Times are UTC in events, in folders' names and in windows.
+    # Times are UTC in events, partitions and windows.
     "spark.sql.session.timeZone": "UTC",
-    # Of ten thousand files each would be a task of its own.
+    # Otherwise each of ten thousand files would be a task.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "8",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
 }
-"""What the tables' meaning depends on, and what keeps Spark quiet."""
+"""Settings that the meaning of tables depends on, and that keep Spark quiet."""
 
-# To compile Spark's planner to the last costs more than a small commit: what runs for each row gets there anyway.
+# Compiling Spark's planner with C2 costs more than a small commit. Code that runs for each row is still compiled.
 _JAVA = (
     "-XX:-DontCompileHugeMethods -XX:+UseParallelGC -XX:Tier4InvocationThreshold=50000"
     " -XX:Tier4MinInvocationThreshold=6000 -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
 )
 
 _NOISE = re.compile(r"\s*$|WARNING: |Picked up |\s+at |:: ")
-"""What Java says at every start, and where in its code something happened."""
+"""Lines that Java prints at every start, and stack traces."""
 
 _WHERE = re.compile(r"^(== (SQL|DataFrame)|JVM stacktrace|Driver stacktrace)", re.MULTILINE)
 _EXCEPTION = re.compile(r"^(?:: |Caused by: |Exception in thread \S+ )?([\w.$]+(?:Exception|Error|Fault): \S.*)")
 _OURS = f"{PipelineFault.__module__}.{PipelineFault.__qualname__}: "
-"""What a fault of ours in an executor begins with."""
+"""The beginning of a PipelineFault that was raised in an executor."""
 
 _HADOOP = "spark.hadoop."
 _LOG = Path(__file__).parent / "log4j2.properties"
-"""Spark's own words are for its developers; ours are said once, where they belong."""
+"""Silences Spark's log: errors are reported by the command."""
 
 
 @contextmanager
 def lazy_session(
     master: str | None, remote: str | None, started: Callable[[SparkSession], None]
 ) -> Iterator[Callable[[bool], SparkSession]]:
-    """Gives what starts a session when it is first needed; it ends with the command."""
+    """Gives a function that starts the session when it is first called."""
     running: list[SparkSession] = []
     with ExitStack() as stack:
 
         def get(is_brief: bool) -> SparkSession:
-            """`is_brief`: there is so little to do that Java's better compiler would not pay."""
+            """`is_brief`: there is so little to do that Java's second compiler would not pay."""
             if not running:
                 running.append(stack.enter_context(session(master, remote=remote, is_brief=is_brief)))
                 started(running[0])
@@ -80,14 +80,16 @@ def lazy_session(
 def session(
     master: str | None, extra: dict[str, str] | None = None, remote: str | None = None, is_brief: bool = False
 ) -> Iterator[SparkSession]:
-    """A session for one command: of a Connect server where that is given, else our own.
+    """A session for one command, on a Connect server if one is given. Its errors become a PipelineFault.
 
-    Without a master it is the one of spark-submit, else this machine with all cores.
+    Without a master it is the one of spark-submit, or else this machine with all cores.
     """
     extra = extra or {}
     spark = _connected(remote, SETTINGS | extra) if remote is not None else _own(master, extra, is_brief)
     try:
         yield spark
+    except SPARK_FAULTS as error:
+        raise PipelineFault(f"Spark: {cause(error)}") from None
     finally:
         spark.stop()
 
@@ -98,7 +100,7 @@ def _own(master: str | None, extra: dict[str, str], is_brief: bool) -> SparkSess
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_HOSTNAME", "localhost")
-    os.environ.setdefault("SPARK_DRIVER_MEMORY", java.memory(java.memory_of_machine()))  # what counts least of all
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", java.memory(java.memory_of_machine()))  # the user may set it elsewhere
     compiler = " -XX:TieredStopAtLevel=1" if is_brief else ""
     options = {
         "spark.driver.extraJavaOptions": f"{_JAVA}{compiler} -Dlog4j2.configurationFile={_LOG.as_uri()}",
@@ -115,17 +117,17 @@ def _own(master: str | None, extra: dict[str, str], is_brief: bool) -> SparkSess
 
 
 def _connected(remote: str, settings: dict[str, str]) -> SparkSession:
-    """A session of ours on that server, with what a session may set; the rest the server was started with."""
+    """A session on a Connect server, with the settings that a session may change."""
     parts = urlsplit(remote)
     if parts.scheme != "sc" or not parts.hostname:
         raise PipelineFault(f"--remote {remote}: is not the URL of a Spark Connect server: write sc://HOST:{PORT}")
     try:
         socket.create_connection((parts.hostname, parts.port or PORT), SECONDS).close()
     except OSError as error:
-        raise PipelineFault(f"--remote {remote}: nobody answers there: {error.strerror or error}") from None
+        raise PipelineFault(f"--remote {remote}: cannot connect: {error.strerror or error}") from None
     builder = SparkSession.builder.remote(remote)
     for key, value in settings.items():
-        if key.startswith(("spark.sql.", _HADOOP)):  # a session's settings are Hadoop's too
+        if key.startswith(("spark.sql.", _HADOOP)):  # settings of the session also apply to Hadoop
             builder = builder.config(key.removeprefix(_HADOOP), value)
     try:
         return builder.getOrCreate()
@@ -138,7 +140,7 @@ def _connected(remote: str, settings: dict[str, str]) -> SparkSession:
 
 
 def _started(builder: SparkSession.Builder) -> SparkSession:
-    """A session. What Java has to say at its start is only of interest where it does not start."""
+    """Start the session. Java's output at the start is shown only if it fails."""
     with tempfile.TemporaryFile() as said:
         sys.stderr.flush()
         ours = os.dup(2)
@@ -155,7 +157,7 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
 
 
 def cause(error: Exception | str) -> str:
-    """The last of the causes that Java or Python gives: what went wrong, not where."""
+    """The last cause in an error of Java or Python, without the place in the code."""
     text = str(error)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", " "))]
     if named := [found[1] for line in lines if (found := _EXCEPTION.match(line))]:

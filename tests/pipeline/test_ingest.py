@@ -9,7 +9,7 @@ import pytest
 from made_events import MISS, Tables, at, event, line, write
 from pyspark.sql import SparkSession
 
-from pulsar_ingress_pipeline.ingest import batches, deduplication
+from pulsar_ingress_pipeline.ingest import batches, event_files
 from pulsar_ingress_pipeline.ingest.parsing import read_line
 from pulsar_ingress_pipeline.lake.storage import File, Storage
 
@@ -81,7 +81,7 @@ def test_file_that_has_grown_is_read_again_and_its_quarantined_lines_are_replace
 
 
 def test_small_event_files_of_an_hour_are_merged_into_one(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deduplication, "MOST_FILES", 2)
+    monkeypatch.setattr(event_files, "MOST_FILES", 2)
     for number in range(1, 5):
         write(tables.events, f"{number}.jsonl", [event(number, -number)])
         tables.take()
@@ -163,7 +163,7 @@ def test_truncated_files_give_their_whole_lines_and_missing_files_are_taken_late
         taken, _ = tables.take()
     assert 0 < whole < 3000
     assert (taken.files, taken.events) == (4, whole + 1)
-    assert f"{tables.events}/gone.jsonl: is gone; it is taken when it is back" in caplog.messages
+    assert f"{tables.events}/gone.jsonl: the file is gone; it is ingested when it is back" in caplog.messages
     reasons = {Path(row["file"]).name: row["reason"] for row in tables.rows("quarantine") if not row["line_text"]}
     assert set(reasons) == {"torn.jsonl.gz", "rubbish.jsonl.gz"}
     assert reasons["torn.jsonl.gz"] == "gzip breaks off: the rest of the file is lost"

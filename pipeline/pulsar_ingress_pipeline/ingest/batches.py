@@ -1,7 +1,7 @@
-"""One batch of event files becomes a version of `events`: read on Spark, each event once, committed.
+"""Ingests a batch of event files as a new version of `events`.
 
-`files` says which event files were taken, and is committed last. A crash before that has them read again, and nothing
-new is found in them.
+The table `files` lists the event files that were ingested, and is committed last. After a crash before that commit the
+files are read again, and nothing new is found in them.
 """
 
 import logging
@@ -10,27 +10,26 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from pulsar_ingress_pipeline.ingest import deduplication, event_files
-from pulsar_ingress_pipeline.ingest.reading import OUTPUT_DDL, QUARANTINE, Output, ReadTask, shown, write_parquet
-from pulsar_ingress_pipeline.lake.storage import File, Storage
-from pulsar_ingress_pipeline.lake.table import DataFile, LakeTable
+from pulsar_ingress_pipeline.ingest import event_files
+from pulsar_ingress_pipeline.ingest.reading import OUTPUT_DDL, QUARANTINE, Output, ReadTask, shown
+from pulsar_ingress_pipeline.lake.storage import DataFile, File, Storage
+from pulsar_ingress_pipeline.lake.table import LakeTable
 
 log = logging.getLogger("pipeline")
 
 BATCH_BYTES, BATCH_FILES = 2 << 30, 10_000
-"""A commit takes no more than that, so that what a crash costs is bounded."""
+"""The most that one commit takes, so that a crash does not cost more."""
 TASK_BYTES = 256 << 20
-"""Of lines that one task reads. Its files follow each other in time, so that few tasks have events of the same hour."""
+"""Bytes of lines for one task. Its files are in time order, so that few tasks have events of the same hour."""
 MOST_FILES = 32
-"""Parquet files that `files` and `quarantine` may have: a commit that finds more writes one in their place."""
+"""If `files` or `quarantine` has more Parquet files than this, a commit replaces them by one."""
 _PACKED = 9
-"""Lines are so many times what gzip makes of them."""
+"""Typical compression ratio of event files."""
 
 PARTITIONS = ("date", "hour")
 EVENTS_TABLE = pa.schema([*event_files.PLAIN, ("date", pa.date32()), ("hour", pa.int32())])
@@ -41,15 +40,15 @@ FILES_TABLE = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a batch brought."""
+    """What was ingested in a batch."""
 
     files: int
     lines: int
     events: int
-    """Those that were new."""
+    """New events."""
     bad: int
     newest: float | None
-    """The time of the newest event that was read, in seconds since the epoch."""
+    """The time of the newest event in the batch, in seconds since 1970."""
 
 
 def event_files_in(source: Storage) -> list[File]:
@@ -58,39 +57,34 @@ def event_files_in(source: Storage) -> list[File]:
 
 
 def batches(files: Sequence[File]) -> list[list[File]]:
-    """Files in the order of their names, which begin with their time, as many as a commit takes."""
-    found: list[list[File]] = []
-    size = 0
-    for file in files:
-        if not found or size + file.size > BATCH_BYTES or len(found[-1]) >= BATCH_FILES:
-            found.append([])
-            size = 0
-        found[-1].append(file)
-        size += file.size
-    return found
-
-
-def lines_in(file: File) -> int:
-    """Bytes, about."""
-    return file.size * (_PACKED if file.name.endswith(".gz") else 1)
+    """Files, sorted by their names and so by time, in groups for one commit each."""
+    return _grouped(files, lambda file: file.size, BATCH_BYTES, BATCH_FILES)
 
 
 def tasks(files: Sequence[File]) -> list[list[File]]:
-    """As many files as a task is to read."""
+    """The same in groups for one task each."""
+    return _grouped(files, bytes_of_lines, TASK_BYTES, len(files))
+
+
+def bytes_of_lines(file: File) -> int:
+    """An estimate."""
+    return file.size * (_PACKED if file.name.endswith(".gz") else 1)
+
+
+def _grouped(files: Sequence[File], size_of: Callable[[File], int], most: int, most_files: int) -> list[list[File]]:
     found: list[list[File]] = []
     size = 0
     for file in files:
-        lines = lines_in(file)
-        if not found or size + lines > TASK_BYTES:
+        if not found or size + size_of(file) > most or len(found[-1]) >= most_files:
             found.append([])
             size = 0
         found[-1].append(file)
-        size += lines
+        size += size_of(file)
     return found
 
 
 class Ingest:
-    """Takes event files into `events`, `quarantine` and `files`."""
+    """Ingests event files into `events`, `quarantine` and `files`."""
 
     def __init__(self, source: Storage, tables: Storage, spark: Callable[[], SparkSession]) -> None:
         self._source, self._tables, self._spark = source, tables, spark
@@ -98,11 +92,8 @@ class Ingest:
         self._quarantine = LakeTable(tables, "quarantine", QUARANTINE)
         self._files = LakeTable(tables, "files", FILES_TABLE)
 
-    def last_commit(self) -> datetime:
-        return self.events.last_commit()
-
     def newest(self) -> float | None:
-        """The time of the newest event, in seconds since the epoch."""
+        """The time of the newest event, in seconds since 1970."""
         files = self.events.files()
         newest = max((file.hour for file in files), default=None)
         if newest is None:
@@ -112,11 +103,11 @@ class Ingest:
         return None if micros is None else micros / 1e6
 
     def present(self) -> list[File]:
-        """The event files that are there."""
+        """All finished event files."""
         return event_files_in(self._source)
 
     def new(self, present: Sequence[File]) -> list[File]:
-        """Those that were not taken, or have grown since."""
+        """The files that were not ingested yet, or have grown since."""
         taken = self._taken()
         names = dict(zip(taken["name"].to_pylist(), taken["size"].to_pylist(), strict=True))
         return [file for file in present if names.get(shown(self._source, file.path)) != file.size]
@@ -126,12 +117,12 @@ class Ingest:
         read = [output for output in outputs if output.kind == "read"]
         for output in outputs:
             if output.kind == "gone":
-                log.warning("%s: is gone; it is taken when it is back", shown(self._source, output.path))
+                log.warning("%s: the file is gone; it is ingested when it is back", shown(self._source, output.path))
         events = self._commit_events([output for output in outputs if output.kind == "events"])
         self._commit_quarantine([output for output in outputs if output.kind == "quarantine"], read)
         self._commit_files(read, present)
         if newer := sum(output.newer for output in read):
-            log.warning("%d events are of a newer schema: fields that this version does not know are left out", newer)
+            log.warning("%d events have a newer schema: fields that this version does not know are left out", newer)
         newest = max((output.newest for output in read if output.newest is not None), default=None)
         return Taken(
             len(read),
@@ -150,7 +141,7 @@ class Ingest:
         return [Output(*row) for row in rows]
 
     def _commit_events(self, written: Sequence[Output]) -> int:
-        """A new version, if there is anything new; gives how many events are."""
+        """Commit new events, if there are any; gives their number."""
         new, before = defaultdict(list), defaultdict(list)
         for output in written:
             assert output.hour is not None
@@ -160,17 +151,18 @@ class Ingest:
         for file in self.events.files():
             before[file.hour].append(file)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            settled = list(
-                pool.map(lambda hour: deduplication.settle(self.events.storage, before[hour], new[hour]), sorted(new))
+            storage = self.events.storage
+            changes = list(
+                pool.map(lambda hour: event_files.without_copies(storage, before[hour], new[hour]), sorted(new))
             )
-        add = [file for hour in settled for file in hour.add]
-        remove = [file for hour in settled for file in hour.remove]
+        add = [file for change in changes for file in change.add]
+        remove = [file for change in changes for file in change.remove]
         if add or self.events.version < 0:
             self.events.commit(add, remove)
-        return sum(hour.rows for hour in settled)
+        return sum(change.new_events for change in changes)
 
     def _commit_quarantine(self, written: Sequence[Output], read: Sequence[Output]) -> None:
-        """Add lines that are not events; those that files had before which were read again are replaced."""
+        """Add lines that are not events. Lines of files that were read again replace their earlier ones."""
         new = [DataFile(output.path, output.size, output.rows) for output in written]
         before = self._quarantine.files()
         storage = self._quarantine.storage
@@ -182,7 +174,7 @@ class Ingest:
             if pc.any(is_again).as_py() or len(before) + len(new) > MOST_FILES:
                 remove, kept = before, rows.filter(pc.invert(is_again))
                 if len(kept):
-                    new.append(DataFile(*write_parquet(storage, "", kept), len(kept)))
+                    new.append(storage.write_parquet("", kept))
         if new or remove or self._quarantine.version < 0:
             self._quarantine.commit(new, remove)
 
@@ -201,16 +193,15 @@ class Ingest:
             schema=FILES_TABLE,
         )
         before, storage, remove = self._files.files(), self._files.storage, []
-        if len(before) >= MOST_FILES:  # also forgets files that are gone
+        if len(before) >= MOST_FILES:  # rows of files that are gone are dropped as well
             names = pa.array([shown(self._source, file.path) for file in present], pa.string())
             taken = self._taken()
             rows = pa.concat_tables([taken.filter(pc.is_in(taken["name"], value_set=names)), rows])
             remove = before
-        add = [DataFile(*write_parquet(storage, "", rows), len(rows))] if len(rows) else []
-        self._files.commit(add, remove)
+        self._files.commit([storage.write_parquet("", rows)] if len(rows) else [], remove)
 
     def _taken(self) -> pa.Table:
-        """The rows of `files`; of a file that was taken twice the last counts."""
+        """The rows of `files`. If a file was ingested more than once, its last row counts."""
         paths = [file.path for file in self._files.files()]
         if not paths:
             return FILES_TABLE.empty_table()

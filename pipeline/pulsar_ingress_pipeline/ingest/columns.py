@@ -1,9 +1,9 @@
-"""Lines exactly as this version's sidecars write them, read by their columns: half of what parsing JSON costs, or less.
+"""Parses lines that are exactly as this version's sidecars write them, column by column, at half the cost of JSON.
 
-Such a line has all fields of the schema in its order, nothing between them, and no escapes. So commas divide a block
-of lines into fields, whose values all begin with the same name. Neighbours that mostly come together are kept together:
-each text of such a group is taken apart once, however often it comes. What is in a field is then held to the grammar of
-JSON. Anything else, a comma in a text too, is left to whoever parses JSON.
+Such a line has all fields of the schema in order, no spaces between them, and no escapes, so commas split a block of
+lines into fields. Neighbouring fields whose values mostly repeat together form a group, and each distinct text of a
+group is parsed once. Each field is then checked against the grammar of JSON. Anything else, such as a comma in a text,
+is left to the JSON parsers.
 """
 
 import re
@@ -26,10 +26,10 @@ _WORDS = {
 _QUOTE, _COMMA, _NEWLINE = b'",\n'
 _TYPES = {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 _ALONE = {field.name for field in FIELDS if field.name in ("id", "time") or field.type == "number"}
-"""Fields whose values hardly come twice."""
+"""Fields whose values rarely repeat."""
 _FIRST = ("schema", "time", "id", "cluster", "generation", "tenant", "topic", "broker", "durationMs", "upstreamMs",
           "requestBytes", "responseBytes", "clientClass")  # fmt: skip
-"""With each of these a group of fields begins."""
+"""The first field of each group."""
 _STARTS = [place for place, field in enumerate(FIELDS) if field.name in _FIRST]
 _GROUPS = [FIELDS[start:end] for start, end in pairwise([*_STARTS, len(FIELDS)])]
 
@@ -46,11 +46,11 @@ _GRAMMARS = {
     for field in FIELDS
 }
 PIECE = 1 << 18
-"""Bytes in which separators are looked for at once: what a processor's cache holds takes half the time."""
+"""Bytes that are searched for separators at once: half the time if they fit into the processor's cache."""
 
 
 def columns(data: bytes) -> list[pa.Array] | None:
-    """The fields of a block of lines of UTF-8, `time` as text; None where a line is not exactly as a sidecar's."""
+    """The fields of a block of UTF-8 lines, `time` as text; None if a line is not exactly as sidecars write it."""
     if b"\\" in data:
         return None
     ends = _ends(data, len(FIELDS))
@@ -66,9 +66,9 @@ def columns(data: bytes) -> list[pa.Array] | None:
 
 
 def _ends(data: bytes | pa.Buffer, fields: int) -> npt.NDArray[np.int32] | None:
-    """Where each field ends, with its separator, so many to a row; None where they do not come out even.
+    """The end of each field with its separator, as rows of this many fields; None if the number of ends does not fit.
 
-    Whether a row is a line is not looked at: in one that is none, a field has another name or end than it should.
+    Rows are not checked to be lines here: if a row is not one, the check of its fields' names and ends fails.
     """
     text, places = np.frombuffer(data, np.uint8), []
     for start in range(0, len(text), PIECE):
@@ -79,7 +79,7 @@ def _ends(data: bytes | pa.Buffer, fields: int) -> npt.NDArray[np.int32] | None:
 
 
 def _cut(data: bytes | pa.Buffer, ends: npt.NDArray[np.int32], starts: list[int]) -> list[pa.StringArray]:
-    """The texts of each group of fields, which begin with these; what separates it from the next ends each."""
+    """The texts of each group of fields, with their separators at the end. `starts` are the first fields of groups."""
     size = len(starts)
     offsets = np.zeros(len(ends) * size + 1, np.int32)
     offsets[1:].reshape(-1, size)[:] = ends[:, [start - 1 for start in [*starts[1:], ends.shape[1]]]]
@@ -100,7 +100,7 @@ def _grouped(column: pa.DictionaryArray, fields: tuple[Field, ...]) -> list[pa.A
 
 
 def _bytes(texts: pa.StringArray) -> pa.Buffer:
-    """All of them, one after the other."""
+    """The bytes of all texts."""
     _, ends, data = texts.buffers()
     offsets = np.frombuffer(ends, np.int32)
     first, last = int(offsets[texts.offset]), int(offsets[texts.offset + len(texts)])
@@ -118,7 +118,7 @@ def _coded(column: pa.DictionaryArray, field: Field) -> pa.Array | None:
 
 
 def _without(place: int, indices: pa.Array, texts: pa.StringArray) -> pa.DictionaryArray:
-    """With null for the text of a place, if it is any, which then is none of the dictionary's."""
+    """Replace the text at a position of the dictionary by null; -1 means that there is none."""
     if place < 0:
         return pa.DictionaryArray.from_arrays(indices, texts)
     found = indices.to_numpy()
@@ -139,7 +139,7 @@ def _alone(column: pa.StringArray, field: Field) -> pa.Array | None:
 
 
 def _alike(column: pa.StringArray, head: bytes, end: int) -> pa.StringArray | None:
-    """The texts of a column whose values are all of one length, as ids and times are; None where these are not."""
+    """The texts of a column whose values all have the same length, such as ids and times; None if they have not."""
     _, ends, data = column.buffers()
     offsets = np.frombuffer(ends, np.int32)[column.offset : column.offset + len(column) + 1]
     first, size = int(offsets[0]), int(offsets[1] - offsets[0])

@@ -1,10 +1,9 @@
-"""Lines of text, many at once, and how they are got out of files' bytes. Spark's executors run this."""
+"""Splits the bytes of event files into blocks of lines. Spark's executors run this."""
 
 import codecs
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 
@@ -12,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 BLOCK = 16 << 20
-"""Bytes of lines that are read at once; with fewer, what Arrow does for each column counts."""
+"""Bytes of lines in a block; with smaller ones, Arrow's cost for each column matters."""
 PIECE = 1 << 15
-"""Bytes of a file that are unpacked at once: what is lost before a break."""
+"""Bytes that are decompressed at once. This much can be lost before damage in a file."""
 
 
 class Broken(Exception):
-    """A file cannot be unpacked to its end."""
+    """A file cannot be decompressed to its end."""
 
 
 def unpacked(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """What gzip made the bytes of, of one member or of several; raises Broken."""
+    """Decompress gzip of one or several members; raises Broken."""
     inflate = None
     for piece in pieces:
         while piece:
@@ -39,14 +38,14 @@ def unpacked(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 class Lines:
-    """Each ends with a newline."""
+    """Lines, each with a newline at its end."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
 
     @cached_property
     def _ends(self) -> npt.NDArray[np.intp]:
-        """The places of all newlines."""
+        """The positions of all newlines."""
         return np.flatnonzero(self._bytes == ord("\n"))
 
     @property
@@ -57,11 +56,11 @@ class Lines:
         return len(self._ends)
 
     def start_of(self, line: int) -> int:
-        """The place of its first byte."""
+        """The position of a line's first byte."""
         return int(self._ends[line - 1]) + 1 if line else 0
 
     def between(self, start: int, end: int) -> int:
-        """How many end in these bytes."""
+        """How many lines end between two positions."""
         first, last = np.searchsorted(self._ends, (start, end))
         return int(last - first)
 
@@ -70,7 +69,7 @@ class Lines:
 
     @cached_property
     def are_braced(self) -> bool:
-        """Whether each begins with a brace and ends with one: then no object of several lines can be read as one."""
+        """Whether each line begins and ends with a brace, so that no JSON object can span several lines."""
         if not (self.data.startswith(b"{") and self.data.endswith(b"}\n")):
             return False
         between = self._ends[:-1]
@@ -81,30 +80,46 @@ class Lines:
         return Lines(self.data[:middle]), Lines(self.data[middle:])
 
 
-@dataclass(slots=True)
 class Block:
-    """Lines of several files, or some of one."""
+    """Lines of several files, or a part of one file."""
 
-    lines: Lines
-    files: list[str] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    """Where the lines of each begin."""
-    broken: list[tuple[str, str]] = field(default_factory=list)
-    """Files that ended too soon, with the reason."""
+    def __init__(self) -> None:
+        self.size = 0
+        self.broken: list[tuple[str, str]] = []
+        """Files that could not be read to their end, with the reason."""
+        self._pieces: list[bytes] = []
+        self._files: list[str] = []
+        self._starts: list[int] = []
+        """Where the lines of each file begin."""
+
+    def begin(self, file: str) -> None:
+        self._files.append(file)
+        self._starts.append(self.size)
+
+    def add(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self.size += len(piece)
+
+    @cached_property
+    def lines(self) -> Lines:
+        """All lines, after the last of them was added."""
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        return Lines(data)
 
     def file_of(self, line: int) -> str:
-        return self.files[bisect_right(self.starts, self.lines.start_of(line)) - 1]
+        return self._files[bisect_right(self._starts, self.lines.start_of(line)) - 1]
 
     def lines_by_file(self) -> Iterator[tuple[str, int]]:
-        for file, (start, end) in zip(self.files, pairwise([*self.starts, len(self.lines.data)]), strict=True):
+        for file, (start, end) in zip(self._files, pairwise([*self._starts, self.size]), strict=True):
             yield file, self.lines.between(start, end)
 
 
 def blocks(files: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[Block]:
-    """The lines of files, in as few blocks as there is room in. The last line of a file may lack its newline."""
-    waiting = _Waiting()
+    """The lines of files in as few blocks as possible. The last line of a file may have no newline."""
+    block = Block()
     for name, pieces in files:
-        waiting.begin(name)
+        block.begin(name)
         rest, mark = b"", codecs.BOM_UTF8
         try:
             for piece in unpacked(pieces) if name.endswith(".gz") else pieces:
@@ -112,41 +127,15 @@ def blocks(files: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[Block]:
                 if not newline:
                     rest += piece
                     continue
-                waiting.add((rest + whole + newline).removeprefix(mark))
+                block.add((rest + whole + newline).removeprefix(mark))
                 rest, mark = end, b""
-                if waiting.size >= BLOCK:
-                    yield waiting.block()
-                    waiting.begin(name)
+                if block.size >= BLOCK:
+                    yield block
+                    block = Block()
+                    block.begin(name)
         except Broken as fault:
-            rest = b""  # a line of which the end is lost
-            waiting.broken.append((name, str(fault)))
+            rest = b""  # the end of this line is lost
+            block.broken.append((name, str(fault)))
         if rest := rest.removeprefix(mark):
-            waiting.add(rest + b"\n")
-    yield waiting.block()
-
-
-class _Waiting:
-    """What the next block is to have."""
-
-    def __init__(self) -> None:
-        self._clear()
-
-    def _clear(self) -> None:
-        self.size = 0
-        self._pieces: list[bytes] = []
-        self._files: list[str] = []
-        self._starts: list[int] = []
-        self.broken: list[tuple[str, str]] = []
-
-    def begin(self, name: str) -> None:
-        self._files.append(name)
-        self._starts.append(self.size)
-
-    def add(self, piece: bytes) -> None:
-        self._pieces.append(piece)
-        self.size += len(piece)
-
-    def block(self) -> Block:
-        made = Block(Lines(b"".join(self._pieces)), self._files, self._starts, self.broken)
-        self._clear()
-        return made
+            block.add(rest + b"\n")
+    yield block

@@ -1,9 +1,9 @@
-"""Lines of JSON to rows, many at once. Spark's executors run this on what they read; it knows nothing of Spark.
+"""Parses blocks of JSON lines into Arrow tables. Spark's executors run this, but it does not use Spark.
 
-What a line is, one function says: `read_line`, a strict parser of one line at a time. It would take 30 µs for each, so
-whole blocks of lines are read at once where that can mean nothing else: by their columns (`columns`), else by Arrow's
-parser of JSON. A block that has a look of anything unusual is halved until what is unusual stands alone, and that is
-read line by line.
+`read_line` defines what a valid line is: it is a strict parser of a single line, and takes 30 µs for each. So blocks of
+lines are parsed at once where the result is certain to be the same: by their columns (`columns`), or else by Arrow's
+JSON parser. A block that contains anything unusual is split in halves until few lines are left, which are then parsed
+one by one.
 """
 
 import json
@@ -40,19 +40,19 @@ def _type(field: Field) -> pa.DataType:
 
 
 EVENTS = pa.schema([(snake(field.name), _type(field)) for field in FIELDS])
-"""A row of `events`. Texts come again and again, so that each is a number of a dictionary, but for ids."""
+"""A row of `events`. Texts repeat often, so all but ids are dictionary-encoded."""
 
 _ALONE = 16
-"""So few lines are read one by one where they cannot be read at once."""
+"""A block of this many lines is parsed line by line instead of split."""
 _DEEP = 200
-"""Objects and lists may stand in each other so deep; one parser would give up where another does not."""
+"""The deepest nesting that is valid: the parsers have different limits of their own."""
 _BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[{]|[\]}]', re.DOTALL)
 # RFC 3339 5.6.
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT(?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d+)?(?:Z|[+-](?:[01]\d|2[0-3]):\d\d)", re.ASCII)
 _USUAL = b"0000-00-00T00:00:00.000000Z"
 _MARKS = [place for place, mark in enumerate(_USUAL) if mark != ord("0")]
 _HALVES = (b"\\ud", b"\\uD")
-"""What may be half of a character, which Arrow would take."""
+"""Possibly half of a surrogate pair, which Arrow accepts."""
 _NUMBERS = [field.name for field in FIELDS if field.type == "number"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INTEGERS = range(-(1 << 63), 1 << 63)
@@ -62,11 +62,11 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Parsed:
-    """What lines are: rows, in their order, and the others."""
+    """The events of lines, in their order, and the lines that are not events."""
 
     pieces: list[pa.Table] = field(default_factory=list)
     bad: list[tuple[int, str]] = field(default_factory=list)
-    """Lines that are no event, by their place, with the reason; empty for a blank one, which is nothing."""
+    """Positions of lines that are not events, with the reason. It is empty for a blank line, which is ignored."""
 
     @property
     def events(self) -> pa.Table:
@@ -74,7 +74,7 @@ class Parsed:
 
     @property
     def newer(self) -> int:
-        """Events of a schema that is newer than this pipeline's."""
+        """How many events have a newer schema than this pipeline knows."""
         return sum(int(pc.sum(pc.greater(piece["schema"], SCHEMA_VERSION)).as_py() or 0) for piece in self.pieces)
 
 
@@ -98,7 +98,7 @@ def _parse(lines: Lines, start: int, parsed: Parsed) -> None:
 
 
 def _at_once(lines: Lines) -> pa.Table | None:
-    """Rows of a block, one for each line; None where not every line is an event as sidecars write it."""
+    """The rows of a block, one for each line; None unless every line is an event as sidecars write it."""
     data = lines.data
     if not (data.isascii() or is_text(data)):
         return None
@@ -123,10 +123,10 @@ def _at_once(lines: Lines) -> pa.Table | None:
 
 
 def _table(data: bytes, count: int) -> pa.Table | None:
-    """As Arrow's parser of JSON reads it."""
+    """The rows as parsed by Arrow's JSON parser."""
     table = _read(data, "error")
     if table is None and not _has_odd_values(data, count):
-        table = _read(data, "ignore")  # of a newer schema
+        table = _read(data, "ignore")  # events of a newer schema
     return table if table is not None and len(table) == count else None
 
 
@@ -142,7 +142,7 @@ def _read(data: bytes, unknown: str) -> pa.Table | None:
 
 
 def _has_odd_values(block: bytes, count: int) -> bool:
-    """Whether a value that is ignored may be none that `read_line` takes: a word for a number, or deep nesting."""
+    """Whether an ignored field may have a value that `read_line` rejects: NaN, Infinity, or deep nesting."""
     return b"NaN" in block or b"Inf" in block or block.count(b"{") + block.count(b"[") > count + _DEEP
 
 
@@ -155,7 +155,7 @@ def is_text(data: bytes) -> bool:
 
 
 def _moments(times: pa.StringArray) -> pa.Array | None:
-    """Times in the form that sidecars write; None where one is in another, or is none."""
+    """Times in the format that sidecars write; None if any is in another format or invalid."""
     _, _, data = times.buffers()
     size = len(_USUAL)
     if pc.min_max(pc.binary_length(times)).as_py() != {"min": size, "max": size}:
@@ -188,7 +188,7 @@ def _one_by_one(lines: Lines, start: int, parsed: Parsed) -> None:
 
 
 def read_line(line: bytes) -> Row | str:
-    """An event by the schema's names, its time in microseconds since 1970; or why it is none."""
+    """An event by the schema's field names, with its time in microseconds since 1970; or why it is not an event."""
     line = line.strip(b" \t\r\n")
     if not line:
         return ""
@@ -248,7 +248,7 @@ def _moment(text: str) -> int | None:
     if not _TIME.fullmatch(text):
         return None
     try:
-        # In UTC it may be of a year that there is not.
+        # Its year in UTC may be out of range.
         return (datetime.fromisoformat(text).astimezone(UTC) - _EPOCH) // timedelta(microseconds=1)
     except (ValueError, OverflowError):
         return None
@@ -259,7 +259,7 @@ def _no_number(word: str) -> None:
 
 
 def _integer(digits: str) -> int | float:
-    """A number of thousands of digits is none that the schema has, and Python would refuse to read it."""
+    """Python refuses to parse integers of thousands of digits, and no field of the schema has such values."""
     return int(digits) if len(digits) < 300 else float(digits)
 
 

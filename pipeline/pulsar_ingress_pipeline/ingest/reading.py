@@ -1,14 +1,12 @@
-"""What one task does: read event files, parse their lines, write new files of `events` and `quarantine`.
+"""A Spark task: reads event files, parses their lines, and writes new files of `events` and `quarantine`.
 
-A line is not an event where its bytes are not UTF-8, where it is not exactly one JSON object, where a value has another
-type than the schema's, or where `id` or `time` is missing. It goes to `quarantine` with the reason. A field that the
-schema does not have is dropped, and an event of a newer schema is read as far as it is known.
+A line is not an event if it is not UTF-8 or not exactly one JSON object, if a value has another type than in the
+schema, or if `id` or `time` is missing. It goes to `quarantine` with the reason. Fields that the schema does not have
+are dropped, so an event of a newer schema is read as far as it is known.
 
-Files are written to their final place. Nobody sees them before they are committed, and what a task leaves behind that
-failed is removed by `maintain`.
+Files are written to their final place and become visible with the commit. `maintain` removes those of failed tasks.
 """
 
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 
@@ -23,7 +21,7 @@ QUARANTINE = pa.schema([(name, pa.string()) for name in ("file", "line_text", "r
 
 @dataclass(slots=True)
 class Output:
-    """What a task tells the driver: of a file that it wrote, or of one that it read."""
+    """What a task reports to the driver about a file that it wrote or read."""
 
     kind: str
     """`events`, `quarantine`, `read` or `gone`."""
@@ -31,13 +29,13 @@ class Output:
     hour: str | None = None
     size: int = 0
     rows: int = 0
-    """Of a written file; of one that was read its lines."""
+    """The rows of a file that was written, or the lines of one that was read."""
     events: int = 0
     bad: int = 0
     newer: int = 0
-    """Events of a schema that is newer than this pipeline's."""
+    """Events of a newer schema than this pipeline knows."""
     newest: int | None = None
-    """The time of the newest event, in microseconds since the epoch."""
+    """The time of the newest event, in microseconds since 1970."""
 
 
 OUTPUT = pa.schema([(one.name, pa.string() if "str" in str(one.type) else pa.int64()) for one in fields(Output)])
@@ -45,33 +43,35 @@ OUTPUT_DDL = ", ".join(f"{one.name} {'string' if one.type == pa.string() else 'l
 
 
 class ReadTask:
-    """For `mapInArrow`: rows of task numbers become rows of OUTPUT."""
+    """For `mapInArrow`: turns rows of task numbers into rows of OUTPUT."""
 
     def __init__(self, source: Storage, tables: Storage, tasks: Sequence[Sequence[tuple[str, int]]]) -> None:
         self._source, self._tables, self._tasks = source, tables, tasks
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                found = [asdict(output) for output in _Reading(self._source, self._tables).read(self._tasks[number])]
-                if found:
-                    yield pa.RecordBatch.from_pylist(found, OUTPUT)
+        for number in _numbers(batches):
+            found = [asdict(output) for output in _Reading(self._source, self._tables).read(self._tasks[number])]
+            if found:
+                yield pa.RecordBatch.from_pylist(found, OUTPUT)
 
 
 class EventTask:
-    """For `mapInArrow`: rows of task numbers become events; a file that breaks off gives a row with a `fault`."""
+    """For `mapInArrow`: turns rows of task numbers into events, and gives a row with a `fault` for a truncated file."""
 
     def __init__(self, source: Storage, tasks: Sequence[Sequence[str]]) -> None:
         self._source, self._tasks = source, tasks
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                files = ((path, pieces(self._source, path)) for path in self._tasks[number])
-                for block in blocks(files):
-                    yield from _parsed(event_files.plain(parsing.parse(block.lines).events), None)
-                    for file, why in block.broken:
-                        yield from _parsed(_NOTHING, f"{shown(self._source, file)}: {why}")
+        for number in _numbers(batches):
+            for block in blocks((path, pieces(self._source, path)) for path in self._tasks[number]):
+                yield from _parsed(parsing.parse(block.lines).events.cast(event_files.PLAIN), None)
+                for file, why in block.broken:
+                    yield from _parsed(_NOTHING, f"{shown(self._source, file)}: {why}")
+
+
+def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
 
 
 _NOTHING = pa.Table.from_arrays([pa.nulls(1, kind) for kind in event_files.PLAIN.types], schema=event_files.PLAIN)
@@ -88,7 +88,7 @@ def pieces(source: Storage, path: str) -> Iterator[bytes]:
 
 
 class _Reading:
-    """One task at work. It holds no more rows than one file of `events` is to have."""
+    """The state of one task. It keeps no more rows in memory than one file of `events` has."""
 
     def __init__(self, source: Storage, tables: Storage) -> None:
         self._source, self._tables = source, tables
@@ -113,14 +113,14 @@ class _Reading:
                 yield from self._written()
         yield from self._written()
         for output in self._read.values():
-            output.newer, output.newest, newer = newer, newest, 0  # of the task, not of the file
+            output.newer, output.newest, newer = newer, newest, 0  # these are of the task, not of the file
             yield output
         yield from self._gone
 
     def _pieces(self, path: str) -> Iterator[bytes]:
         try:
             yield from pieces(self._source, path)
-        except FileNotFoundError:  # since the folder was listed: it is read when it is back
+        except FileNotFoundError:  # removed after the folder was listed; it is read when it is back
             self._gone.append(Output("gone", self._read.pop(path).path))
 
     def _count(self, block: Block, bad: Sequence[tuple[int, str]]) -> None:
@@ -134,11 +134,11 @@ class _Reading:
             file = block.file_of(place)
             self._read[file].events -= 1
             if why:
-                self._put_aside(file, texts[place].decode(errors="replace"), why)
+                self._quarantine(file, texts[place].decode(errors="replace"), why)
         for file, why in block.broken:
-            self._put_aside(file, "", why)
+            self._quarantine(file, "", why)
 
-    def _put_aside(self, file: str, text: str, why: str) -> None:
+    def _quarantine(self, file: str, text: str, why: str) -> None:
         self._read[file].bad += 1
         self._bad.append((shown(self._source, file), text, why))
         self._bad_bytes += len(text)
@@ -154,17 +154,10 @@ class _Reading:
             yield self._write("quarantine", "", rows, None)
 
     def _write(self, table: str, folder: str, rows: pa.Table, hour: str | None) -> Output:
-        path, size = write_parquet(self._tables.below(table), folder, rows)
-        return Output(table, path, hour, size, len(rows))
-
-
-def write_parquet(table: Storage, prefix: str, rows: pa.Table) -> tuple[str, int]:
-    """A new file of a table; gives its path and size."""
-    path, data = f"{prefix}{uuid.uuid4().hex}.parquet", event_files.as_parquet(rows)
-    table.write(path, data)
-    return path, len(data)
+        file = self._tables.below(table).write_parquet(folder, rows)
+        return Output(table, file.path, hour, file.size, file.rows)
 
 
 def shown(source: Storage, path: str) -> str:
-    """A file as people write it."""
+    """The path or URL of an event file."""
     return f"{source.url}/{path}"

@@ -1,14 +1,15 @@
-"""A folder on this machine or in an object store: how it is listed, read and written here, by delta-rs and by Spark.
+"""A folder on this machine or in an object store: lists, reads and writes its files, for delta-rs and Spark as well.
 
-Credentials come from the environment, once. obstore and delta-rs are built on the same client of object stores and take
-the same variables; `spark_settings` passes on to Spark what its S3 client does not read there.
+Credentials come from the environment. obstore and delta-rs use the same object store client and the same variables;
+`spark_settings` passes to Spark what its S3 client does not read from the environment.
 """
 
 import errno
 import os
 import re
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,9 @@ _VARIABLES = {
     "abfs": _AZURE,
     "abfss": _AZURE,
 }  # fmt: skip
-"""What executors are given of the driver's environment; without any, a store is asked as the pod's identity."""
+"""Variables that executors get from the driver. Without any, object stores use the identity of the pod."""
+_ROW_GROUP = 1 << 17
+"""Rows that a reader can skip at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,31 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of a table."""
+
+    path: str
+    size: int
+    rows: int
+    partition: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def hour(self) -> str:
+        """The hour of a file of `events`: `2026-11-16T09`."""
+        return hour_of(self.partition)
+
+
+def hour_of(partition: Mapping[str, str]) -> str:
+    return f"{partition['date']}T{int(partition['hour']):02d}"
+
+
+@dataclass(frozen=True, slots=True)
 class Storage:
-    """A folder. It can be sent to Spark's executors, which reach it in the same way."""
+    """A folder. Spark's executors get a copy of this and use the folder in the same way."""
 
     url: str
     options: tuple[tuple[str, str], ...] = ()
-    """What object stores are reached by, in delta-rs' words; of secrets nothing is ever printed."""
+    """Options of delta-rs for an object store. They may be secrets and are never printed."""
 
     @classmethod
     def of(cls, url: str, environ: Mapping[str, str] = os.environ) -> "Storage":
@@ -76,7 +98,7 @@ class Storage:
 
     @property
     def for_delta(self) -> dict[str, str]:
-        """What delta-rs is given to reach it."""
+        """The storage options for delta-rs."""
         return dict(self.options) | ({"AWS_ALLOW_HTTP": "true"} if self._is_without_tls else {})
 
     @property
@@ -91,14 +113,17 @@ class Storage:
         return Storage(f"{self.url}/{path}", self.options)
 
     def spark_url(self, path: str) -> str:
-        """A file's URL as Spark takes it: Hadoop has a name of its own for S3, and expands patterns."""
+        """A file's URL for Spark: Hadoop has its own scheme for S3, and expands patterns."""
         url = f"file://{self.url}/{path}" if self.is_local else re.sub("^s3:", "s3a:", f"{self.url}/{path}")
         return re.sub(r"([*?{}\[\]\\])", r"\\\1", url)
 
     def files(self, endings: tuple[str, ...] = ("",)) -> list[File]:
-        """All files below, but for hidden ones (`.` and `_`); a folder that is not there has none."""
+        """All files below, except hidden ones (`.` and `_`); none if the folder does not exist."""
         with _explained(self.url):
-            found = self._local_files() if self.is_local else self._listed("")
+            if self.is_local:
+                found = self._local_files()
+            else:
+                found = [File(one["path"], one["size"]) for listed in obstore.list(self._store) for one in listed]
         shown = [file for file in found if _is_shown(file.path, endings)]
         return sorted(shown, key=lambda file: (file.name, file.path))
 
@@ -109,13 +134,8 @@ class Storage:
         paths = (Path(place, name) for place, _, names in os.walk(folder, followlinks=True) for name in names)
         return [File(str(path.relative_to(folder)), path.stat().st_size) for path in paths if path.is_file()]
 
-    def _listed(self, prefix: str) -> list[File]:
-        return [
-            File(one["path"], one["size"]) for listed in obstore.list(self._store, prefix or None) for one in listed
-        ]
-
     def folders(self, path: str = "") -> list[str]:
-        """The names of the folders in a folder; none where it is not there."""
+        """The names of the folders in a folder; none if it does not exist."""
         with _explained(f"{self.url}/{path}"):
             if self.is_local:
                 folder = Path(self.url, path)
@@ -124,14 +144,14 @@ class Storage:
             return sorted(one.rpartition("/")[2] for one in found)
 
     def exists(self, path: str = "") -> bool:
-        """Whether there is such a file, or a folder with anything in it."""
+        """Whether there is such a file, or a folder that is not empty."""
         if self.is_local:
             return Path(self.url, path).exists()
         with _explained(f"{self.url}/{path}"):
             return any(listed for listed in obstore.list(self._store, path or None, chunk_size=1))
 
     def size(self, path: str) -> int | None:
-        """Of a file, None for one that is not there."""
+        """The size of a file; None if it does not exist."""
         with _explained(f"{self.url}/{path}"):
             try:
                 return Path(self.url, path).stat().st_size if self.is_local else obstore.head(self._store, path)["size"]
@@ -143,7 +163,7 @@ class Storage:
         return b"".join(self.pieces(path, 1 << 20))
 
     def pieces(self, path: str, size: int) -> Iterator[bytes]:
-        """A file, in pieces of about that size; raises FileNotFoundError."""
+        """A file in pieces of about this size; raises FileNotFoundError."""
         with _explained(f"{self.url}/{path}"):
             if not self.is_local:
                 yield from map(bytes, obstore.get(self._store, path).stream(min_chunk_size=size))
@@ -160,7 +180,7 @@ class Storage:
             try:
                 Path(self.url, path).parent.mkdir(parents=True, exist_ok=True)
                 Path(self.url, path).write_bytes(data)
-            except FileNotFoundError as error:  # which `_explained` leaves to those who read
+            except FileNotFoundError as error:  # `_explained` does not handle it, because readers do
                 raise PipelineFault(f"{self.url}/{path}: cannot be written: {error.strerror}") from None
 
     def delete(self, path: str) -> None:
@@ -171,13 +191,19 @@ class Storage:
                 obstore.delete(self._store, path)
 
     def parquet(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
-        """The rows of files, one file after the other."""
+        """The rows of Parquet files, in the order of the files."""
         tables = []
         for path in paths:
             source = f"{self.url}/{path}" if self.is_local else pa.BufferReader(self.read(path))
             with _explained(f"{self.url}/{path}"), pq.ParquetFile(source) as file:
                 tables.append(file.read(columns=columns, use_threads=False))
         return pa.concat_tables(tables)
+
+    def write_parquet(self, prefix: str, rows: pa.Table, partition: Mapping[str, str] | None = None) -> DataFile:
+        """Write rows to a new file, whose path begins with this."""
+        path, data = f"{prefix}{uuid.uuid4().hex}.parquet", as_parquet(rows)
+        self.write(path, data)
+        return DataFile(path, len(data), len(rows), partition or {})
 
     @property
     def _store(self) -> ObjectStore:
@@ -186,11 +212,20 @@ class Storage:
 
 @lru_cache(maxsize=64)
 def _store_of(storage: Storage) -> ObjectStore:
-    make: Any = from_url  # whose types want each store's options apart
+    make: Any = from_url  # its types are different for each store
     store: ObjectStore = make(
         storage.url, config=dict(storage.options), client_options={"allow_http": storage._is_without_tls}
     )
     return store
+
+
+def as_parquet(rows: pa.Table) -> bytes:
+    out = pa.BufferOutputStream()
+    repeated = [name for name in rows.column_names if name not in ("id", "time")]
+    pq.write_table(
+        rows, out, row_group_size=_ROW_GROUP, compression="zstd", use_dictionary=repeated, store_schema=False
+    )
+    return bytes(out.getvalue())
 
 
 def _is_shown(path: str, endings: tuple[str, ...]) -> bool:
@@ -202,7 +237,7 @@ def first_line(error: Exception) -> str:
 
 
 class _explained:  # noqa: N801
-    """Turns what a file system raises into one line with the path."""
+    """Turns an error of a file system or store into a fault of one line with the path."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -212,13 +247,13 @@ class _explained:  # noqa: N801
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if isinstance(error, FileNotFoundError):
-            return  # which callers tell apart
+            return  # callers handle it
         if isinstance(error, OSError | BaseError):
             raise PipelineFault(f"{self._url}: {getattr(error, 'strerror', None) or first_line(error)}") from None
 
 
 def spark_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What Spark's S3 client is to be told; the keys it reads from the same variables by itself."""
+    """Settings for Spark's S3 client. It reads the access keys from the same variables by itself."""
     settings = {}
     if endpoint := environ.get("AWS_ENDPOINT_URL"):
         settings["spark.hadoop.fs.s3a.endpoint"] = endpoint

@@ -8,8 +8,7 @@ from. Transactions survive the cleanup of the log, custom metadata does not.
 import json
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,27 +24,12 @@ from deltalake.transaction import (
 )
 
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
-from pulsar_ingress_pipeline.lake.storage import Storage
+from pulsar_ingress_pipeline.lake.storage import DataFile, Storage, hour_of
 
 # delta-rs reads `%20` as a space, and panics at brackets.
 _REFUSED = re.compile(r"[\[\]%]")
 APPLICATION, SOURCE = "pulsar-ingress-pipeline", "pulsar-ingress-pipeline/events"
 """The application transactions: the table's own version, and that of the `events` it is derived from."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A Parquet file of a table."""
-
-    path: str
-    size: int
-    rows: int
-    partition: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def hour(self) -> str:
-        """The hour of a file of `events`: `2026-11-16T09`."""
-        return _hour(self.partition)
 
 
 class LakeTable:
@@ -96,7 +80,7 @@ class LakeTable:
             except FileNotFoundError:
                 pass
             else:
-                return sorted({_hour(change["partitionValues"]) for change in found})
+                return sorted({hour_of(change["partitionValues"]) for change in found})
         return sorted({file.hour for file in self.files()})
 
     @property
@@ -191,10 +175,6 @@ def arrow(stream: object) -> pa.Table:
 
 def _stats(file: DataFile) -> str:
     return json.dumps({"numRecords": file.rows})
-
-
-def _hour(partition: Mapping[str, str]) -> str:
-    return f"{partition['date']}T{int(partition['hour']):02d}"
 
 
 # delta-rs prints its chain of causes as a tree, in colour, with the XML of a store's answer.

@@ -18,8 +18,8 @@ from pyspark.sql import types as T  # noqa: N812
 
 from pulsar_ingress_pipeline.faults import PipelineFault
 from pulsar_ingress_pipeline.lake.reader import SHARES
-from pulsar_ingress_pipeline.lake.storage import Storage
-from pulsar_ingress_pipeline.lake.table import DataFile, LakeTable
+from pulsar_ingress_pipeline.lake.storage import DataFile, Storage
+from pulsar_ingress_pipeline.lake.table import LakeTable
 from pulsar_ingress_pipeline.schema import EVENTS
 from pulsar_ingress_pipeline.tables import DERIVED
 from pulsar_ingress_pipeline.tables.sources import each_event

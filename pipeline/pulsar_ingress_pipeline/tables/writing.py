@@ -1,7 +1,7 @@
-"""Rows of many tables become their files in one query, written by Arrow where the rows are.
+"""Writes the files of many tables in one query, with Arrow on Spark's executors.
 
-Spark's own writer takes four times as long for a row as Arrow's, and would need a query for each table. So the rows of
-all tables are put into the columns of one, and Python writes a file for each table and day.
+Spark's own writer takes four times as long for each row, and needs a query for each table. So the rows of all tables
+are put into the columns of one, and Python writes a file for each table and day.
 """
 
 from collections import defaultdict
@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pulsar_ingress_pipeline.ingest.reading import write_parquet
 from pulsar_ingress_pipeline.lake.storage import Storage
 from pulsar_ingress_pipeline.tables.table import SPAN
 
@@ -27,35 +26,36 @@ WRITTEN_DDL = f"{TABLE} string, {DAY} string, path string, size long, rows long"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Rows that are to become files of a table."""
+    """Rows to write to the files of a table."""
 
     rows: DataFrame
     day: str
-    """Which file a row goes to, as SQL."""
+    """The day of a row's file, as SQL."""
     schema: T.StructType
-    """What a file has of them."""
+    """The columns of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes the files of days. It travels to Spark's executors."""
+    """Writes the file of a day. Spark sends it to the executors."""
 
     tables: Storage
     schemas: Mapping[str, pa.Schema]
     replaced: Mapping[tuple[str, str], Sequence[str]]
-    """Files that a table's new file of a day replaces, and takes over what they have of hours that have not changed."""
+    """The files that a table's new file of a day replaces. Their rows of unchanged hours go into the new file."""
     changed: Sequence[str]
-    """The hours that have."""
+    """The hours that have changed."""
 
     def write(self, table: str, day: str, rows: Sequence[pa.Table]) -> tuple[str, int, int] | None:
-        """The file's path, its size, and its rows; None where there are none."""
+        """The file's path, its size, and the number of its rows; None if there are no rows."""
         schema = self.schemas[table]
         parts = [part.cast(schema) for part in rows]
         parts += [self._unchanged(table, path) for path in self.replaced.get((table, day), ())]
         whole = pa.concat_tables(parts) if parts else schema.empty_table()
         if not len(whole):
             return None
-        return *write_parquet(self.tables.below(table), f"{day}-", whole), len(whole)
+        file = self.tables.below(table).write_parquet(f"{day}-", whole)
+        return file.path, file.size, file.rows
 
     def _unchanged(self, table: str, path: str) -> pa.Table:
         rows = self.tables.below(table).parquet([path]).cast(self.schemas[table])
@@ -64,7 +64,7 @@ class Writer:
 
 
 def together(parts: Mapping[str, Part], writer: Writer, is_small: bool) -> DataFrame:
-    """The parts of several tables as rows of what was written. A column goes to the first free one of its type."""
+    """A query that writes the parts and gives a row for each file. Each column uses the first free one of its type."""
     places: dict[str, list[str]] = defaultdict(list)
     columns: dict[str, list[tuple[str, str]]] = {}
     for name, part in parts.items():
@@ -90,7 +90,7 @@ def arrow_schema(schema: T.StructType) -> pa.Schema:
 
 
 def _placed(places: Mapping[str, Sequence[str]], columns: Sequence[tuple[str, str]]) -> list[str]:
-    """As SQL, which is one call of the JVM for all columns instead of four for each."""
+    """SQL needs one call to the JVM for all columns instead of four for each."""
     of_place = {place: f"`{name}`" for name, place in columns}
     return [
         f"cast({of_place.get(place, 'null')} as {kind}) as {place}" for kind, names in places.items() for place in names
@@ -98,7 +98,7 @@ def _placed(places: Mapping[str, Sequence[str]], columns: Sequence[tuple[str, st
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    """By halves: Spark looks at all that is there for each that is added."""
+    """In halves: with one union after another, Spark checks all earlier ones again each time."""
     if len(frames) == 1:
         return frames[0]
     half = len(frames) // 2
@@ -106,7 +106,7 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 class _Write:
-    """For `mapInArrow`: rows of many tables to what was written of them."""
+    """For `mapInArrow`: writes rows of many tables, and gives a row for each file."""
 
     def __init__(self, columns: Mapping[str, Sequence[tuple[str, str]]], writer: Writer) -> None:
         self._columns, self._writer = columns, writer
@@ -114,7 +114,7 @@ class _Write:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting: dict[tuple[str, str], list[pa.Table]] = defaultdict(list)
         for batch in batches:
-            for key, rows in self._apart(pa.Table.from_batches([batch])):
+            for key, rows in self._by_file(pa.Table.from_batches([batch])):
                 waiting[key].append(rows)
         written = [
             dict(zip(_WRITTEN.names, (*key, *file), strict=True))
@@ -124,7 +124,7 @@ class _Write:
         if written:
             yield pa.RecordBatch.from_pylist(written, _WRITTEN)
 
-    def _apart(self, rows: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Table]]:
+    def _by_file(self, rows: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Table]]:
         keys = rows.select([TABLE, DAY]).append_column("row", pa.array(range(len(rows)), pa.int32()))
         groups = keys.group_by([TABLE, DAY]).aggregate([("row", "list")])
         for table, day, places in zip(*(groups[name].to_pylist() for name in (TABLE, DAY, "row_list")), strict=True):

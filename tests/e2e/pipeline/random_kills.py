@@ -1,4 +1,4 @@
-"""Kills of `stream` at random moments of its work, and the page that says what came of them."""
+"""Kills `stream` at random moments, and writes the page with the results."""
 
 import random
 import signal
@@ -14,16 +14,16 @@ from spark_commands import SECONDS, Folder, started, table
 PAGE = Path(__file__).parents[3] / "docs/exactly-once.md"
 KILLS = str(Path(__file__).parent / "kills.py")
 STAGES = 4
-"""As many lines as a batch says before its last."""
+"""Lines that a batch prints before its last one."""
 COMMITS = 48
 """Commits of a batch, one for each table."""
 LATEST = 3.0
-"""Seconds after a stage's beginning."""
+"""Seconds after the start of a stage."""
 
 
 @dataclass
 class Kills:
-    """Where it was killed."""
+    """How often it was killed in each stage."""
 
     at: Counter[str] = field(default_factory=Counter)
 
@@ -32,7 +32,7 @@ class Kills:
 
 
 def killing(command: list[str], chance: random.Random) -> str:
-    """Start it and kill it, half the time while Spark works, half the time between two commits; where it was."""
+    """Start it and kill it, half the time in a stage, half between two commits; returns where it was killed."""
     if chance.random() < 0.5:
         return _in_a_stage(command, chance.randint(1, STAGES), chance.uniform(0, LATEST))
     return _between_commits(command, chance.randint(1, COMMITS))
@@ -58,7 +58,7 @@ def _between_commits(command: list[str], number: int) -> str:
 
 
 def stage_of(said: list[str]) -> str:
-    """Where it was, by its last words; before the first of them it derives what the one before it has left."""
+    """The stage that it was in, by the last line it printed."""
     if not said:
         return "start"
     return said[-1].removesuffix(" …\n") if said[-1].endswith(" …\n") else "between two batches"
@@ -75,9 +75,9 @@ def page(kills: Kills, made: Sequence[tuple[Folder, Path]]) -> str:
     stages = "\n".join(f"| {stage} | {count} |" for stage, count in sorted(kills.at.items()))
     return f"""# Exactly once
 
-`stream` was killed with -9 at {kills.at.total()} random moments, of {len(made)} folders, with a new event file before
-each. Then it was let come to its end. Five events of each file are in the one before it too, and each has one bad line.
-Written by `make e2e-full`.
+`stream` was killed with -9 at {kills.at.total()} random moments, on {len(made)} folders of tables, with a new event
+file before each kill. Then it ran to its end. Five events of each file are also in the file before it, and each file
+has one bad line. Written by `make e2e-full`.
 
 | | expected | found |
 |---|---|---|
@@ -90,7 +90,7 @@ Written by `make e2e-full`.
 |---|---|
 {stages}
 
-Half of the kills come up to {LATEST:.0f} s after a stage has begun. The others are aimed at the moment between two of
-the {COMMITS} commits that a batch makes, one for each table. The tables were then held against those that DuckDB makes
-of the same events, and are equal.
+Half of the kills come up to {LATEST:.0f} s after the start of a stage. The others are just before one of the
+{COMMITS} commits of a batch, one for each table. After the last run all tables were equal to those that DuckDB
+computes from the same events.
 """

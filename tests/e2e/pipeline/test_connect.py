@@ -69,5 +69,5 @@ def test_unreachable_remote_is_reported_in_one_line_and_exits_2(events: Folder, 
     assert (refused.returncode, refused.stdout) == (2, "")
     assert refused.stderr.splitlines() == [
         "events …",
-        "--remote sc://127.0.0.1:1: nobody answers there: Connection refused",
+        "--remote sc://127.0.0.1:1: cannot connect: Connection refused",
     ]
