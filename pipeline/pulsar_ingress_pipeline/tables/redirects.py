@@ -6,9 +6,10 @@ close a circle within seconds are counted as one client's. Most topics have no b
 target of redirects; only the others are examined.
 """
 
-from functools import reduce
+from collections import defaultdict
+from collections.abc import Iterable
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
@@ -22,9 +23,11 @@ LONGEST = 4
 """Brokers in a loop; longer loops are not searched for."""
 FEW = 12
 """If a topic's redirects of an hour connect more pairs of brokers than this, only loops of two are searched for: there
-would be more circles than redirects."""
+would be more paths than redirects."""
 
 _GROUP = (SPAN, "listener", "topic", "followed_by")
+_GAP = GAP_SECONDS * 1_000_000
+_LOOPS = "array<struct<brokers array<string>, loops long, first long, last long>>"
 
 
 def redirect_loops(events: DataFrame) -> DataFrame:
@@ -32,27 +35,47 @@ def redirect_loops(events: DataFrame) -> DataFrame:
     sent = _sent(events)
     names = [F.collect_set(_name(url)) for url in ("asked", "told")]
     suspects = sent.groupBy("hour", "key").agg(F.arrays_overlap(*names).alias("is_suspect")).where("is_suspect")
-    step = F.struct("time", "id", address_of(F.col("asked")).alias("source"), address_of(F.col("told")).alias("target"))
+    addresses = address_of(F.col("asked")).alias("source"), address_of(F.col("told")).alias("target")
+    step = F.struct(F.unix_micros("time").alias("micros"), "id", *addresses)
     topics = (
         sent.join(F.broadcast(suspects), ["hour", "key"], "left_semi")
         .groupBy(span_of(F.timestamp_seconds(F.col("hour") * 3600)), *_GROUP[1:])
-        .agg(F.collect_list(step).alias("steps"))
+        .agg(F.sort_array(F.collect_list(step)).alias("steps"))
     )
-    edges = F.array_distinct(F.transform("steps", _edge))
-    circles = (
-        topics.withColumn("edges", edges)
-        .withColumn("edges", F.filter("edges", _leads_on))
-        .where(F.size("edges") > 0)
-        .select(*_GROUP, "steps", F.explode(_circles(F.col("edges"))).alias("brokers"))
-    )
-    steps = circles.select(*_GROUP, "brokers", F.explode("steps").alias("step")).select(*_GROUP, "brokers", "step.*")
-    place = F.array_position("brokers", F.col("source")).cast("int") - 1
-    return _closed(
-        steps.withColumn("place", place).where(
-            (F.col("place") >= 0)
-            & (F.col("target") == F.element_at("brokers", (F.col("place") + 1) % F.size("brokers") + 1))
-        )
-    )
+    found = topics.select(*_GROUP, F.explode(F.udf(loops_in, _LOOPS, useArrow=False)("steps")).alias("loop"))
+    return found.select(
+        *_GROUP, "loop.brokers", "loop.loops",
+        F.timestamp_micros("loop.first").alias("first_seen"), F.timestamp_micros("loop.last").alias("last_seen"),
+    )  # fmt: skip
+
+
+def loops_in(steps: Iterable[Row]) -> list[tuple[list[str], int, int, int]]:
+    """The loops of a topic's redirects, which are in time order: brokers, count, and the times of the first and last.
+
+    A redirect closes a circle if its other redirects came before, in order and within the gap. It counts for the
+    shortest circle that it closes.
+    """
+    known = [(row.micros, row.source, row.target) for row in steps if row.source is not None and row.target is not None]
+    sources, targets = {source for _, source, _ in known}, {target for _, _, target in known}
+    edges = {(source, target) for _, source, target in known if source in targets and target in sources}
+    longest = LONGEST if len(edges) <= FEW else 2
+    found: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    began: dict[tuple[str, ...], int] = {}  # by a path of brokers: when the latest walk along it began
+    for micros, source, target in known:
+        if (source, target) not in edges:
+            continue
+        here = {path: start for path, start in began.items() if path[-1] == source} | {(source,): micros}
+        closed = [path for path, start in here.items() if path[0] == target and micros - start <= _GAP]
+        if closed:
+            found[min(map(_from_least, closed), key=lambda circle: (len(circle), circle))].append(micros)
+        began |= {(*path, target): start for path, start in here.items() if len(path) < longest and target not in path}
+    return [(list(circle), len(times), times[0], times[-1]) for circle, times in found.items()]
+
+
+def _from_least(circle: tuple[str, ...]) -> tuple[str, ...]:
+    """The same circle, beginning with the first of its brokers in sorted order."""
+    place = circle.index(min(circle))
+    return circle[place:] + circle[:place]
 
 
 def _sent(events: DataFrame) -> DataFrame:
@@ -74,77 +97,6 @@ def _name(url: str) -> Column:
     """A number that equal addresses have in common, and few others."""
     host = F.substring_index(F.substring_index(url, "/", -1), ":", 1)
     return F.xxhash64(F.lower(F.rtrim(host, F.lit("."))))
-
-
-def _edge(step: Column) -> Column:
-    return F.struct(step["source"].alias("source"), step["target"].alias("target"))
-
-
-def _leads_on(edge: Column) -> Column:
-    """Whether a redirect leads to the source of this one, and another leads on from its target."""
-    edges = F.col("edges")
-    return F.exists(edges, lambda other: other["target"] == edge["source"]) & F.exists(
-        edges, lambda other: other["source"] == edge["target"]
-    )
-
-
-def _circles(edges: Column) -> Column:
-    """All circles, each once: a circle starts with the first of its brokers in sorted order."""
-    alone = F.transform(
-        F.filter(edges, lambda edge: edge["source"] == edge["target"]), lambda edge: F.array(edge["source"])
-    )
-    paths = F.transform(
-        F.filter(edges, lambda edge: edge["source"] < edge["target"]),
-        lambda edge: F.array(edge["source"], edge["target"]),
-    )
-    found = [alone]
-    for length in range(2, LONGEST + 1):
-        found.append(F.filter(paths, lambda path: _is_closed(path, edges)))
-        if length < LONGEST:
-            longer = F.flatten(F.transform(paths, lambda path: _longer(path, edges)))
-            paths = F.when(F.size(edges) <= FEW, longer).otherwise(F.filter(paths, lambda _: F.lit(False)))
-    return reduce(F.concat, found)
-
-
-def _is_closed(path: Column, edges: Column) -> Column:
-    last, first = F.element_at(path, -1), F.element_at(path, 1)
-    return F.exists(edges, lambda edge: (edge["source"] == last) & (edge["target"] == first))
-
-
-def _longer(path: Column, edges: Column) -> Column:
-    last, first = F.element_at(path, -1), F.element_at(path, 1)
-    leads_on = F.filter(
-        edges,
-        lambda edge: (edge["source"] == last) & (edge["target"] > first) & ~F.array_contains(path, edge["target"]),
-    )
-    return F.transform(leads_on, lambda edge: F.concat(path, F.array(edge["target"])))
-
-
-def _closed(steps: DataFrame) -> DataFrame:
-    """Redirects that close their circle: its other redirects came before, in order and within the gap.
-
-    `began` is the time of the first redirect of the latest path to this one; each round makes the path one longer.
-    """
-    in_time = Window.partitionBy(*_GROUP, "brokers").orderBy("time", "id")
-    before = in_time.rowsBetween(Window.unboundedPreceding, -1)
-    size = F.size("brokers")
-    began = steps.withColumn("began", F.col("time"))
-    for length in range(2, LONGEST + 1):
-        latest = [
-            F.last(F.when(F.col("place") == place, F.col("began")), ignorenulls=True).over(before)
-            for place in range(LONGEST)
-        ]
-        at_step_before = F.element_at(F.array(*latest), (F.col("place") + size - 1) % size + 1)
-        began = began.withColumn("began", F.when(size >= length, at_step_before).otherwise(F.col("began")))
-    is_soon = F.unix_micros("time") - F.unix_micros("began") <= GAP_SECONDS * 1_000_000
-    shortest = F.min_by("brokers", F.struct(size, "brokers"))
-    return (
-        began.where(is_soon)
-        .groupBy(*_GROUP, "time", "id")
-        .agg(shortest.alias("brokers"))
-        .groupBy(*_GROUP, "brokers")
-        .agg(F.count(F.lit(1)).alias("loops"), F.min("time").alias("first_seen"), F.max("time").alias("last_seen"))
-    )
 
 
 TABLES = (
