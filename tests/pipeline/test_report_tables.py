@@ -253,7 +253,7 @@ def test_report_is_written_for_empty_and_missing_tables(tmp_path: Path) -> None:
 def test_missing_tables_bad_since_file_and_unwritable_output_raise_faults(tables: Path, tmp_path: Path) -> None:
     with pytest.raises(PipelineFault, match="there are no tables; make them with `run`"):
         write(str(tmp_path / "nowhere"), str(tmp_path / "report.html"))
-    with pytest.raises(PipelineFault, match="is no report with numbers"):
+    with pytest.raises(PipelineFault, match="is not a report with numbers"):
         write(str(tables), str(tmp_path / "report.html"), since=str(tmp_path / "older.html"))
     with pytest.raises(PipelineFault, match="Is a directory"):
         write(str(tables), str(tmp_path))

@@ -1,7 +1,4 @@
-"""What would turn a miss into a hit: a line of config, or who has to fix it.
-
-`suggest` prints what the tables prove; this has a text for each reason.
-"""
+"""How to fix a miss: a line of config, or who has to change something. There is a text for each reason."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -38,7 +35,7 @@ _BY_REASON = {
 
 
 def advise(miss: Row, listener: str | None, known: Collection[str] = ()) -> Advice:
-    """`listener` is the one for hosts that no ingress has, and `known` are those that some broker has."""
+    """`listener` is for hosts that no ingress has; `known` are the listeners that some broker has."""
     ingress, named = miss["ingress"], miss["named"]
     match miss["reason"]:
         case "no-rule":

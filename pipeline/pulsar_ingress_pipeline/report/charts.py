@@ -1,7 +1,8 @@
-"""Charts as SVG: bars, and over time the hit ratio and latency. What they say in words is left to templates."""
+"""Charts as SVG: bars, and the hit ratio and latency over time."""
 
 import math
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from markupsafe import Markup
 
 from pulsar_ingress_pipeline.report.formats import clean, clip, clock, compact, duration, order, percent, shown
 from pulsar_ingress_pipeline.report.records import Bins, Hits, Latency, Name
-from pulsar_ingress_pipeline.report.scales import Scale, linear, logarithmic, series, step_of, ticks, time_ticks
+
+Scale = Callable[[float], float]
+"""Maps a value to its position."""
 
 NO_INGRESS = "no ingress"
 WIDE, NARROW = 1040.0, 350.0
 BOUNDS = (1e-9, 1, 2, 5, 10, 25)
-"""Shares of misses, in percent, at which a cell of the heat map is a shade darker."""
+"""Percentages of misses from which a cell of the heat map is a shade darker."""
 _TOP = 10.0
 _RATIO, _VOLUME, _LINES, _BETWEEN = 150.0, 80.0, 150.0, 22.0
 _ROW, _GAP, _LABEL = 20.0, 3.0, 16.0
@@ -25,20 +28,15 @@ _SHADES = 7
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What stands in an SVG of this size."""
+    """The content of an SVG and its size."""
 
     body: Markup
     width: float
     height: float
 
 
-def drawings(draw: Callable[[float], Drawing], widths: tuple[float, float] = (WIDE, NARROW)) -> tuple[Drawing, Drawing]:
-    """A chart for wide pages, and for narrow ones."""
-    return draw(widths[0]), draw(widths[1])
-
-
 def element(name: str, /, *children: str | None, **attributes: str | float | None) -> Markup:
-    """An element of SVG. What is not `Markup` is text, and is escaped; None is left out."""
+    """An element of SVG. Anything that is not `Markup` is escaped as text; None is left out."""
     head = Markup("").join(
         Markup(' {}="{}"').format(key.removesuffix("_"), clean(value) if isinstance(value, str) else number(value))
         for key, value in attributes.items()
@@ -49,12 +47,12 @@ def element(name: str, /, *children: str | None, **attributes: str | float | Non
 
 
 def number(value: float) -> str:
-    """A coordinate, as short as it is exact enough."""
+    """A coordinate with one decimal place at most."""
     return f"{round(value, 1) + 0.0:.7g}"
 
 
 def path(*parts: str | float) -> str:
-    """The commands of a path and their numbers: `"M", 1, 2.5, "V", 8` is M1 2.5V8."""
+    """A path of commands and numbers: `"M", 1, 2.5, "V", 8` gives M1 2.5V8."""
     words = " ".join(part if isinstance(part, str) else number(part) for part in parts)
     return re.sub(" ?([A-Za-z]) ?", r"\1", words)
 
@@ -63,13 +61,42 @@ def box(x: float, y: float, width: float, height: float) -> str:
     return path("M", x, y, "h", width, "v", height, "h", -width, "z")
 
 
+def linear(low: float, high: float, start: float, end: float) -> Scale:
+    return lambda value: start if high == low else start + (value - low) / (high - low) * (end - start)
+
+
+def logarithmic(low: float, high: float, start: float, end: float) -> Scale:
+    line = linear(math.log(low), math.log(high), start, end)
+    return lambda value: line(math.log(max(value, low)))
+
+
+def ticks(low: float, high: float, most: int) -> list[float]:
+    """Round values from `low` to `high`."""
+    if high <= low:
+        return [low]
+    rough = (high - low) / most
+    unit = 10 ** math.floor(math.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [place * step for place in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def series(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, 20 … from the last value below `low` to the first that reaches `high`."""
+    exponent = math.floor(math.log10(max(low, 1e-3)))
+    values = [factor * 10.0**power for power in range(exponent - 1, exponent + 12) for factor in (1, 2, 5)]
+    start = max((place for place, value in enumerate(values) if value <= low), default=0)
+    end = next((place for place, value in enumerate(values) if value >= high), len(values) - 1)
+    return values[start : max(end, start + 1) + 1]
+
+
 @dataclass(frozen=True, slots=True)
 class Bar:
     name: str
     parts: tuple[tuple[float, str], ...]
     """Amounts and the class of their colour, from the left."""
     note: str = ""
-    """What stands behind the number."""
+    """A text after the number."""
 
     @property
     def amount(self) -> float:
@@ -77,7 +104,7 @@ class Bar:
 
 
 def bar_chart(bars: Sequence[Bar], width: float, names: float = 0.34) -> Drawing:
-    """`names` is the share of a wide page that names take; on a narrow one they stand above their bars."""
+    """`names` is the share of the width for names on a wide page; on a narrow page they are above the bars."""
     is_wide = width > 450
     left = width * names if is_wide else 0.0
     pitch, thick = (26.0, 16.0) if is_wide else (38.0, 14.0)
@@ -105,7 +132,7 @@ def _label(bar: Bar) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Columns of time, side by side. On the left is room for names, if there is any to spare."""
+    """Columns of time. A wide page has space for names on the left."""
 
     columns: Bins
     width: float
@@ -126,9 +153,9 @@ class Timeline:
         return self.left + place / self.columns.count * (self.right - self.left)
 
     def axis(self, bottom: float) -> Markup:
-        """Times below `bottom`, and a line up to the top at each."""
+        """Times below `bottom`, with a vertical line at each."""
         marks = []
-        for place, label in time_ticks(self.columns, 9 if self.is_wide else 4):
+        for place, label in self.columns.ticks(9 if self.is_wide else 4):
             x = self.x(place)
             marks.append(element("path", d=path("M", x, _TOP, "V", bottom), class_="grid"))
             anchor = "end" if x > self.right - 20 else "mid"
@@ -136,7 +163,7 @@ class Timeline:
         return element("g", *marks)
 
     def scale(self, scale: Scale, values: Sequence[float], words: Callable[[float], str]) -> list[Markup]:
-        """Values on the left, and a line from each."""
+        """Values on the left, with a horizontal line at each."""
         marks = []
         for value in values:
             y = scale(value)
@@ -145,7 +172,7 @@ class Timeline:
         return marks
 
     def line(self, values: Mapping[int, float], y: Scale, style: str) -> Markup:
-        """A line through the middles of columns, with a gap where there is nothing; a dot where both sides have one."""
+        """A line through the middles of columns, with gaps for missing values; a value between two gaps is a dot."""
         line, dots = "", []
         for place in sorted(values):
             x, y_ = self.x(place + 0.5), y(values[place])
@@ -156,7 +183,7 @@ class Timeline:
         return element("g", element("path", d=line, class_=f"line {style}") if line else None, *dots)
 
     def stack(self, values: Sequence[Mapping[int, float]], y: Scale, styles: Sequence[str]) -> Markup:
-        """Bars on one another, the first at the bottom."""
+        """Stacked bars, the first at the bottom."""
         width = self.x(1) - self.x(0)
         feet: dict[int, float] = defaultdict(float)
         paths = []
@@ -181,8 +208,8 @@ class Timeline:
         said: Mapping[int, Sequence[str]],
         since: float | None,
     ) -> Drawing:
-        """A chart with a row of cells for each ingress below it, what a pointer shows of each column, and `since`."""
-        above = 0.0 if self.is_wide else _LABEL  # a narrow page has no room for names but between the rows
+        """Marks with a row of cells for each ingress below, a tooltip for each column, and a line at `since`."""
+        above = 0.0 if self.is_wide else _LABEL  # a narrow page has names between the rows
         bottom = top + len(rows) * (_ROW + _GAP + above)
         body = [
             self.axis(bottom),
@@ -193,7 +220,7 @@ class Timeline:
         if since is not None:
             ended = element("title", "the report before this one")
             body.append(element("path", ended, d=path("M", self.x(since), _TOP, "V", bottom), class_="since"))
-        if self.is_wide:  # those who read a narrow page have no pointer
+        if self.is_wide:  # narrow pages are read on phones, which have no tooltips
             width, columns = self.x(1) - self.x(0), []
             for place, lines in sorted(said.items()):
                 words = element("title", "\n".join([clock(self.columns.time(place)), *lines]))
@@ -202,7 +229,7 @@ class Timeline:
         return Drawing(element("g", *body), self.width, bottom + 22)
 
     def _cells(self, rows: Mapping[Name, float], cells: Iterable[tuple[int, Name, str]]) -> Markup:
-        """Cells in the colour of their class: one path for all of a colour. `rows` says where each begins."""
+        """Cells, with one path for each colour. `rows` has the position of each row."""
         width = self.x(1) - self.x(0)
         paths: dict[str, str] = defaultdict(str)
         for place, name, style in cells:
@@ -221,7 +248,7 @@ class Timeline:
 
 
 def hits_chart(columns: Bins, hits: Sequence[Hits], width: float, since: float | None) -> Drawing:
-    """Three in one, on the same columns: the ratio as a line, lookups as bars, a row of cells for each ingress."""
+    """Three charts with the same columns: the ratio as a line, lookups as bars, and a row of cells for each ingress."""
     time = Timeline(columns, width)
     sums = totals(hits)
     ratios = {place: 100 * found / (found + missed) for place, (found, missed) in sums.items() if found + missed}
@@ -260,7 +287,7 @@ def totals(hits: Sequence[Hits]) -> dict[int, tuple[int, int]]:
 
 
 def busiest(amounts: Iterable[tuple[Name, int]]) -> list[Name]:
-    """Each name once, the one with most first."""
+    """Each name once, the largest first."""
     sums: dict[Name, int] = defaultdict(int)
     for name, amount in amounts:
         sums[name] += amount
@@ -273,29 +300,29 @@ def ingresses(hits: Sequence[Hits]) -> list[Name]:
 
 
 def ratio_floor(least: float) -> float:
-    """Where the axis begins: low enough for all, and no lower, so that a fall by a percent is seen."""
+    """The start of the axis: as high as possible, so that a drop by one percent is visible."""
     room = max(100 - least, 1.0)
     step = next(step for step in (1, 2, 5, 10, 20, 50, 100) if step >= room / 2)
     return max(0.0, 100 - step * math.ceil(room / step))
 
 
 def _shade(cell: Hits, whole: tuple[int, int]) -> str:
-    """By the misses' share of what came through the ingress; of all lookups where no ingress has them."""
+    """By the share of misses among the lookups of the ingress; of all lookups if there is no ingress."""
     lookups = sum(whole) if cell.ingress is None else cell.hits + cell.misses
-    return f"m{step_of(100 * cell.misses / lookups, BOUNDS)}"
+    return f"m{bisect_right(BOUNDS, 100 * cell.misses / lookups)}"
 
 
 def latency_chart(
     columns: Bins, overall: Sequence[Latency], by_ingress: Sequence[Latency], width: float, since: float | None
 ) -> Drawing:
-    """Lines for all lookups, and below them a row of cells for each ingress."""
+    """Lines for all lookups, with a row of cells for each ingress below."""
     time = Timeline(columns, width)
     low = min((cell.p50 for cell in overall), default=1.0)
     values = series(low, max((cell.p99 for cell in overall), default=1.0))
     scale = logarithmic(values[0], values[-1], _TOP + _LINES, _TOP)
     rows = busiest((cell.ingress, cell.requests) for cell in by_ingress)
     bounds = shades(by_ingress)
-    cells = ((cell.place, cell.ingress, f"h{step_of(cell.worst, bounds)}") for cell in by_ingress)
+    cells = ((cell.place, cell.ingress, f"h{bisect_right(bounds, cell.worst)}") for cell in by_ingress)
     said = {
         cell.place: [f"p50 {duration(cell.p50)}, p95 {duration(cell.p95)}, p99 {duration(cell.p99)}"]
         for cell in overall
@@ -314,6 +341,6 @@ def latency_chart(
 
 
 def shades(cells: Sequence[Latency]) -> list[float]:
-    """Milliseconds at which a cell is a shade darker: 1, 2, 5, 10 … as many as there are shades, the upper ones."""
+    """Milliseconds from which a cell is a shade darker: the upper ones of 1, 2, 5, 10 …"""
     values = [cell.worst for cell in cells]
     return series(min(values), max(values))[1:-1][1 - _SHADES :] if values else []

@@ -1,4 +1,4 @@
-"""Where lookups go: from ingress to listener to broker, as bands as wide as their number."""
+"""The chart of flows from ingress to listener to broker, with bands as wide as their number of lookups."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,18 +14,18 @@ NOBODY = ("no ingress", "no listener", "no broker")
 _HEADS = ("ingress", "listener", "broker")
 _COLOURS = 6
 _ROOM = 34.0
-"""What two lines of a label take."""
+"""Height of a label of two lines."""
 _HEAD = 24.0
 
 Stage = Sequence[Name]
-"""The boxes of one column, from the top."""
+"""The names of the boxes of one column, from the top."""
 Place = tuple[int, Name]
-"""A box, by its column and its name."""
+"""A box by its column and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """What flows from a box to one of the next column, hits and misses apart."""
+    """Hits, or misses, that flow from a box to one of the next column."""
 
     column: int
     source: Name
@@ -42,7 +42,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A band with the places of its upper edge at both ends."""
+    """A band with the positions of its upper edge at both ends."""
 
     band: Band
     amount: int
@@ -54,9 +54,9 @@ class Drawn:
 def lay_out(
     stages: Sequence[Stage], bands: Mapping[Band, int], height: float, room: float
 ) -> tuple[dict[Place, Box], list[Drawn]]:
-    """Boxes as high as what flows through them, by one measure. A box has `room` for its label, however small it is.
+    """Boxes whose height is proportional to their lookups, with `room` for the label of even the smallest.
 
-    Bands of a box stand in the order of the boxes they lead to, so that they cross as little as they can, hits first.
+    The bands of a box are in the order of the boxes that they lead to, hits first, so that few of them cross.
     """
     amounts = _amounts(stages, bands)
     measure = min(
@@ -86,7 +86,7 @@ def lay_out(
 
 
 def _amounts(stages: Sequence[Stage], bands: Mapping[Band, int]) -> dict[Place, int]:
-    """What flows through each box: the larger of what enters and what leaves."""
+    """The amount of each box: what enters or what leaves, whichever is larger."""
     entering: dict[Place, int] = defaultdict(int)
     leaving: dict[Place, int] = defaultdict(int)
     for band, amount in bands.items():
@@ -101,7 +101,7 @@ def _slot(amount: float, measure: float, room: float) -> float:
 
 
 def _measure(amounts: list[int], height: float, room: float) -> float:
-    """The most that a unit may take, so that all boxes and the room of small ones fit."""
+    """The largest height of a single lookup with which all boxes fit."""
     low, high = 0.0, height / max(sum(amounts), 1e-9)
     for _ in range(40):
         middle = (low + high) / 2
@@ -113,8 +113,8 @@ def _measure(amounts: list[int], height: float, room: float) -> float:
 
 
 def flow_chart(flows: Sequence[Flow], width: float) -> Drawing:
-    """On a wide page labels stand beside the boxes, on a narrow one over the bands."""
-    stages = [busiest((ends(flow)[column], flow.lookups) for flow in flows) for column in range(3)]
+    """On a wide page labels are beside the boxes, on a narrow page over the bands."""
+    stages = [busiest((flow.ends[column], flow.lookups) for flow in flows) for column in range(3)]
     height = max(280.0, max(len(stage) for stage in stages) * 44.0)
     boxes, bands = lay_out(stages, _bands(flows), height, _ROOM)
     is_wide = width > 600
@@ -142,10 +142,6 @@ def flow_chart(flows: Sequence[Flow], width: float) -> Drawing:
             labels.append(_label(column, words, numbers, box.top + box.height / 2, x, thick, is_wide))
         body += labels
     return Drawing(element("g", *body, transform=f"translate(0 {_HEAD:g})"), width, height + _HEAD)
-
-
-def ends(flow: Flow) -> tuple[Name, Name, Name]:
-    return flow.ingress, flow.listener, flow.broker
 
 
 def _bands(flows: Sequence[Flow]) -> dict[Band, int]:

@@ -1,4 +1,4 @@
-"""Names, numbers and times as people read them."""
+"""Formats names, numbers and times for people."""
 
 import re
 from collections.abc import Sequence
@@ -8,24 +8,24 @@ from markupsafe import Markup
 
 from pulsar_ingress_pipeline.report.records import Name, Others
 
-# Characters that would break the file, or turn the reading order of what stands around them.
+# Characters that would break the file, or change the reading order of the text around them.
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _LONGEST = 120
 _UNITS = (("day", timedelta(days=1)), ("hour", timedelta(hours=1)), ("minute", timedelta(minutes=1)))
 
 
 def clean(text: str) -> str:
-    """Text that is not markup without characters that nobody sees: some of it comes from clients."""
+    """Replace invisible characters, which clients may send, in text that is not markup."""
     return text if isinstance(text, Markup) else _INVISIBLE.sub("\ufffd", text)
 
 
 def clip(text: str, longest: int = _LONGEST) -> str:
-    """A name that leaves room for others."""
+    """Shorten a name at its end."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def clip_middle(name: str, longest: int) -> str:
-    """The end is what tells brokers apart."""
+    """Shorten a name in the middle: names of brokers differ at their end."""
     kept = longest // 3
     return name if len(name) <= longest else f"{name[: longest - kept - 1]}…{name[-kept:]}"
 
@@ -47,7 +47,7 @@ def topic(name: str | None) -> str:
 
 
 def common_tail(names: Sequence[str]) -> str:
-    """`.pulsar.svc:8080` of `broker-0.pulsar.svc:8080` and `broker-1.pulsar.svc:8080`; empty where they share none."""
+    """The common end of names, such as `.pulsar.svc:8080` of `broker-0.pulsar.svc:8080` and `broker-1…`."""
     if len(names) < 2:
         return ""
     parts = [name.split(".") for name in names]
@@ -58,7 +58,7 @@ def common_tail(names: Sequence[str]) -> str:
 
 
 def order(name: Name, amount: float) -> tuple[int, float, str]:
-    """The largest first; then the rest of the names, then none."""
+    """A sort key: the largest first, then the other names together, then no name."""
     if isinstance(name, Others):
         return 1, 0, ""
     return (2, 0, "") if name is None else (0, -amount, name)
@@ -78,7 +78,7 @@ def compact(value: float) -> str:
 
 
 def percent(part: float, whole: float = 1) -> str:
-    """A share that says 100 % and 0 % only of all and of nothing."""
+    """A percentage that is 100 % or 0 % only if it is exact."""
     if not whole:
         return "–"
     share = 100 * part / whole
@@ -96,7 +96,7 @@ def duration(milliseconds: float) -> str:
 
 
 def length(span: timedelta) -> str:
-    """A column's width in words."""
+    """The width of a column in words."""
     for unit, size in _UNITS:
         if span >= size:
             many = span // size
@@ -107,10 +107,6 @@ def length(span: timedelta) -> str:
 def the(span: timedelta) -> str:
     """`the hour`, `the 6 hours`."""
     return "the " + length(span).removeprefix("an ").removeprefix("a ")
-
-
-def day(time: datetime) -> str:
-    return f"{time.day} {time:%b}"
 
 
 def clock(time: datetime) -> str:

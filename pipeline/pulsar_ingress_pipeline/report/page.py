@@ -1,7 +1,7 @@
-"""The whole page: one file that needs nothing else, runs nothing and asks for nothing.
+"""Renders the page: a single HTML file without scripts that loads nothing.
 
-Its numbers stand in its HTML, for the next report to compare itself with, so each `--out` is a series of its own. Kept
-beside the tables they would be one series for all who make reports, and those with read access only could make none.
+Its numbers are in the HTML for the next report to compare with, so each `--out` is a series of its own. Next to the
+tables they would be one series for everyone, and a report would need write access to the tables.
 """
 
 import json
@@ -17,13 +17,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from pulsar_ingress_pipeline.report import formats, sections
 from pulsar_ingress_pipeline.report.advice import advise
 from pulsar_ingress_pipeline.report.aggregation import ERROR
-from pulsar_ingress_pipeline.report.records import Numbers, Report
-from pulsar_ingress_pipeline.report.scales import WINDOW
+from pulsar_ingress_pipeline.report.records import WINDOW, Numbers, Report
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.observability import objectives
 
 _STYLE = (Path(__file__).parent / "style.css").read_text()
-# Nothing is loaded and nothing runs, whatever a name in the page may be.
+# Nothing is loaded and no script runs, whatever names the page contains.
 _POLICY = (
     f"default-src 'none'; style-src 'sha256-{b64encode(sha256(_STYLE.encode()).digest()).decode()}'; "
     "base-uri 'none'; form-action 'none'"
@@ -33,7 +32,7 @@ _COUNTS = ("lookups", "hits", "unmapped", "changes", "quarantined")
 
 
 def page(report: Report, then: Numbers | None) -> str:
-    """`then` is what the report before this one had counted."""
+    """`then` has the numbers of the previous report."""
     why = incomparable(then, report.numbers)
     known = None if why is not None else then
     template = environment().get_template("page.html")
@@ -41,7 +40,7 @@ def page(report: Report, then: Numbers | None) -> str:
 
 
 def environment() -> Environment:
-    """Templates in which whatever is not markup is text."""
+    """Templates that escape everything that is not markup."""
     made = Environment(
         loader=PackageLoader("pulsar_ingress_pipeline.report"),
         autoescape=True,
@@ -63,7 +62,7 @@ def environment() -> Environment:
 
 
 def read(html: str) -> Numbers | None:
-    """The numbers of a report; None where this is none, or one that had nothing to count."""
+    """The numbers of a report; None if this is not a report, or one without lookups."""
     found = _NUMBERS.search(html)
     try:
         values = json.loads(found[1]) if found is not None else {}
@@ -75,7 +74,7 @@ def read(html: str) -> Numbers | None:
 
 
 def incomparable(then: Numbers | None, now: Numbers | None) -> str | None:
-    """Why two reports cannot be compared; None where they can."""
+    """Why two reports cannot be compared; None if they can."""
     if then is None or now is None:
         return "There is no earlier report to compare with. The next report written here will show what has changed."
     if then.tables != now.tables:
@@ -88,7 +87,7 @@ def incomparable(then: Numbers | None, now: Numbers | None) -> str | None:
 
 
 def _since(report: Report, then: Numbers | None) -> float | None:
-    """The column in which the report before this one ended, if it is shown."""
+    """The column in which the previous report ended, if it is shown."""
     if then is None or report.bins is None:
         return None
     place = (then.until + WINDOW - report.bins.start) / report.bins.step

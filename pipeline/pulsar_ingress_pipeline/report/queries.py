@@ -1,4 +1,4 @@
-"""From tables to records. Arrow counts, and only bounded results become Python's."""
+"""Reads the tables into the records of a report. Arrow counts; only results of bounded size become Python objects."""
 
 from collections import defaultdict
 from dataclasses import replace
@@ -10,9 +10,8 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from pulsar_ingress_pipeline.lake.reader import Lake
 from pulsar_ingress_pipeline.report import aggregation
-from pulsar_ingress_pipeline.report.aggregation import Names, rows_of, since_time, sums_by, top, total, with_place
-from pulsar_ingress_pipeline.report.records import Bins, Flow, Hits, Latency, Name, Numbers, Report, Top
-from pulsar_ingress_pipeline.report.scales import WINDOW, bins
+from pulsar_ingress_pipeline.report.aggregation import TIME, Names, rows_of, since_time, sums_by, top, total, with_place
+from pulsar_ingress_pipeline.report.records import WINDOW, Bins, Flow, Hits, Latency, Name, Numbers, Report, Top
 from pulsar_ingress_pipeline.suggest import known_listeners, listener_for_new_hosts, unused_hosts, used_listeners
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.observability.objectives import DAYS
@@ -23,14 +22,14 @@ _OBJECTIVES = 20
 _CLUSTERS = 9
 _HOPS = 10
 _LEAST_LOOKUPS = 10
-"""Of a generation: the ratio of fewer says nothing."""
+"""Lookups of a generation; a ratio of fewer means nothing."""
 _LEAST_CHANGE = 0.001
 
-_TEXT, _COUNT, _NUMBER, _TIME = pa.string(), pa.int64(), pa.float64(), pa.timestamp("us", tz="UTC")
+_TEXT, _COUNT, _NUMBER = pa.string(), pa.int64(), pa.float64()
 
 
 def _schema(texts: str = "", counts: str = "", numbers: str = "", times: str = "", **others: pa.DataType) -> pa.Schema:
-    kinds = ((texts, _TEXT), (counts, _COUNT), (numbers, _NUMBER), (times, _TIME))
+    kinds = ((texts, _TEXT), (counts, _COUNT), (numbers, _NUMBER), (times, TIME))
     return pa.schema({name: kind for names, kind in kinds for name in names.split()} | others)
 
 
@@ -59,15 +58,16 @@ _USED = {
 
 
 def gather(lake: Lake, days: int | None, made: datetime, config: Config | None = None) -> Report:
-    """`days` are counted back from the newest window that can be; None is all there is."""
+    """`days` are counted back from the newest window that is not in the future; None means all."""
     absent = tuple(name for name in _USED if not lake.has(name))
     if len(absent) == len(_USED):
         lake.check()
 
     def table(name: str) -> pa.Table:
-        """A table that is not there has no rows."""
-        schema = _USED[name]
-        return schema.empty_table() if name in absent else lake.table(name, schema.names).select(schema.names)
+        """A missing table has no rows."""
+        names = _USED[name].names
+        found = _USED[name].empty_table() if name in absent else lake.table(name, names).select(names)
+        return aggregation.bounded(found)
 
     windows, latencies, buckets = table("listener_windows"), table("latency_windows"), table("latency_buckets")
     windows = windows.append_column("lookups", pc.add(windows.column("hits"), windows.column("misses")))
@@ -76,11 +76,11 @@ def gather(lake: Lake, days: int | None, made: datetime, config: Config | None =
     numbers = columns = since = None
     if (span := aggregation.span_of(windows, latencies)) is not None:
         first, last = span
-        if first < made < last:  # of a clock that is ahead, only what is not in the future
+        if first < made < last:  # a clock is ahead
             last = made
         start = first if days is None else max(first, last + WINDOW - timedelta(days=days))
         since = None if start == first else start
-        columns = bins(start, last, _COLUMNS)
+        columns = Bins.covering(start, last, _COLUMNS)
         numbers = Numbers(
             lake.url, made, last, total(windows, "lookups"), total(windows, "hits"), total(unmapped, "redirects"),
             total(moved, "changes"), quarantined.num_rows,
@@ -156,7 +156,7 @@ def _hits(windows: pa.Table, columns: Bins, ingresses: Names) -> tuple[Hits, ...
 
 
 def _latency(buckets: pa.Table, windows: pa.Table, columns: Bins, ingresses: Names | None) -> tuple[Latency, ...]:
-    """Quantiles of all lookups in a column, from the buckets; and of its worst five minutes."""
+    """Quantiles of all lookups in a column, and of its worst five minutes."""
     keys = ["place", "ingress"] if ingresses is not None else ["place"]
 
     def key_of(place: int, ingress: str | None = None) -> tuple[int, Name]:
@@ -183,14 +183,14 @@ def _lookups(table: pa.Table, known: str, columns: Bins) -> pa.Table:
 
 
 def _redirects(redirects: pa.Table) -> Top:
-    """By what became of them, and how many were followed: so many or more are one."""
+    """By action and number of hops; the highest numbers are counted together."""
     hops = pc.min_element_wise(pc.fill_null(redirects.column("hops"), 0), _HOPS)
     bounded = redirects.drop_columns("hops").append_column("hops", hops)
     return top(sums_by(bounded, ["kind", "action", "hops"], ["requests"]), "requests")
 
 
 def _objectives(days: pa.Table) -> Top:
-    """Each ingress on its last day, if the period that ends with the newest day has it."""
+    """The last day of each ingress that had lookups in the newest period."""
     newest = pc.max(days.column("date")).as_py()
     if newest is None:
         return Top()
@@ -200,15 +200,15 @@ def _objectives(days: pa.Table) -> Top:
 
 
 def _generations(generations: pa.Table) -> Top:
-    """Those that changed the ratio, by how many lookups that concerned."""
+    """Generations that changed the hit ratio, by the number of lookups that this affected."""
     change = pc.abs(generations.column("hit_ratio_change"))
-    concerned = generations.append_column("concerned", pc.multiply(change, generations.column("lookups")))
+    affected = generations.append_column("affected", pc.multiply(change, generations.column("lookups")))
     enough = pc.greater_equal(generations.column("lookups"), _LEAST_LOOKUPS)
-    return top(concerned.filter(pc.and_(enough, pc.greater_equal(change, _LEAST_CHANGE))), "concerned")
+    return top(affected.filter(pc.and_(enough, pc.greater_equal(change, _LEAST_CHANGE))), "affected")
 
 
 def _misses(misses: pa.Table, named: pa.Table) -> Top:
-    """With the name that most lookups sent, where a name is the reason."""
+    """Misses, with the listener name that most of their lookups sent if the name is the reason."""
     most = top(misses, "misses")
     hosts = pa.array([miss["host"] for miss in most.rows], pa.string())
     at_hosts = named.filter(pc.is_in(named.column("host"), value_set=hosts))
@@ -221,7 +221,7 @@ def _misses(misses: pa.Table, named: pa.Table) -> Top:
 
 
 def _moved(owners: pa.Table) -> Top:
-    """Namespaces whose topics changed hands: bundles move, and events do not name them."""
+    """Changes of owners by namespace. Brokers move bundles, but events do not name them."""
     found = pc.extract_regex(owners.column("topic"), "^[a-z-]+://(?P<namespace>[^/]+/[^/]+)/")
     spaces = owners.append_column("namespace", pc.struct_field(found, "namespace"))
     return top(_counted(spaces, "topics", ["namespace"], "changes"), "changes")

@@ -1,12 +1,12 @@
-"""What templates do not work out: the sentences, charts and numbers of sections that have a chart, and what changed."""
+"""Sentences, charts and numbers for the sections of the page that templates do not compute themselves."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pulsar_ingress_pipeline.report import charts
-from pulsar_ingress_pipeline.report.charts import NO_INGRESS, Bar, Drawing, bar_chart, drawings
-from pulsar_ingress_pipeline.report.flow_chart import NOBODY, ends, flow_chart
+from pulsar_ingress_pipeline.report.charts import NARROW, NO_INGRESS, WIDE, Bar, Drawing, bar_chart
+from pulsar_ingress_pipeline.report.flow_chart import NOBODY, flow_chart
 from pulsar_ingress_pipeline.report.formats import (
     clock,
     common_tail,
@@ -21,9 +21,9 @@ from pulsar_ingress_pipeline.report.formats import (
 from pulsar_ingress_pipeline.report.records import Flow, Latency, Numbers, Report, Row
 
 SHOWN = 12
-"""Rows of a list; how many more there are is said."""
-_HALF = (500.0, 350.0)
-"""Widths of a chart that shares its row with another."""
+"""Rows of a list; it ends with the number of the others."""
+_HALF = 500.0
+"""Width of a chart next to another."""
 _ACTIONS = {"rewritten": "s0", "followed": "s1", "kept": "s4", "passed": "s2", "refused": "miss"}
 
 Rows = list[list[str]]
@@ -32,10 +32,13 @@ Rows = list[list[str]]
 @dataclass(frozen=True, slots=True)
 class Chart:
     said: str
-    """Its first sentence, which is also for those who do not see it."""
-    drawings: tuple[Drawing, Drawing]
+    """A sentence that sums it up, also for screen readers."""
+    draw: Callable[[float], Drawing]
+    """Draws it in a width."""
     rows: Rows = field(default_factory=list)
-    """Its numbers, where they are no rows of the report."""
+    """Its numbers, if they are not rows of the report."""
+    widths: tuple[float, float] = (WIDE, NARROW)
+    """For wide pages, and for narrow ones."""
 
 
 def flows(report: Report) -> Chart:
@@ -44,7 +47,7 @@ def flows(report: Report) -> Chart:
     widest = " → ".join(_ends(ways[0])).removesuffix(brokers_tail(report) or "\n")
     said = f"{total:,} lookups. The widest way is {widest}, with {percent(ways[0].lookups, total)} of them."
     rows = [[*_ends(flow), "hit" if flow.is_hit else "miss", thousands(flow.lookups)] for flow in ways]
-    return Chart(said, drawings(lambda width: flow_chart(report.flows, width)), rows)
+    return Chart(said, lambda width: flow_chart(report.flows, width), rows)
 
 
 def brokers_tail(report: Report) -> str:
@@ -67,7 +70,7 @@ def hits(report: Report, since: float | None) -> Chart | None:
         [clock(columns.time(place)), thousands(found), thousands(missed), percent(found, found + missed)]
         for place, (found, missed) in sorted(sums.items())
     ]
-    return Chart(said, drawings(lambda width: charts.hits_chart(columns, report.hits, width, since)), rows)
+    return Chart(said, lambda width: charts.hits_chart(columns, report.hits, width, since), rows)
 
 
 def hits_by_ingress(report: Report) -> Rows:
@@ -96,18 +99,18 @@ def latency(report: Report, since: float | None) -> Chart | None:
     def draw(width: float) -> Drawing:
         return charts.latency_chart(columns, report.latency, report.latency_by_ingress, width, since)
 
-    return Chart(said, drawings(draw), rows)
+    return Chart(said, draw, rows)
 
 
 def latency_keys(report: Report) -> list[tuple[str, str]]:
-    """The shades of cells, and their meaning."""
+    """The shades of cells and their meaning."""
     bounds = [duration(bound) for bound in charts.shades(report.latency_by_ingress)]
     words = [f"under {bounds[0]}", *(f"from {bound}" for bound in bounds)] if bounds else ["all alike"]
     return [(f"h{place}", word) for place, word in enumerate(words)]
 
 
 def redirects(report: Report) -> tuple[str, Chart, Chart]:
-    """What to say, then by what became of redirects, and by how many the sidecar followed."""
+    """A sentence, and charts by action and by the number of redirects that the sidecar followed."""
     actions: dict[str, int] = defaultdict(int)
     followed: dict[int, int] = defaultdict(int)
     for row in report.redirects.rows:
@@ -137,7 +140,7 @@ def owners(report: Report) -> Chart:
         f"{report.owners.count:,} of {report.topics:,} topics changed owners, {report.owners.total:,} times in all. "
         f"Most often {bars[0].name}: {first[0]['changes']:,} times."
     )
-    return Chart(said, drawings(lambda width: bar_chart(bars, width)))
+    return Chart(said, lambda width: bar_chart(bars, width))
 
 
 def namespaces(report: Report) -> Chart:
@@ -148,7 +151,7 @@ def namespaces(report: Report) -> Chart:
         bars.append(Bar(name, ((row["hits"], "hit"), (row["misses"], "miss")), note))
     share = percent(bars[0].amount, report.namespaces.total)
     said = f"Of {report.namespaces.count:,} namespaces the busiest is {bars[0].name}, with {share} of the lookups."
-    return Chart(said, drawings(lambda width: bar_chart(bars, width, 0.25)))
+    return Chart(said, lambda width: bar_chart(bars, width, 0.25))
 
 
 def changes(report: Report, then: Numbers) -> Rows:
@@ -172,7 +175,7 @@ def changes(report: Report, then: Numbers) -> Rows:
 
 
 def news(report: Report, then: Numbers) -> dict[str, list[str]]:
-    """Hosts and addresses that are new since the previous report, or not seen any more."""
+    """Hosts and addresses that are new since the previous report, or no longer seen."""
     misses = [(shown(row["host"], "no host"), row) for row in report.misses.rows]
     unmapped = [(shown(row["address"], "what is no URL"), row) for row in report.unmapped.rows]
     return {
@@ -188,15 +191,15 @@ def cells(rows: Sequence[Row], names: Sequence[str], counts: Sequence[str]) -> R
 
 def _half(bars: list[Bar]) -> Chart:
     said = ", ".join(f"{bar.name} {compact(bar.amount)}" for bar in bars)
-    return Chart(said, drawings(lambda width: bar_chart(bars, width, 0.2), _HALF))
+    return Chart(said, lambda width: bar_chart(bars, width, 0.2), widths=(_HALF, NARROW))
 
 
 def _ends(flow: Flow) -> list[str]:
-    return [shown(name, nobody) for name, nobody in zip(ends(flow), NOBODY, strict=True)]
+    return [shown(name, nobody) for name, nobody in zip(flow.ends, NOBODY, strict=True)]
 
 
 def _usual(cells: Sequence[Latency]) -> str:
-    """The p95 of the span that the middle request is in."""
+    """The p95 of the column that has the median request."""
     left = sum(cell.requests for cell in cells) / 2
     for cell in sorted(cells, key=lambda cell: cell.p95):
         left -= cell.requests
