@@ -108,7 +108,7 @@ class Ingest:
 
     def new(self, present: Sequence[File]) -> list[File]:
         """The files that were not ingested yet, or have grown since."""
-        taken = self._taken()
+        taken = self._files.rows().sort_by("version")  # the last row of a file counts
         names = dict(zip(taken["name"].to_pylist(), taken["size"].to_pylist(), strict=True))
         return [file for file in present if names.get(shown(self._source, file.path)) != file.size]
 
@@ -164,45 +164,28 @@ class Ingest:
     def _commit_quarantine(self, written: Sequence[Output], read: Sequence[Output]) -> None:
         """Add lines that are not events. Lines of files that were read again replace their earlier ones."""
         new = [DataFile(output.path, output.size, output.rows) for output in written]
-        before = self._quarantine.files()
-        storage = self._quarantine.storage
+        before, rows = self._quarantine.files(), self._quarantine.rows()
         again = pa.array([shown(self._source, output.path) for output in read], pa.string())
-        remove: list[DataFile] = []
-        if before:
-            rows = storage.parquet([file.path for file in before])
-            is_again = pc.is_in(rows["file"], value_set=again)
-            if pc.any(is_again).as_py() or len(before) + len(new) > MOST_FILES:
-                remove, kept = before, rows.filter(pc.invert(is_again))
-                if len(kept):
-                    new.append(storage.write_parquet("", kept))
-        if new or remove or self._quarantine.version < 0:
-            self._quarantine.commit(new, remove)
+        kept = rows.filter(pc.invert(pc.is_in(rows["file"], value_set=again)))
+        is_replaced = len(kept) < len(rows) or len(before) + len(new) > MOST_FILES
+        if is_replaced and len(kept):
+            new.append(self._quarantine.storage.write_parquet("", kept))
+        if new or is_replaced or self._quarantine.version < 0:
+            self._quarantine.commit(new, before if is_replaced else ())
 
     def _commit_files(self, read: Sequence[Output], present: Sequence[File]) -> None:
         if not read and self._files.version >= 0:
             return
-        rows = pa.Table.from_pydict(
-            {
-                "name": [shown(self._source, output.path) for output in read],
-                "size": [output.size for output in read],
-                "lines": [output.rows for output in read],
-                "events": [output.events for output in read],
-                "bad": [output.bad for output in read],
-                "version": [self.events.version] * len(read),
-            },
-            schema=FILES_TABLE,
-        )
-        before, storage, remove = self._files.files(), self._files.storage, []
-        if len(before) >= MOST_FILES:  # rows of files that are gone are dropped as well
+        taken = [
+            (shown(self._source, file.path), file.size, file.rows, file.events, file.bad, self.events.version)
+            for file in read
+        ]
+        rows = pa.Table.from_pylist([dict(zip(FILES_TABLE.names, row, strict=True)) for row in taken], FILES_TABLE)
+        before = self._files.files()
+        is_replaced = len(before) >= MOST_FILES
+        if is_replaced:  # rows of files that are gone are dropped as well
             names = pa.array([shown(self._source, file.path) for file in present], pa.string())
-            taken = self._taken()
-            rows = pa.concat_tables([taken.filter(pc.is_in(taken["name"], value_set=names)), rows])
-            remove = before
-        self._files.commit([storage.write_parquet("", rows)] if len(rows) else [], remove)
-
-    def _taken(self) -> pa.Table:
-        """The rows of `files`. If a file was ingested more than once, its last row counts."""
-        paths = [file.path for file in self._files.files()]
-        if not paths:
-            return FILES_TABLE.empty_table()
-        return self._files.storage.parquet(paths).sort_by("version")
+            earlier = self._files.rows()
+            rows = pa.concat_tables([earlier.filter(pc.is_in(earlier["name"], value_set=names)), rows])
+        new = [self._files.storage.write_parquet("", rows)] if len(rows) else []
+        self._files.commit(new, before if is_replaced else ())

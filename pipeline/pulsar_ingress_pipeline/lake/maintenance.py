@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import CommitProperties
 
-from pulsar_ingress_pipeline.faults import Busy, PipelineFault
 from pulsar_ingress_pipeline.lake.reader import names
 from pulsar_ingress_pipeline.lake.storage import Storage
-from pulsar_ingress_pipeline.lake.table import opened, words
+from pulsar_ingress_pipeline.lake.table import fault_of, opened
 
 RETAIN_HOURS = 168
 EVERY = 86_400.0
@@ -29,7 +28,7 @@ def maintain(tables: Storage, retain_hours: int = RETAIN_HOURS) -> Iterator[str]
 
 
 def _maintain(storage: Storage, name: str, retain_hours: int) -> str:
-    delta = opened(storage, name)
+    delta = opened(storage)
     assert delta is not None
     try:
         merged = 0
@@ -41,11 +40,6 @@ def _maintain(storage: Storage, name: str, retain_hours: int) -> str:
         delta.create_checkpoint()
         delta.cleanup_metadata()
     except (DeltaError, OSError) as error:
-        there = opened(storage, name)
-        if there is not None and there.version() > delta.version():
-            raise Busy(
-                f"{storage.url}: another command has committed to these tables meanwhile; run it again"
-            ) from None
-        raise PipelineFault(f"{storage.url}: cannot be maintained: {words(error)}") from None
+        raise fault_of(error, storage, delta.version(), "maintained") from None
     gone = sum(path.endswith(".parquet") for path in removed)
     return f"{name}: version {delta.version()}, {merged} files merged, {gone} removed"

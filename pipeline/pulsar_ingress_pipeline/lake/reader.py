@@ -44,12 +44,12 @@ class Lake:
         self.url = self._tables.url
 
     def has(self, name: str) -> bool:
-        return opened(self._tables.below(name), name) is not None
+        return opened(self._tables.below(name)) is not None
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """The newest version of a table; it is a fault if there is no such table."""
         url = f"{self.url}/{name}"
-        found = opened(self._tables.below(name), name)
+        found = opened(self._tables.below(name))
         if found is None:
             self.check()
             raise PipelineFault(f"{url}: there is no such table; make it with `run`")
@@ -91,7 +91,7 @@ def export(tables: Storage, out: str) -> Iterator[str]:
 
 
 def _export(tables: Storage, name: str, folder: Path) -> str:
-    delta = opened(tables.below(name), name)
+    delta = opened(tables.below(name))
     assert delta is not None
     folder.mkdir(parents=True)
     rows = 0

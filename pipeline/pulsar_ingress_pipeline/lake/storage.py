@@ -9,6 +9,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -232,24 +233,17 @@ def _is_shown(path: str, endings: tuple[str, ...]) -> bool:
     return path.endswith(endings) and not any(part.startswith((".", "_")) for part in path.split("/"))
 
 
-def first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0]
-
-
-class _explained:  # noqa: N801
-    """Turns an error of a file system or store into a fault of one line with the path."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, FileNotFoundError):
-            return  # callers handle it
-        if isinstance(error, OSError | BaseError):
-            raise PipelineFault(f"{self._url}: {getattr(error, 'strerror', None) or first_line(error)}") from None
+@contextmanager
+def _explained(url: str) -> Iterator[None]:
+    """Turns an error of a file system or store into a fault of one line; callers handle FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, BaseError) as error:
+        raise PipelineFault(
+            f"{url}: {getattr(error, 'strerror', None) or str(error).strip().partition(chr(10))[0]}"
+        ) from None
 
 
 def spark_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -39,8 +39,8 @@ class LakeTable:
         self.name = name
         self.storage = tables.below(name)
         self._partition_by = list(partition_by)
-        self._schema = Schema.from_arrow(schema)
-        self._delta = opened(self.storage, name)
+        self._arrow_schema, self._schema = schema, Schema.from_arrow(schema)
+        self._delta = opened(self.storage)
         if self._delta is not None:
             self._check(self._delta)
 
@@ -113,6 +113,11 @@ class LakeTable:
             for one in found
         ]
 
+    def rows(self) -> pa.Table:
+        """All rows, one file after the other."""
+        paths = [file.path for file in self.files()]
+        return self.storage.parquet(paths) if paths else self._arrow_schema.empty_table()
+
     def commit(self, add: Iterable[DataFile], remove: Iterable[DataFile] = (), source: int | None = None) -> None:
         """Commit a new version. Raises Busy if there is already one that this command has not seen."""
         adds, now = list(add), int(time.time() * 1000)
@@ -136,8 +141,8 @@ class LakeTable:
                     commit_properties=properties,
                 )  # fmt: skip
         except (DeltaError, OSError) as error:
-            self._explain(error)
-        self._delta = opened(self.storage, self.name)
+            raise fault_of(error, self.storage, self.version, "written") from None
+        self._delta = opened(self.storage)
         assert self._delta is not None
 
     def _check_files(self, adds: Sequence[DataFile]) -> None:
@@ -146,17 +151,19 @@ class LakeTable:
             if self.storage.size(one.path) != one.size:
                 raise PipelineFault(f"{self.storage.url}/{one.path}: is not as it was written; nothing is committed")
 
-    def _explain(self, error: Exception) -> None:
-        there = opened(self.storage, self.name)
-        if there is not None and there.version() > self.version:
-            raise Busy(
-                f"{self.storage.url}: another command has committed to these tables meanwhile; this one has not. "
-                "Nothing is lost: run it again"
-            ) from None
-        raise PipelineFault(f"{self.storage.url}: cannot be written: {words(error)}") from None
+
+def fault_of(error: Exception, storage: Storage, version: int, verb: str) -> PipelineFault:
+    """Why a commit on top of a version has failed."""
+    there = opened(storage)
+    if there is not None and there.version() > version:
+        return Busy(
+            f"{storage.url}: another command has committed to these tables meanwhile; this one has not. "
+            "Nothing is lost: run it again"
+        )
+    return PipelineFault(f"{storage.url}: cannot be {verb}: {words(error)}")
 
 
-def opened(storage: Storage, name: str) -> DeltaTable | None:
+def opened(storage: Storage) -> DeltaTable | None:
     """None if there is no such table."""
     if storage.is_local and _REFUSED.search(storage.url):
         raise PipelineFault(f"{storage.url}: Delta tables cannot be in a folder that has '[', ']' or '%' in its name")
@@ -165,7 +172,7 @@ def opened(storage: Storage, name: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as error:
-        raise PipelineFault(f"{storage.url}: table {name} cannot be read: {words(error)}") from None
+        raise PipelineFault(f"{storage.url}: the table cannot be read: {words(error)}") from None
 
 
 def arrow(stream: object) -> pa.Table:

@@ -45,19 +45,10 @@ def merge_anomalies(parts: DataFrame) -> DataFrame:
 
 def finish_anomalies(merged: DataFrame) -> DataFrame:
     hours = _with_silence(merged)
-    facts = {
-        "lookups": F.col("lookups").cast("double"),
-        "miss_ratio": F.try_divide("misses", "lookups"),
-        "p95_ms": F.col("p95_ms"),
-    }
-    told = []
-    for what, value in facts.items():
-        share, amount = (
-            F.lit(least).alias(name) for least, name in zip(FLOORS[what], ("share", "amount"), strict=True)
-        )
-        told.append(F.struct(F.lit(what).alias("what"), value.alias("value"), share, amount))
-    each = hours.select(SPAN, "window_start", "ingress", "lookups", F.explode(F.array(*told)).alias("told"))
-    judged = each.select(SPAN, "window_start", "ingress", "lookups", "told.*").where(F.col("value").isNotNull())
+    values = {"lookups": "double(lookups)", "miss_ratio": "try_divide(misses, lookups)", "p95_ms": "p95_ms"}
+    facts = ", ".join(f"'{what}', {values[what]}, {share}D, {amount}D" for what, (share, amount) in FLOORS.items())
+    stacked = f"stack({len(FLOORS)}, {facts}) as (what, value, share, amount)"
+    judged = hours.selectExpr(SPAN, "window_start", "ingress", "lookups", stacked).where("value is not null")
     return _off(judged)
 
 
@@ -74,10 +65,9 @@ def _with_silence(merged: DataFrame) -> DataFrame:
 
 def _off(judged: DataFrame) -> DataFrame:
     """Rows that are far from the usual value, with their score."""
-    day = F.unix_seconds("window_start")
-    hour = F.pmod(day, F.lit(_DAY))
+    at = F.unix_seconds("window_start")
     earlier = Window.partitionBy(SPAN, "ingress", "what", "hour").orderBy("at").rangeBetween(-DAYS * _DAY, -1)
-    known = judged.withColumns({"at": day, "hour": hour})
+    known = judged.withColumns({"at": at, "hour": F.pmod(at, F.lit(_DAY))})
     with_history = known.withColumns(
         {
             "before": F.collect_list("value").over(earlier),
@@ -85,17 +75,13 @@ def _off(judged: DataFrame) -> DataFrame:
             "newest": F.max("at").over(Window.partitionBy(SPAN)),
         }
     ).where(
-        (F.size("before") >= LEAST_DAYS)
-        & (F.greatest("lookups", "usual_lookups") >= LEAST_LOOKUPS)
-        & (F.col("at") < F.col("newest"))
-        & (F.col("at") > F.col("newest") - DAYS * _DAY)
+        f"size(before) >= {LEAST_DAYS} and greatest(lookups, usual_lookups) >= {LEAST_LOOKUPS}"
+        f" and at < newest and at > newest - {DAYS * _DAY}"
     )
     usual = with_history.withColumns({"usual": _median(F.col("before")), "days": F.size("before")})
     deviation = _median(F.transform("before", lambda value: F.abs(value - F.col("usual"))))
-    floor = F.greatest(F.col("share") * F.col("usual"), F.col("amount"))
-    varies = usual.withColumn("varies", F.greatest(_DEVIATION * deviation, floor))
-    scored = varies.withColumn("score", (F.col("value") - F.col("usual")) / F.col("varies"))
-    return scored.where(F.abs("score") >= SCORE)
+    varies = usual.withColumn("varies", F.greatest(_DEVIATION * deviation, F.expr("share * usual"), F.col("amount")))
+    return varies.withColumn("score", F.expr("(value - usual) / varies")).where(F.abs("score") >= SCORE)
 
 
 def _median(values: Column) -> Column:

@@ -24,7 +24,7 @@ from pulsar_ingress_pipeline.schema import EVENTS
 from pulsar_ingress_pipeline.tables import DERIVED
 from pulsar_ingress_pipeline.tables.sources import each_event
 from pulsar_ingress_pipeline.tables.table import SPAN, Table
-from pulsar_ingress_pipeline.tables.writing import Part, Writer, arrow_schema, together
+from pulsar_ingress_pipeline.tables.writing import Writer, arrow_schema
 
 _DAY = len("2026-11-16")
 _ALL = "all"
@@ -120,7 +120,7 @@ class Derivation:
         files = [file for file in events.files() if file.hour in changed]
         size = sum(file.size for file in files)
         days = sorted({hour[:_DAY] for hour in hours})
-        parts: dict[str, Part] = {}
+        parts: dict[str, tuple[DataFrame, str]] = {}
         replaced: dict[tuple[str, str], list[str]] = defaultdict(list)
         with _settings(self._spark(), size, size < SMALL_EVENTS) as sized:
             rows = sized(self._read(events.storage, files, EVENTS))
@@ -131,7 +131,7 @@ class Derivation:
                     is_final = table.span == "hour"
                     name = table.name if is_final else _hours(table)
                     day = "date_format(window_start, 'yyyy-MM-dd')" if is_final else f"left({SPAN}, {_DAY})"
-                    parts[name] = Part(table.rows(sources[table.source]), day, self._schemas[name])
+                    parts[name] = table.rows(sources[table.source]), day
                     for file in targets[name].of_days(days):
                         replaced[name, file.path[:_DAY]].append(file.path)
                 self._write(parts, targets, days, size < SMALL_EVENTS, replaced, hours)
@@ -152,25 +152,25 @@ class Derivation:
         }
         read = (*(targets[_hours(table)].add for table in merged), *others.values())
         size = sum(file.size for files in read for file in files)
-        parts: dict[str, Part] = {}
+        parts: dict[str, tuple[DataFrame, str]] = {}
         with _settings(self._spark(), size, size < SMALL_SHARES) as sized:
             for table in merged:
                 of_hours = targets[_hours(table)]
                 shares = sized(self._read(of_hours.table.storage, of_hours.add, table.share_schema))
                 by_day = table.merge(shares.withColumn(SPAN, F.substring(SPAN, 1, _DAY)))
                 if table.span == "day":
-                    parts[table.name] = Part(table.finish(by_day), SPAN, table.schema)
+                    parts[table.name] = table.finish(by_day), SPAN
                     continue
                 name = _days(table)
-                parts[name] = Part(by_day, SPAN, table.share_schema)
+                parts[name] = by_day, SPAN
                 rest = sized(self._read(targets[name].table.storage, others[table.name], table.share_schema))
                 total = table.merge(by_day.unionByName(rest).withColumn(SPAN, F.lit(_ALL)))
-                parts[table.name] = Part(table.finish(total), SPAN, table.schema)
+                parts[table.name] = table.finish(total), SPAN
             self._write(parts, targets, days, size < SMALL_SHARES)
 
     def _write(
         self,
-        parts: Mapping[str, Part],
+        parts: Mapping[str, tuple[DataFrame, str]],
         targets: Mapping[str, _Target],
         days: Sequence[str],
         is_small: bool,
@@ -180,9 +180,9 @@ class Derivation:
         """Write the parts: they replace what their tables have of these days, or of all time."""
         if not parts:
             return
-        schemas = {name: arrow_schema(part.schema) for name, part in parts.items()}
-        writer = Writer(self._tables, schemas, dict(replaced), changed)
-        written = {(row[0], row[1]): tuple(row[2:]) for row in together(parts, writer, is_small).collect()}
+        writer = Writer(self._tables, {name: self._schemas[name] for name in parts}, dict(replaced), changed)
+        found = writer.query(parts, is_small).collect()
+        written = {(table, span): DataFile(*file) for table, span, *file in found}
         of_all = {table.name for table in self._derived if table.span == "all"}
         for name in parts:
             target, is_of_all = targets[name], name in of_all
@@ -192,7 +192,7 @@ class Derivation:
                 if file is None and (name, span) in replaced:
                     # The changed hours of this day have no rows, so Spark wrote no file; its other hours may have rows.
                     file = writer.write(name, span, [])
-                target.add += [DataFile(*file)] if file is not None else []
+                target.add += [file] if file is not None else []
 
     def _read(self, storage: Storage, files: Sequence[DataFile], schema: T.StructType) -> DataFrame:
         if not files:

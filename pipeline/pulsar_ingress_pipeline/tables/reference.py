@@ -1,4 +1,4 @@
-"""docs/tables.md, from the tables' own words: `python -m pulsar_ingress_pipeline.tables.reference > docs/tables.md`."""
+"""Generates docs/tables.md: `python -m pulsar_ingress_pipeline.tables.reference > docs/tables.md`."""
 
 import sys
 from collections.abc import Iterable
