@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pulsar_ingress_pipeline.session import session
+from pulsar_ingress_pipeline.tables.derivation import FOR_SMALL
 
 HERE = Path(__file__).parent
 
@@ -20,12 +21,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
 
 
-# Compiling a query costs more than running it on a few rows. The end-to-end tests have the settings that users have.
+# The end-to-end tests have the settings that users have.
 SMALL = {
+    **FOR_SMALL,
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }

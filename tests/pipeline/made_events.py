@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -103,18 +103,22 @@ FEW = ("listener_windows", "misses", "namespaces", "owner_changes")
 class Tables:
     """A folder of tables, and the events' folder that they are made of."""
 
-    def __init__(self, spark: SparkSession, events: Path, tables: Path, few: bool = False) -> None:
+    def __init__(self, spark: SparkSession, events: Path, tables: Path, names: Collection[str] = FEW) -> None:
+        """Only tables with these names are derived."""
         self._spark, self.events, self.folder = spark, events, tables
         self.events.mkdir(parents=True, exist_ok=True)
         self._source, self._tables = Storage.of(str(events)), Storage.of(str(tables))
-        self._derived: tuple[Table, ...] = tuple(table for table in DERIVED if not few or table.name in FEW)
+        self._derived: tuple[Table, ...] = tuple(table for table in DERIVED if table.name in names)
 
     def take(self) -> tuple[Taken, list[str]]:
-        """Take what is new, as `run` does in a process of its own; gives the hours that were derived."""
+        """Ingest new files and derive the tables, as `run` does; gives the hours that were derived."""
+        return self.take_events(), self.derive(self.ingest())
+
+    def take_events(self) -> Taken:
+        """Ingest new files, and derive no tables, which takes most of the time."""
         ingest = self.ingest()
         present = ingest.present()
-        taken = ingest.take(ingest.new(present), present)
-        return taken, self.derive(ingest)
+        return ingest.take(ingest.new(present), present)
 
     def ingest(self) -> Ingest:
         return Ingest(self._source, self._tables, lambda: self._spark)

@@ -18,7 +18,7 @@ GOOD = line(event()).strip()
 
 @pytest.fixture
 def tables(spark: SparkSession, tmp_path: Path) -> Tables:
-    return Tables(spark, tmp_path / "events", tmp_path / "tables", few=True)
+    return Tables(spark, tmp_path / "events", tmp_path / "tables")
 
 
 def ids(tables: Tables) -> list[tuple[int, float]]:
@@ -63,17 +63,17 @@ def test_copies_in_files_of_several_tasks_count_once(tables: Tables, monkeypatch
     monkeypatch.setattr(batches, "TASK_BYTES", 1)
     for name in "abc":
         write(tables.events, f"{name}.jsonl", [event(number, number) for number in range(5)])
-    assert tables.take()[0].events == 5
+    assert tables.take_events().events == 5
     assert len(ids(tables)) == 5
 
 
 def test_file_that_has_grown_is_read_again_and_its_quarantined_lines_are_replaced(tables: Tables) -> None:
     torn = line(event(2, 1))
     write(tables.events, "a.jsonl", [event(1, 0), torn[:40]])
-    tables.take()
+    tables.take_events()
     assert [row["line_text"] for row in tables.rows("quarantine")] == [torn[:40].decode()]
     write(tables.events, "a.jsonl", [event(1, 0), torn, b"bad\n"])
-    assert tables.take()[0].events == 1
+    assert tables.take_events().events == 1
     assert ids(tables) == [(1, 0), (2, 1)]
     assert [row["line_text"] for row in tables.rows("quarantine")] == ["bad"]
     [last] = [row for row in tables.rows("files") if row["version"] == 1]
@@ -84,7 +84,7 @@ def test_small_event_files_of_an_hour_are_merged_into_one(tables: Tables, monkey
     monkeypatch.setattr(event_files, "MOST_FILES", 2)
     for number in range(1, 5):
         write(tables.events, f"{number}.jsonl", [event(number, -number)])
-        tables.take()
+        tables.take_events()
         assert len(tables.files("events")) <= 2
     assert ids(tables) == [(1, -1), (2, -2), (3, -3), (4, -4)]
 
@@ -97,7 +97,7 @@ def test_files_table_stays_small_and_forgets_event_files_that_are_gone(
         for old in tables.events.glob(f"{number - 3}.jsonl"):
             old.unlink()
         write(tables.events, f"{number}.jsonl", [event(number, number), b"bad\n"])
-        tables.take()
+        tables.take_events()
         assert len(tables.files("files")) <= 2
         assert len(tables.files("quarantine")) <= 2
     assert [Path(row["name"]).name for row in tables.rows("files")] == ["3.jsonl", "4.jsonl", "5.jsonl"]
@@ -117,7 +117,7 @@ def test_bad_line_is_quarantined_with_its_file_and_reason(tables: Tables) -> Non
     write(tables.events, ".unfinished.jsonl", [event(4)])
     write(tables.events, "other.txt", [event(5)])
     write(tables.events, "bytes.jsonl", [GOOD.replace(b"acme", b"ac\xffme") + b"\n", event(6)])
-    taken, _ = tables.take()
+    taken = tables.take_events()
     assert (taken.files, taken.lines, taken.events, taken.bad) == (3, 7, 4, 2)
     assert [tuple(row.values()) for row in tables.rows("quarantine")] == [
         (str(tables.events / "a b.jsonl"), "rubbish", "not a JSON object"),
@@ -128,7 +128,7 @@ def test_bad_line_is_quarantined_with_its_file_and_reason(tables: Tables) -> Non
 def test_event_values_are_kept_as_they_were_written(tables: Tables) -> None:
     odd = {"userAgent": "ünïcode \U0001f600 \x01", "tenant": "\ud800", "status": None, "durationMs": 0.1 + 0.2}
     write(tables.events, "a.jsonl", [event(1, 0.123456, **odd)])
-    tables.take()
+    tables.take_events()
     [row] = tables.rows("events")
     assert row["time"].timestamp() == 1794819600.123456
     assert (row["id"], row["status"], row["hit"], row["duration_ms"]) == (f"{1:032x}", None, True, 0.1 + 0.2)
@@ -160,7 +160,7 @@ def test_truncated_files_give_their_whole_lines_and_missing_files_are_taken_late
 
     monkeypatch.setattr(Storage, "files", vanishing)
     with caplog.at_level(logging.WARNING, "pipeline"):
-        taken, _ = tables.take()
+        taken = tables.take_events()
     assert 0 < whole < 3000
     assert (taken.files, taken.events) == (4, whole + 1)
     assert f"{tables.events}/gone.jsonl: the file is gone; it is ingested when it is back" in caplog.messages
@@ -169,7 +169,7 @@ def test_truncated_files_give_their_whole_lines_and_missing_files_are_taken_late
     assert reasons["torn.jsonl.gz"] == "gzip breaks off: the rest of the file is lost"
     monkeypatch.undo()
     write(tables.events, "gone.jsonl", [event(20_000)])
-    assert tables.take()[0].events == 1
+    assert tables.take_events().events == 1
 
 
 def changed(**changes: object) -> bytes:

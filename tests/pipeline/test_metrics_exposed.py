@@ -1,5 +1,6 @@
 """Metrics of the pipeline: served while it works, or written when it ends, whatever end that is."""
 
+import functools
 import os
 import signal
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from made_events import Tables, event, write
+from made_events import FEW, Tables, event, write
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
@@ -19,7 +20,16 @@ from pulsar_ingress_pipeline.lake.table import LakeTable
 from pulsar_ingress_pipeline.metrics import PipelineMetrics, exposed
 from pulsar_ingress_pipeline.progress import Progress
 from pulsar_ingress_pipeline.runner import Runner, stream
+from pulsar_ingress_pipeline.tables import DERIVED
+from pulsar_ingress_pipeline.tables.derivation import Derivation
 from pulsar_ingress_proxy.observability.catalogue import PIPELINE, Pipeline
+
+
+@pytest.fixture(autouse=True)
+def few_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner derives all tables, which takes most of the time."""
+    few = [table for table in DERIVED if table.name in FEW]
+    monkeypatch.setattr(runner_module, "Derivation", functools.partial(Derivation, derived=few))
 
 
 def samples(text: str) -> dict[str, float]:
@@ -86,7 +96,7 @@ def test_metrics_are_served_only_while_the_command_runs(unused_tcp_port: int) ->
     ("arguments", "fault"),
     [
         (["stream", "--metrics-address", "9091"], "--metrics-address 9091: is not HOST:PORT"),
-        (["stream", "--metrics-file", "x"], "--metrics-file: is for --once; without an end it is --metrics-address"),
+        (["stream", "--metrics-file", "x"], "--metrics-file: needs --once; without it, use --metrics-address"),
         (["run", "--metrics-file", "/nowhere/x.prom"], "--metrics-file /nowhere/x.prom: there is no such folder"),
     ],
 )

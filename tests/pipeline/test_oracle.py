@@ -134,7 +134,7 @@ def test_contract_tables_equal_those_that_duckdb_computes(
 ) -> None:
     events, batches = given
     with tempfile.TemporaryDirectory() as folder:
-        tables = Tables(spark, Path(folder) / "events", Path(folder) / "tables")
+        tables = Tables(spark, Path(folder) / "events", Path(folder) / "tables", {*QUERIES, "latency_windows"})
         for number, files in enumerate(batches):
             for place, lines in enumerate(files):
                 write(tables.events, f"{number}{place}.jsonl{'.gz' if place else ''}", lines)

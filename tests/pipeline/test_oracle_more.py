@@ -208,7 +208,7 @@ def test_tables_beyond_the_contract_equal_those_that_duckdb_computes(spark: Spar
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
         patched.setattr(anomalies, "LEAST_LOOKUPS", 1)
         patched.setattr(anomalies, "SCORE", 0.5)
-        tables = Tables(spark, Path(folder) / "events", Path(folder) / "tables")
+        tables = Tables(spark, Path(folder) / "events", Path(folder) / "tables", {*QUERIES, "broker_latency"})
         for number in range(2):
             write(tables.events, f"{number}.jsonl", given[number::2])
             tables.take()

@@ -129,17 +129,17 @@ def test_flow_chart_boxes_do_not_overlap_and_bands_stay_within_their_boxes(flows
         sums[source, target] = sums.get((source, target), 0) + amount
     stages = tuple(sorted({source for source, _ in sums})), tuple(sorted({target for _, target in sums}))
     bands = {Band(0, source, target, True): amount for (source, target), amount in sums.items()}
-    boxes, drawn = lay_out(stages, bands, 300, 30)
+    boxes, placed = lay_out(stages, bands, 300, 30)
     for column, stage in enumerate(stages):
         end = 0.0
         for name in stage:
             assert boxes[column, name].top >= end - 1e-6
             end = boxes[column, name].top + boxes[column, name].height
         assert end <= 300 + 1e-6
-    for one in drawn:
-        start, goal = boxes[0, one.band.source], boxes[1, one.band.target]
-        assert start.top - 1e-6 <= one.from_top <= start.top + start.height - one.height + 1e-6
-        assert goal.top - 1e-6 <= one.to_top <= goal.top + goal.height - one.height + 1e-6
+    for band, (from_top, to_top, height) in placed.items():
+        start, goal = boxes[0, band.source], boxes[1, band.target]
+        assert start.top - 1e-6 <= from_top <= start.top + start.height - height + 1e-6
+        assert goal.top - 1e-6 <= to_top <= goal.top + goal.height - height + 1e-6
 
 
 def test_flow_chart_has_boxes_for_unnamed_and_grouped_flows() -> None:

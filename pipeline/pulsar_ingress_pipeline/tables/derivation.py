@@ -45,7 +45,7 @@ _ALWAYS = {
     # The first `lower` would make ICU load all of Unicode, which takes seconds.
     "spark.sql.icu.caseMappings.enabled": "false",
 }
-_FOR_SMALL = {
+FOR_SMALL = {
     # Compiling a query costs more than running it on a few rows,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -227,7 +227,7 @@ def _settings(spark: SparkSession, size: int, is_small: bool) -> Iterator[Callab
     A small input is read by one task: Spark groups, sorts and joins a single partition without a shuffle.
     """
     partitions = {"spark.sql.shuffle.partitions": str(min(max(size // PARTITION, 1), PARTITIONS))}
-    settings = partitions | _ALWAYS | (_FOR_SMALL if is_small else {})
+    settings = partitions | _ALWAYS | (FOR_SMALL if is_small else {})
     before = {key: spark.conf.get(key, None) for key in settings}
     for key, value in settings.items():
         spark.conf.set(key, value)
