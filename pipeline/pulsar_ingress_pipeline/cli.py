@@ -1,9 +1,9 @@
-"""The command line. Each command opens a session, does its work elsewhere, and prints; no tracebacks."""
+"""The command line. Errors are printed in one line, without a traceback."""
 
 import argparse
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from pulsar_ingress_pipeline.faults import Busy, PipelineFault
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.config import ConfigFaults, load
 
-if TYPE_CHECKING:  # Spark takes a second to import, which --help need not wait for
+if TYPE_CHECKING:  # importing Spark takes a second, and --help does not need it
     from pulsar_ingress_pipeline.progress import Progress
     from pulsar_ingress_pipeline.runner import Runner
 
@@ -21,23 +21,20 @@ Command = Callable[[argparse.Namespace], int]
 
 _LOST, _FAULT, _BUSY = 1, 2, 3
 _PACKAGES = ("pyspark", "py4j", "pyarrow", "numpy", "deltalake", "jinja2")
-"""Those of the extra `pipeline`."""
+"""Packages of the extra `pipeline`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # what they say is in the fault
+    for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # the fault has their message
         logging.getLogger(name).setLevel(logging.CRITICAL)
     command: Command = options.command
     try:
         return command(options)
-    except Busy as fault:
-        print(fault, file=sys.stderr)
-        return _BUSY
     except (PipelineFault, ConfigFaults) as fault:
         print(fault, file=sys.stderr)
-        return _FAULT
+        return _BUSY if isinstance(fault, Busy) else _FAULT
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] not in _PACKAGES:
             raise
@@ -53,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pulsar-ingress-pipeline",
-        description="The sidecars' events become tables, and tables become config to paste.",
-        epilog="Folders: paths or URLs of object stores (s3://, gs://, abfss://); credentials are in the environment.",
+        description="Turns the sidecars' events into Delta Lake tables, reports, and suggestions for the config.",
+        epilog="Folders are paths or URLs (s3://, gs://, abfss://). Credentials of object stores are in the environment.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -64,8 +61,8 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(command=run, name=name)
         if "--master" in options:
             where = command.add_mutually_exclusive_group()
-            where.add_argument("--master", metavar="URL", help="the Spark master; this machine if not given: local[*]")
-            where.add_argument("--remote", metavar="URL", help="a Spark Connect server instead: sc://HOST:15002")
+            where.add_argument("--master", metavar="URL", help="Spark master (default: local[*], this machine)")
+            where.add_argument("--remote", metavar="URL", help="Spark Connect server instead: sc://HOST:15002")
         if "--events" in options:
             command.add_argument("--events", required=True, metavar="PATH", help="folder of the event files")
         if "--tables" in options:
@@ -73,42 +70,40 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     batch = add(
-        "run", _run, "take all event files into the tables", "--master", "--events", "--tables",
-        more="Running it again changes nothing. Exits 3 if another command has committed to the tables meanwhile.",
+        "run", _run, "ingest all event files into the tables", "--master", "--events", "--tables",
+        more="Running it again changes nothing. Exits 3 if another command has committed to the tables in between.",
     )  # fmt: skip
     batch.set_defaults(once=False, metrics_address=None)
-    batch.add_argument("--metrics-file", metavar="PATH", help="write metrics there at the end")
+    batch.add_argument("--metrics-file", metavar="PATH", help="write metrics to this file at the end")
     streaming = add(
-        "stream", _stream, "keep the tables current as files come", "--master", "--events", "--tables",
-        more="SIGTERM ends it after its batch.",
+        "stream", _stream, "keep the tables up to date as event files arrive", "--master", "--events", "--tables",
+        more="SIGTERM ends it after the current batch.",
     )  # fmt: skip
-    streaming.add_argument("--once", action="store_true", help="take what is there and exit")
-    pause = "between two looks; 10 if not given"
+    streaming.add_argument("--once", action="store_true", help="ingest the existing files and exit")
+    pause = "wait between two checks for new files (default: 10)"
     streaming.add_argument("--pause", type=_seconds, default=10.0, metavar="SECONDS", help=pause)
-    streaming.add_argument("--metrics-address", metavar="HOST:PORT", help="serve /metrics there")
-    streaming.add_argument("--metrics-file", metavar="PATH", help="write metrics there at the end, with --once")
-    reporting = add("report", _report, "write the tables as one HTML file, with plots, to be read offline", "--tables")
-    reporting.add_argument("--out", required=True, metavar="FILE", help="the file; one that is there is replaced")
-    since = "an earlier report, to say what has changed; the one that is replaced if not given"
+    streaming.add_argument("--metrics-address", metavar="HOST:PORT", help="serve /metrics on this address")
+    streaming.add_argument("--metrics-file", metavar="PATH", help="with --once: write metrics to this file at the end")
+    reporting = add("report", _report, "write a report of the tables, with plots, as a single HTML file", "--tables")
+    reporting.add_argument("--out", required=True, metavar="FILE", help="the HTML file; an existing one is replaced")
+    since = "earlier report to compare with (default: the one that is replaced)"
     reporting.add_argument("--since", metavar="FILE", help=since)
-    reporting.add_argument("--days", type=_positive, metavar="DAYS", help="the newest days only; all if not given")
-    reporting.add_argument("--config", metavar="FILE", help="a config, to say which of its hosts nobody asks for")
-    suggestion = add(
-        "suggest", _suggest, "print config to paste: what misses and unmapped redirects ask for", "--tables"
-    )
-    suggestion.add_argument("--config", metavar="FILE", help="the config that it is for; what it has is not suggested")
-    support = "what was seen less often is left out; 10 if not given"
+    reporting.add_argument("--days", type=_positive, metavar="DAYS", help="only the newest days (default: all)")
+    reporting.add_argument("--config", metavar="FILE", help="config whose unused hosts are listed")
+    suggestion = add("suggest", _suggest, "print config that would fix misses and unmapped redirects", "--tables")
+    suggestion.add_argument("--config", metavar="FILE", help="the current config, to suggest only what it lacks")
+    support = "leave out what was seen less often (default: 10)"
     suggestion.add_argument("--support", type=_positive, default=10, metavar="COUNT", help=support)
     keeping = add(
-        "maintain", _maintain, "merge small files of the tables and remove those that no version has", "--tables",
+        "maintain", _maintain, "merge small files of the tables and remove files that no version needs", "--tables",
         more="`stream` does it once a day by itself, `run` after every 24th version.",
     )  # fmt: skip
-    retained = "what a version had that is younger stays readable; 168 if not given"
+    retained = "keep the files of versions that are younger (default: 168)"
     keeping.add_argument("--retain-hours", type=_positive, default=168, metavar="HOURS", help=retained)
     exporting = add("export", _export, "write the tables as plain Parquet files", "--tables")
-    exporting.add_argument("--out", required=True, metavar="FOLDER", help="a new folder, of a folder for each table")
+    exporting.add_argument("--out", required=True, metavar="FOLDER", help="new folder, with a folder for each table")
     again = add(
-        "replay", _replay, "say which recorded requests another config would decide differently",
+        "replay", _replay, "show which recorded requests another config would decide differently",
         "--master", "--events", more="Exits 1 if a hit would become a miss.",
     )  # fmt: skip
     again.add_argument("--config", required=True, metavar="NEW.yaml", help="the other config")
@@ -139,7 +134,7 @@ def _stream(options: argparse.Namespace) -> int:
     from pulsar_ingress_pipeline.runner import stream
 
     if options.metrics_file is not None and not options.once:
-        raise PipelineFault("--metrics-file: is for --once; without an end it is --metrics-address")
+        raise PipelineFault("--metrics-file: needs --once; without it, use --metrics-address")
     return _work(options, lambda runner, progress: stream(runner, progress, options.once, options.pause))
 
 
@@ -166,16 +161,18 @@ def _maintain(options: argparse.Namespace) -> int:
     from pulsar_ingress_pipeline.lake import maintenance
     from pulsar_ingress_pipeline.lake.storage import Storage
 
-    for line in maintenance.maintain(Storage.of(options.tables), options.retain_hours):
-        print(line, flush=True)
-    return 0
+    return _printed(maintenance.maintain(Storage.of(options.tables), options.retain_hours))
 
 
 def _export(options: argparse.Namespace) -> int:
     from pulsar_ingress_pipeline.lake.reader import export
     from pulsar_ingress_pipeline.lake.storage import Storage
 
-    for line in export(Storage.of(options.tables), options.out):
+    return _printed(export(Storage.of(options.tables), options.out))
+
+
+def _printed(lines: Iterable[str]) -> int:
+    for line in lines:
         print(line, flush=True)
     return 0
 
@@ -207,7 +204,7 @@ def _suggest(options: argparse.Namespace) -> int:
 
 
 def _tell(text: str) -> None:
-    """What is being done, for the person who waits at a terminal."""
+    """Tell the user at a terminal what is being done."""
     if sys.stderr.isatty():
         print(text, file=sys.stderr, flush=True)
 

@@ -40,23 +40,13 @@ class Box:
     amount: float
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A band with the positions of its upper edge at both ends."""
-
-    band: Band
-    amount: int
-    from_top: float
-    to_top: float
-    height: float
-
-
 def lay_out(
     stages: Sequence[Stage], bands: Mapping[Band, int], height: float, room: float
-) -> tuple[dict[Place, Box], list[Drawn]]:
+) -> tuple[dict[Place, Box], dict[Band, tuple[float, float, float]]]:
     """Boxes whose height is proportional to their lookups, with `room` for the label of even the smallest.
 
-    The bands of a box are in the order of the boxes that they lead to, hits first, so that few of them cross.
+    Each band has the positions of its upper edge at both ends, and its height. The bands of a box are in the order of
+    the boxes that they lead to, hits first, so that few of them cross.
     """
     amounts = _amounts(stages, bands)
     measure = min(
@@ -77,12 +67,11 @@ def lay_out(
     for band in sorted(bands, key=lambda band: (stages[band.column + 1].index(band.target), not band.is_hit)):
         from_tops[band] = leaving[band.column, band.source]
         leaving[band.column, band.source] += bands[band] * measure
-    drawn = []
+    placed: dict[Band, tuple[float, float, float]] = {}
     for band in sorted(bands, key=lambda band: (stages[band.column].index(band.source), not band.is_hit)):
-        to_top = entering[band.column + 1, band.target]
-        drawn.append(Drawn(band, bands[band], from_tops[band], to_top, bands[band] * measure))
+        placed[band] = from_tops[band], entering[band.column + 1, band.target], bands[band] * measure
         entering[band.column + 1, band.target] += bands[band] * measure
-    return boxes, drawn
+    return boxes, placed
 
 
 def _amounts(stages: Sequence[Stage], bands: Mapping[Band, int]) -> dict[Place, int]:
@@ -116,7 +105,8 @@ def flow_chart(flows: Sequence[Flow], width: float) -> Drawing:
     """On a wide page labels are beside the boxes, on a narrow page over the bands."""
     stages = [busiest((flow.ends[column], flow.lookups) for flow in flows) for column in range(3)]
     height = max(280.0, max(len(stage) for stage in stages) * 44.0)
-    boxes, bands = lay_out(stages, _bands(flows), height, _ROOM)
+    bands = _bands(flows)
+    boxes, placed = lay_out(stages, bands, height, _ROOM)
     is_wide = width > 600
     margin, thick = (180.0, 14.0) if is_wide else (0.0, 8.0)
     places = (margin, (width - thick) / 2, width - margin - thick)
@@ -127,7 +117,12 @@ def flow_chart(flows: Sequence[Flow], width: float) -> Drawing:
         element("text", head, x=x + thick * column / 2, y=-10, class_=f"soft {anchor}".strip())
         for column, (head, x, anchor) in enumerate(zip(_HEADS, places, ("", "mid", "end"), strict=True))
     ]
-    body += [_band(drawn, places, thick, colours) for drawn in bands]
+    for band, (upper, lower, tall) in placed.items():
+        left, right = places[band.column] + thick, places[band.column + 1]
+        colour = colours[band.target if band.column == 0 else band.source] if band.is_hit else "miss"
+        title = element("title", f"{_named(band)}: {bands[band]:,} {'hits' if band.is_hit else 'misses'}")
+        edges = _edges(left, right, upper, lower, max(tall, 0.8))
+        body.append(element("path", title, d=edges, class_=f"band {colour}"))
     for column, stage in enumerate(stages):
         labels = []
         for name in stage:
@@ -159,19 +154,16 @@ def _colours(listeners: Sequence[Name]) -> Mapping[Name, str]:
     }
 
 
-def _band(drawn: Drawn, places: Sequence[float], thick: float, colours: Mapping[Name, str]) -> Markup:
-    band = drawn.band
-    left, right = places[band.column] + thick, places[band.column + 1]
-    middle, tall = (left + right) / 2, max(drawn.height, 0.8)
-    upper, lower = drawn.from_top, drawn.to_top
-    edges = path(
+def _named(band: Band) -> str:
+    return " → ".join(shown(end, NOBODY[column]) for column, end in enumerate((band.source, band.target), band.column))
+
+
+def _edges(left: float, right: float, upper: float, lower: float, tall: float) -> str:
+    middle = (left + right) / 2
+    return path(
         "M", left, upper, "C", middle, upper, middle, lower, right, lower,
         "v", tall, "C", middle, lower + tall, middle, upper + tall, left, upper + tall, "z",
     )  # fmt: skip
-    colour = colours[band.target if band.column == 0 else band.source] if band.is_hit else "miss"
-    names = [shown(end, NOBODY[column]) for column, end in enumerate((band.source, band.target), band.column)]
-    title = f"{' → '.join(names)}: {drawn.amount:,} {'hits' if band.is_hit else 'misses'}"
-    return element("path", element("title", title), d=edges, class_=f"band {colour}")
 
 
 def _label(column: int, words: str, numbers: str, y: float, place: float, thick: float, is_wide: bool) -> Markup:

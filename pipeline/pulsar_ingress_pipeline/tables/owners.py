@@ -3,7 +3,7 @@
 Brokers are compared by a hash of their name, since numbers are much cheaper to aggregate than texts.
 """
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
@@ -12,6 +12,12 @@ from pulsar_ingress_pipeline.tables.table import COUNT, LOOKUP, LOOKUPS, SPAN, S
 
 _GROUP = ("key", "hour", "topic")
 """The key is a hash of the others: rows are sorted faster by a number."""
+_OWNED = T.StructType([T.StructField("time", TIME), T.StructField("owner", COUNT)])
+_BETWEEN = """
+    if(size(owned) > 1, size(filter(sequence(1, size(owned) - 1), place ->
+        owned[place].first.owner != owned[place - 1].last.owner)), 0)
+"""
+"""Changes between spans: how often the first owner of one is not the last owner of the one before."""
 
 
 def owner_changes(events: DataFrame) -> DataFrame:
@@ -23,51 +29,35 @@ def owner_changes(events: DataFrame) -> DataFrame:
         F.xxhash64(hour, "topic").alias("key"), hour.alias("hour"), "topic", "time", "id",
         F.when(F.col("broker").isNotNull(), F.xxhash64("broker")).alias("owner"),
     )  # fmt: skip
-    held = F.when(F.col("owner").isNotNull(), F.struct("time", "id", "owner"))
+    owned = F.when(F.col("owner").isNotNull(), F.struct("time", "id", "owner"))
     topics = (
         lookups.withColumn("before", before)
         .groupBy(*_GROUP)
         .agg(
             F.count(F.lit(1)).alias("lookups"),
             F.count_if(F.col("owner") != F.col("before")).alias("changes"),
-            F.min(held).alias("first"),
-            F.max(held).alias("last"),
+            F.min(owned).alias("first"),
+            F.max(owned).alias("last"),
             F.sort_array(F.collect_set("owner")).alias("owners"),
         )
     )
-    return topics.select(
-        span_of("hour"), "topic", "lookups", "changes",
-        F.col("first.time").alias("first_time"), F.col("first.owner").alias("first_owner"),
-        F.col("last.time").alias("last_time"), F.col("last.owner").alias("last_owner"), "owners",
-    )  # fmt: skip
+    without_id = "if({0} is null, null, struct({0}.time, {0}.owner)) as {0}"
+    ends = [F.expr(without_id.format(name)) for name in ("first", "last")]
+    return topics.select(span_of("hour"), "topic", "lookups", "changes", *ends, "owners")
 
 
 def merge_owner_changes(parts: DataFrame) -> DataFrame:
     """Spans follow each other in time, so the changes between two of them are added."""
-    held = F.struct("first_time", "first_owner", "last_time", "last_owner")
-    shares = parts.groupBy(SPAN, "topic").agg(
+    owned = F.when(F.col("first").isNotNull(), F.struct("first", "last"))
+    merged = parts.groupBy(SPAN, "topic").agg(
         F.sum("lookups").alias("lookups"),
         F.sum("changes").alias("changes"),
-        F.sort_array(F.collect_list(F.when(F.col("first_owner").isNotNull(), held))).alias("held"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
         F.sort_array(F.array_distinct(F.flatten(F.collect_list("owners")))).alias("owners"),
+        F.sort_array(F.collect_list(owned)).alias("owned"),
     )
-    between = F.size(F.filter(F.sequence(F.lit(1), F.size("held")), _changed_before))
-    first, last = F.try_element_at("held", F.lit(1)), F.try_element_at("held", F.lit(-1))
-    return shares.select(
-        SPAN, "topic", "lookups",
-        (F.col("changes") + F.when(F.size("held") > 1, between).otherwise(F.lit(0))).alias("changes"),
-        first["first_time"].alias("first_time"),
-        first["first_owner"].alias("first_owner"),
-        last["last_time"].alias("last_time"),
-        last["last_owner"].alias("last_owner"),
-        "owners",
-    )  # fmt: skip
-
-
-def _changed_before(place: Column) -> Column:
-    """Whether the first owner of a span, counted from 1, differs from the last owner of the span before."""
-    held = F.col("held")
-    return (place > 1) & (held[place - 1]["first_owner"] != F.try_element_at(held, place - 1)["last_owner"])
+    return merged.withColumn("changes", F.col("changes") + F.expr(_BETWEEN)).drop("owned")
 
 
 TABLES = (
@@ -87,10 +77,8 @@ TABLES = (
         ),
         each_event,
         only_in_shares=(
-            Field("first_time", TIME, "time of the first lookup that had an owner", "first_time"),
-            Field("first_owner", COUNT, "that owner", "first_owner"),
-            Field("last_time", TIME, "time of the last lookup that had an owner", "last_time"),
-            Field("last_owner", COUNT, "that owner", "last_owner"),
+            Field("first", _OWNED, "the first lookup that had an owner", "first"),
+            Field("last", _OWNED, "the last lookup that had an owner", "last"),
             Field("owners", T.ArrayType(COUNT), "all owners", "owners"),
         ),
         make_rows=owner_changes,
