@@ -51,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pulsar-ingress-pipeline",
         description="Turns the sidecars' events into Delta Lake tables, reports, and suggestions for the config.",
-        epilog="Folders are paths or URLs (s3://, gs://, abfss://). Credentials of object stores are in the environment.",
+        epilog="Folders are paths or URLs (s3://, gs://, abfss://). Credentials for URLs are in the environment.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -158,14 +158,14 @@ def _work(options: argparse.Namespace, command: "Callable[[Runner, Progress], No
 
 
 def _maintain(options: argparse.Namespace) -> int:
-    from pulsar_ingress_pipeline.lake import maintenance
+    from pulsar_ingress_pipeline.lake.catalog import maintain
     from pulsar_ingress_pipeline.lake.storage import Storage
 
-    return _printed(maintenance.maintain(Storage.of(options.tables), options.retain_hours))
+    return _printed(maintain(Storage.of(options.tables), options.retain_hours))
 
 
 def _export(options: argparse.Namespace) -> int:
-    from pulsar_ingress_pipeline.lake.reader import export
+    from pulsar_ingress_pipeline.lake.catalog import export
     from pulsar_ingress_pipeline.lake.storage import Storage
 
     return _printed(export(Storage.of(options.tables), options.out))
@@ -189,7 +189,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _suggest(options: argparse.Namespace) -> int:
     from pulsar_ingress_pipeline import suggest
-    from pulsar_ingress_pipeline.lake.reader import Lake
+    from pulsar_ingress_pipeline.lake.catalog import Lake
 
     config = values = None
     if options.config is not None:

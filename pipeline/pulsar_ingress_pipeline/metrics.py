@@ -84,13 +84,18 @@ class PipelineMetrics(Numbers):
         self.waiting_files.set(len(sizes))
         self.waiting_bytes.set(sum(sizes))
 
-    def committed(self, taken: Taken) -> None:
-        """A batch was committed."""
+    def committed(self, taken: Taken, seconds: float) -> None:
+        """A batch was committed, which took this long."""
         self.commits.add()
         self.files.add(by=taken.files)
         self.lines.add(by=taken.lines)
         self.events.add(by=taken.events)
         self.quarantined.add(by=taken.bad)
+        self.commit_duration.observe(seconds)
+        newest = [*self.newest_event.values.values()]
+        if taken.newest is not None:
+            newest.append(min(taken.newest, time.time()))  # the clock of a sidecar may be ahead
+        self.know(time.time(), max(newest, default=None))
 
     def know(self, commit: float, newest: float | None) -> None:
         """Set the time of the last commit, and of the newest event in the tables."""

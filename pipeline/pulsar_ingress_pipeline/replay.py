@@ -1,8 +1,8 @@
-"""Recorded requests decided anew, by the proxy's own functions under another config, and what would change.
+"""Decides recorded requests again with another config, by the proxy's own functions, and shows what would change.
 
-Requests that no rule could tell apart are decided once: Spark groups them, and decides the groups wherever it runs. The
-path of a request is not recorded, so what `expose` would make of an admin call is not known; a lookup's is. Of
-redirects only those over HTTP are decided anew.
+Spark groups requests that no rule distinguishes, and each group is decided once, on the executors. Events do not have
+the path of a request, so the effect of `expose` is known for lookups but not for admin calls. Redirects are decided
+again only for HTTP.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from pulsar_ingress_proxy.syntax.authorities import parse_authority
 
 _TARGETS = {"lookup": Target("lookup", "lookup"), "admin": Target("admin", "admin"), "other": Target("other", "other")}
 _BY_BROKERS = frozenset({"broker-lacks-listener"})
-"""Reasons that are an answer of a broker's, not a decision."""
+"""Miss reasons that come from a broker's answer, not from a decision."""
 _ASKED = (
     "kind", "scheme", "bind", "forwarded_host", "client_named", "client_named_by", "listener", "hit",
     "miss_reason", "redirect_action",
@@ -38,7 +38,7 @@ _DECIDED = "before string, after string, loses_hit boolean"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Requests that would be decided differently, in one way."""
+    """Requests that would be decided differently in the same way."""
 
     before: str
     after: str
@@ -48,14 +48,14 @@ class Change:
 
 
 def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
-    """How many requests there are, and the changes, the worst and most frequent first."""
-    # Of a Location only the authority is looked at, so that redirects of many topics are one question.
+    """The number of requests, and the changes, with lost hits and then the most frequent first."""
+    # Only the authority of a Location matters, so that redirects of many topics are one group.
     location = F.when(F.col("protocol") == "http", _authority(F.col("redirect_from")))
     question = [*(F.col(name) for name in _ASKED), _host().alias("host"), location.alias("location")]
     example = F.concat_ws(
         " ", F.concat(F.lit("host="), _host()), F.concat(F.lit("topic="), "topic"), F.concat(F.lit("id="), "id")
     )
-    # Without a scheme nothing was decided: the head was refused. A hit was decided, whoever wrote the event.
+    # A request without a scheme was refused before any decision, unless it is a hit.
     is_decided = F.col("scheme").isNotNull() | F.coalesce(F.col("hit"), F.lit(False))
     asked = events.dropDuplicates(["id", "time"]).where(F.col("kind").isin(list(_TARGETS)) & is_decided)
     groups = asked.groupBy(*question).agg(F.count(F.lit(1)).alias("requests"), F.min(example).alias("example"))
@@ -72,7 +72,7 @@ def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
 
 
 def replay_files(spark: SparkSession, source: Storage, config: Config) -> tuple[int, list[Change], list[str]]:
-    """The same of the events in files; and what is wrong with files that break off, whose lines before that count."""
+    """The same for event files, and the errors of truncated files, whose readable lines count."""
     shares = [[file.path for file in task] for task in tasks(event_files_in(source))]
     if not shares:
         raise PipelineFault(f"--events {source.url}: there are no event files")
@@ -87,7 +87,7 @@ def replay_files(spark: SparkSession, source: Storage, config: Config) -> tuple[
 
 
 def _host() -> Column:
-    """What identifies an ingress: over the binary protocol, the TLS server name."""
+    """The host that ingresses match: in the binary protocol, the TLS server name."""
     return F.when(F.col("protocol") == "binary", F.col("server_name")).otherwise(F.col("host"))
 
 
@@ -97,7 +97,7 @@ def _authority(location: Column) -> Column:
 
 
 class _Deciding:
-    """Decides a group. It travels to where they are, and makes its snapshot there, once."""
+    """Decides a group. Spark sends it to the executors, where it builds the snapshot once."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -111,7 +111,7 @@ class _Deciding:
 
 
 def _change(row: Row, request: Request, decisions: DecisionCache) -> tuple[str, str, bool] | None:
-    """Before, after, and whether a hit is lost; None: nothing changes."""
+    """The decisions before and after, and whether a hit is lost; None if nothing changes."""
     decision = decide(request, decisions.snapshot)
     selection = decision.selection
     if row.kind == "lookup":
@@ -144,7 +144,7 @@ def _request(row: Row, binds: Mapping[str, str | None]) -> Request:
 
 
 def as_text(total: int, changes: Sequence[Change]) -> str:
-    """What would change, by count and example."""
+    """The changes with their counts and examples."""
     changed = sum(change.requests for change in changes)
     lines = [f"{total:,} requests, {total - changed:,} decided as they were, {changed:,} differently"]
     lines += [

@@ -5,14 +5,12 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
 from pulsar_ingress_pipeline.ingest.batches import Ingest, batches, bytes_of_lines
-from pulsar_ingress_pipeline.lake import maintenance
-from pulsar_ingress_pipeline.lake.reader import refuse_earlier_layout
+from pulsar_ingress_pipeline.lake.catalog import maintain, refuse_earlier_layout
 from pulsar_ingress_pipeline.lake.storage import File, Storage
 from pulsar_ingress_pipeline.metrics import PipelineMetrics
 from pulsar_ingress_pipeline.progress import Progress
@@ -24,7 +22,9 @@ log = logging.getLogger("pipeline")
 BRIEF = 64 << 20
 """Bytes of lines; less is done before Java's second compiler would pay."""
 VERSIONS = 24
-"""`run` maintains the tables after this many versions of `events`; `stream` does it once a day."""
+"""`run` maintains the tables after this many versions of `events`."""
+EVERY = 86_400.0
+"""Seconds between two times that `stream` maintains the tables."""
 ATTEMPTS = 8
 """`stream` ends after this many failures in a row."""
 _LONGEST = 300.0
@@ -61,8 +61,7 @@ class Runner:
         if self._ingest.events.version >= 0:
             if hours := self._derivation.derive(self._ingest.events):
                 self._progress.say(f"tables that were behind are up to date again, hours {hours[0]} to {hours[-1]}")
-            last = self._ingest.events.last_commit()
-            self.metrics.know(last.timestamp(), self._ingest.newest())
+            self.metrics.know(self._ingest.events.last_commit(), self._ingest.newest())
 
     def take_new(self, ended: threading.Event | None = None) -> bool:
         """Ingest all new event files, batch by batch; returns whether there were any."""
@@ -88,7 +87,7 @@ class Runner:
 
     def maintain(self) -> None:
         """Maintain the tables, and open them again: maintenance commits versions of its own."""
-        list(maintenance.maintain(self._tables))
+        list(maintain(self._tables))
         self.open()
 
     def __str__(self) -> str:
@@ -105,12 +104,7 @@ class Runner:
             taken = self._ingest.take(batch, present)
             hours = self._derivation.derive(self._ingest.events)
         seconds = time.monotonic() - began
-        self.metrics.committed(taken)
-        self.metrics.commit_duration.observe(seconds)
-        newest = [*self.metrics.newest_event.values.values()]
-        if taken.newest is not None:
-            newest.append(min(taken.newest, time.time()))  # the clock of a sidecar may be ahead
-        self.metrics.know(datetime.now(UTC).timestamp(), max(newest, default=None))
+        self.metrics.committed(taken, seconds)
         span = f", hours {hours[0]} to {hours[-1]}" if hours else ""
         self._progress.say(
             f"version {self._ingest.events.version}: {taken.files:,} files, {taken.lines:,} lines, "
@@ -134,7 +128,7 @@ def stream(runner: Runner, progress: Progress, is_once: bool, pause: float) -> N
             if failures:
                 runner.open()
             found = runner.take_new(ended)
-            if not is_once and time.monotonic() - maintained > maintenance.EVERY:
+            if not is_once and time.monotonic() - maintained > EVERY:
                 runner.maintain()
                 maintained = time.monotonic()
         except (PipelineFault, *SPARK_FAULTS) as fault:

@@ -1,7 +1,7 @@
-"""Config to paste: the ingresses and addresses that misses and unmapped redirects ask for. Pure but for `read`.
+"""Suggests config for misses and unmapped redirects: ingresses and addresses that are missing.
 
-Nothing is suggested that does not prove itself: with it, the proxy's own functions serve the host, or find the address.
-What cannot be known from events, such as how a broker of a kind never seen is reached, stands there as a comment.
+Every suggestion is verified: with it, the proxy's own functions serve the host or find the address. If events do not
+tell enough, such as how to reach a broker with an unknown kind of name, the suggestion is a comment.
 """
 
 import re
@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
+from itertools import chain, count
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import yaml
 
-from pulsar_ingress_pipeline.lake.reader import Lake
+from pulsar_ingress_pipeline.lake.catalog import Lake
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load_mapping
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import decide
@@ -29,7 +30,7 @@ from pulsar_ingress_proxy.syntax.authorities import parse_authority
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES
 
 SUPPORT = 10
-"""What was seen less often is not suggested: a scanner's host is no ingress."""
+"""Hosts and addresses that were seen less often are left out: they may come from scanners."""
 _MOST = 1000
 _MISSED = ["host", "misses", "first_seen", "last_seen"]
 _LOOKUP = Target("lookup", "lookup")
@@ -52,17 +53,17 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What the tables have to say."""
+    """What the tables show."""
 
     hosts: Sequence[Seen]
     addresses: Sequence[Seen]
     listeners: Sequence[str] = ()
-    """Those that had hits, the most used first."""
+    """Listeners with hits, the most used first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """One element of a list of the config, or, without one, a remark."""
+    """An element for a list of the config; without an element, a comment only."""
 
     key: str
     element: Mapping[str, Any] | None
@@ -73,7 +74,7 @@ def read(lake: Lake) -> Evidence:
     """The evidence in the tables."""
     missed = lake.table("misses", [*_MISSED, "reason"])
     missed = missed.filter(pc.equal(missed.column("reason"), "no-rule")).select(_MISSED)
-    if lake.has("hosts"):  # over the binary protocol the server name is to an ingress what the host is
+    if lake.has("hosts"):  # in the binary protocol, ingresses match the server name instead of the host
         missed = pa.concat_tables([missed, _missed_server_names(lake)])
     hosts = missed.filter(pc.is_valid(missed.column("host"))).group_by("host")
     counted = hosts.aggregate([("misses", "sum"), ("first_seen", "min"), ("last_seen", "max")])
@@ -94,32 +95,31 @@ def _missed_server_names(lake: Lake) -> pa.Table:
 
 
 def _first(table: pa.Table, measure: str) -> Iterator[tuple[Any, ...]]:
-    """The rows with most of a measure; between equal ones the first column decides."""
+    """The rows with the highest measure, then by the first column."""
     ordered = table.sort_by([(measure, "descending"), (table.column_names[0], "ascending")]).slice(0, _MOST)
     return zip(*(column.to_pylist() for column in ordered.columns), strict=True)
 
 
 def used_listeners(windows: pa.Table) -> list[str]:
-    """Listeners that had hits, so that brokers have them; the most used first."""
-    sums = windows.group_by("listener").aggregate([("hits", "sum")]).to_pylist()
-    used = [(row["listener"], row["hits_sum"]) for row in sums if row["listener"] is not None and row["hits_sum"]]
-    return [name for name, _ in sorted(used, key=lambda pair: (-pair[1], pair[0]))]
+    """Listeners with hits, so that brokers have them, the most used first."""
+    hit = windows.filter(pc.and_(pc.is_valid(windows.column("listener")), pc.greater(windows.column("hits"), 0)))
+    return [name for name, _ in _first(hit.group_by("listener").aggregate([("hits", "sum")]), "hits_sum")]
 
 
 def unused_hosts(lake: Lake, config: Config) -> list[tuple[str, str]] | None:
-    """Ingress and host of a config that no request asked for; None if there is no table that could tell."""
+    """Ingress and host of a config that nobody requested; None if the table `hosts` is missing."""
     if not lake.has("hosts"):
         return None
     hosts = lake.table("hosts", ["host"]).column("host")
-    # What scanners ask for need not become Python's.
+    # Arrow filters out the hosts that scanners request.
     wanted = [_might_match(hosts, host) for ingress in config.ingresses for host in ingress.hosts]
     return unused(config, pc.unique(hosts.filter(reduce(pc.or_, wanted))).to_pylist()) if wanted else []
 
 
 def unused(config: Config, asked: Iterable[str]) -> list[tuple[str, str]]:
-    """By the sidecar's own matching: a host that is asked for counts for the one pattern that decides."""
+    """Matches hosts as the sidecar does: a requested host counts for the pattern that decides."""
     configured = [(ingress.name, host) for ingress in build(config).ingresses for host in ingress.hosts]
-    # An ingress for each host, so that the answer names the host and not its ingress alone.
+    # With an ingress for each host, the match tells the host and not only its ingress.
     patterns = Ingresses(Ingress(host, (host,), "any") for _, host in configured)
     left = {host.lower().removesuffix(".") for _, host in configured}
     for name in asked:
@@ -137,7 +137,7 @@ def _might_match(hosts: pa.ChunkedArray, pattern: str) -> pa.ChunkedArray:
 
 
 def known_listeners(used: Sequence[str], config: Config | None) -> frozenset[str]:
-    """Listeners that some broker has: with a config those of its address book and ingresses, otherwise those used."""
+    """Listeners that some broker has: those in the config, or without a config those that were used."""
     if config is None:
         return frozenset(used)
     names = {name for line in config.advertised_listeners for name in line.listeners}
@@ -147,7 +147,7 @@ def known_listeners(used: Sequence[str], config: Config | None) -> frozenset[str
 
 
 def listener_for_new_hosts(used: Sequence[str], config: Config | None) -> str | None:
-    """The default, or else the most used; None if no broker is known to have one that was used."""
+    """The default listener, or else the most used one; None if no broker is known to have a used one."""
     known = known_listeners(used, config)
     if config is not None and config.lookup_listener_name in known:
         return config.lookup_listener_name
@@ -155,7 +155,7 @@ def listener_for_new_hosts(used: Sequence[str], config: Config | None) -> str | 
 
 
 def suggest(evidence: Evidence, given: Mapping[str, Any] | None, support: int = SUPPORT) -> list[Suggestion]:
-    """What to add to a config, or to one that nobody has shown."""
+    """Suggestions for a config, or for an unknown one."""
     values = dict(given if given is not None else _NO_CONFIG)
     ingresses = _ingresses(evidence, values, support, has_config=given is not None)
     return [*ingresses, *_brokers(evidence, values, support)]
@@ -173,7 +173,7 @@ def _ingresses(evidence: Evidence, values: dict[str, Any], support: int, has_con
             why = none_of if used else "no listener was ever used"
             yield Suggestion("ingresses", None, f"{host}: {seen.evidence('misses')}; {why}: name one")
             continue
-        element = {"name": _free_name(host, config), "hosts": [host], "listener": listener} | _manners(listener, config)
+        element = {"name": _free_name(host, config), "hosts": [host], "listener": listener} | _limits(listener, config)
         if _take(values, "ingresses", element, lambda snapshot, host=host: _is_served(host, snapshot)):
             yield Suggestion("ingresses", element, seen.evidence("misses (no-rule)"))
         else:
@@ -181,7 +181,7 @@ def _ingresses(evidence: Evidence, values: dict[str, Any], support: int, has_con
 
 
 def _by_name(hosts: Iterable[Seen]) -> list[tuple[str, Seen]]:
-    """Hosts without their port, which ingresses do not look at; what is no host is left out."""
+    """Valid hosts without their port, which ingresses ignore."""
     found: dict[str, Seen] = {}
     for seen in hosts:
         if (authority := parse_authority(seen.what)) is not None:
@@ -198,15 +198,12 @@ def _is_served(host: str, snapshot: Snapshot) -> bool:
 
 def _free_name(host: str, config: Config) -> str:
     taken = {ingress.name for ingress in config.ingresses}
-    name, number = re.sub(r"[^a-z0-9]+", "-", host).strip("-"), 1
-    while name in taken:
-        number += 1
-        name = f"{name.removesuffix(f'-{number - 1}')}-{number}"
-    return name
+    name = re.sub(r"[^a-z0-9]+", "-", host).strip("-")
+    return next(free for free in chain([name], (f"{name}-{number}" for number in count(2))) if free not in taken)
 
 
-def _manners(listener: str, config: Config) -> dict[str, Any]:
-    """A new ingress lets no more through than the one that its listener has already."""
+def _limits(listener: str, config: Config) -> dict[str, Any]:
+    """A new ingress allows no more than the existing ingress of its listener."""
     for ingress in config.ingresses:
         if ingress.listener == listener:
             given = {"allowedListeners": ingress.allowed_listeners, "expose": ingress.expose}
@@ -230,11 +227,11 @@ def _brokers(evidence: Evidence, values: dict[str, Any], support: int) -> Iterat
 
 
 def _is_mapped(seen: Seen, snapshot: Snapshot) -> bool:
-    """Whether a client on the listener that is redirected there would get an address."""
+    """Whether a client on this listener that is redirected to this address gets one on its listener."""
     request = Request(_LOOKUP, header_names=(seen.listener or "",))
     selection = select(request, snapshot)
     if selection.listener != seen.listener:
-        # The client may not name it, and comes by an ingress that is not known here.
+        # The client may not name the listener, so it came through an ingress, which the tables do not tell.
         known = next((ingress for ingress in snapshot.ingresses if ingress.listener == seen.listener), None)
         if known is None or not known.hosts:
             return False
@@ -251,40 +248,33 @@ def _is_mapped(seen: Seen, snapshot: Snapshot) -> bool:
 
 
 def _is_binary(port: int, snapshot: Snapshot) -> bool:
-    """Whether a port is one of the binary protocol: the tables do not say by which an address was told."""
+    """Whether a port is for the binary protocol: the tables do not tell the protocol of an address."""
     urls = [url for entry in snapshot.book.entries for urls in entry.listeners.values() for url in urls.values()]
     known = {url.port for url in (*urls, *snapshot.config.binary_pool) if url.scheme in BINARY_SCHEMES}
     return str(port) in known | {"6650", "6651"}
 
 
 def _like_others(host: str, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The lines of brokers whose name is the same but for one number, with this broker's number in place of theirs."""
+    """The lines of brokers whose name differs in one number only, with this broker's number."""
     for line in values.get("advertisedListeners") or ():
-        theirs = _numbers(str(line.get("broker", "")))
-        ours = _numbers(host)
-        if len(theirs) != len(ours):
-            continue
-        differ = [(one, other) for one, other in zip(theirs, ours, strict=True) if one != other]
-        if len(differ) == 1 and all(part.isdigit() for part in differ[0]):
+        theirs, ours = (re.split(r"(\d+)", name.lower()) for name in (str(line.get("broker", "")), host))
+        differ = [(before, after) for before, after in zip(theirs, ours, strict=False) if before != after]
+        if len(theirs) == len(ours) and len(differ) == 1 and all(part.isdigit() for part in differ[0]):
             before, after = differ[0]
             numbered = re.sub(rf"(?<![0-9:.]){before}(?![0-9])", after, str(line["listeners"]))
             yield {"broker": host, "listeners": numbered}
 
 
-def _numbers(text: str) -> list[str]:
-    return re.split(r"(\d+)", text.lower())
-
-
 def _take(values: dict[str, Any], key: str, element: Mapping[str, Any], proves: Any) -> bool:
-    """Add an element if the config is valid with it and it does what it is for."""
+    """Add an element if the config is valid with it and it has the desired effect."""
     with_it = values | {key: [*(values.get(key) or ()), dict(element)]}
     try:
-        is_good = bool(proves(build(load_mapping(with_it))))
+        if not proves(build(load_mapping(with_it))):
+            return False
     except ConfigFaults:
         return False
-    if is_good:
-        values[key] = with_it[key]
-    return is_good
+    values[key] = with_it[key]
+    return True
 
 
 def as_yaml(
@@ -292,15 +282,13 @@ def as_yaml(
 ) -> str:
     """A mapping of lists to append to those of the config, with the evidence as comments.
 
-    What nobody asks for may still be wanted, so it is told and nothing more; None is where that is not known.
+    Unused hosts are only mentioned, since they may still be needed; None means that they are not known.
     """
     lines = [f"# Seen at least {support} times each. Append each list to the one that the config has."]
     if unused is None:
-        lines.append(
-            "# Which hosts of the config nobody asks for is not known: there is no table `hosts`; `run` makes it."
-        )
+        lines.append("# Unused hosts of the config are not known: the table `hosts` is missing; `run` makes it.")
     for ingress, host in unused or ():
-        lines.append(f"# ingresses: {ingress} has {host}, which no request of these tables asked for")
+        lines.append(f"# ingresses: {ingress} has {host}, which nobody requested")
     for key in ("ingresses", "advertisedListeners"):
         mine = [suggestion for suggestion in suggestions if suggestion.key == key]
         elements = [suggestion for suggestion in mine if suggestion.element is not None]
@@ -317,5 +305,5 @@ def as_yaml(
 
 
 def _in_a_line(comment: str) -> str:
-    """Hosts and addresses are what clients and brokers say."""
+    """Hosts and addresses come from clients and brokers, and may contain anything."""
     return "".join(character if character.isprintable() else "?" for character in comment)

@@ -12,8 +12,7 @@ from made_events import MISS, Tables, event, write
 from pyspark.sql import SparkSession
 
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
-from pulsar_ingress_pipeline.lake import maintenance
-from pulsar_ingress_pipeline.lake.reader import export, refuse_earlier_layout
+from pulsar_ingress_pipeline.lake.catalog import export, maintain, refuse_earlier_layout
 from pulsar_ingress_pipeline.lake.storage import DataFile, Storage, spark_settings
 from pulsar_ingress_pipeline.lake.table import LakeTable
 
@@ -148,9 +147,9 @@ def test_maintenance_merges_small_files_removes_what_no_version_has_and_keeps_ev
     orphan.write_bytes(b"left by a command that was killed")
     before, storage = contents(tables), Storage.of(str(tables.folder))
     assert len(tables.files("events")) == 3
-    list(maintenance.maintain(storage, retain_hours=1))
+    list(maintain(storage, retain_hours=1))
     assert orphan.exists()  # it may be of a command that is at work
-    told = list(maintenance.maintain(storage, retain_hours=0))
+    told = list(maintain(storage, retain_hours=0))
     assert any(line.startswith("events: ") for line in told)
     assert not orphan.exists()
     assert len(tables.files("events")) == 1

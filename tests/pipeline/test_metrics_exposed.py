@@ -47,8 +47,7 @@ def test_metrics_file_has_every_metric_of_the_catalogue(tmp_path: Path) -> None:
     with exposed(metrics, None, str(file)):
         assert not file.exists()
         metrics.looked([10, 20])
-        metrics.committed(Taken(files=2, lines=9, events=7, bad=1, newest=None))
-        metrics.commit_duration.observe(2.5)
+        metrics.committed(Taken(files=2, lines=9, events=7, bad=1, newest=None), 2.5)
         metrics.know(1000.0, 900.0)
         metrics.wait([])
         metrics.succeeded(is_all=True)

@@ -8,7 +8,7 @@ import pytest
 from delta_tables import COUNT, TEXT, TEXTS, TIME, put
 
 from pulsar_ingress_pipeline.faults import PipelineFault
-from pulsar_ingress_pipeline.lake.reader import Lake
+from pulsar_ingress_pipeline.lake.catalog import Lake
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
 

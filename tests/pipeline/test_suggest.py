@@ -10,7 +10,7 @@ import yaml
 from delta_tables import SEEN, counts, put, texts
 
 from pulsar_ingress_pipeline.faults import PipelineFault
-from pulsar_ingress_pipeline.lake.reader import Lake
+from pulsar_ingress_pipeline.lake.catalog import Lake
 from pulsar_ingress_pipeline.suggest import (
     Evidence,
     Seen,
@@ -212,7 +212,7 @@ def test_configured_hosts_without_requests_are_listed_in_a_comment() -> None:
     ]
     found = unused(config, ["pulsar.example.com", "b.example.com", "c.eu.example.com"])
     text = as_yaml([], unused=found)
-    assert "# ingresses: wide has old.example.org, which no request of these tables asked for\n" in text
+    assert "# ingresses: wide has old.example.org, which nobody requested\n" in text
     assert yaml.safe_load(text) == {}
     assert "there is no table `hosts`" in as_yaml([], unused=None)
 

@@ -9,7 +9,6 @@ import json
 import re
 import time
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -93,10 +92,10 @@ class LakeTable:
         """The version of `events` that the table was last derived from."""
         return None if self._delta is None else self._delta.transaction_version(SOURCE)
 
-    def last_commit(self) -> datetime:
-        """When the last version was made."""
+    def last_commit(self) -> float:
+        """The time of the last version, in seconds since 1970."""
         assert self._delta is not None
-        return datetime.fromtimestamp(self._delta.history(1)[0]["timestamp"] / 1000, UTC)
+        return float(self._delta.history(1)[0]["timestamp"]) / 1000
 
     def files(self) -> list[DataFile]:
         if self._delta is None:

@@ -4,7 +4,7 @@ import os
 from datetime import UTC, datetime
 
 from pulsar_ingress_pipeline.faults import PipelineFault
-from pulsar_ingress_pipeline.lake.reader import Lake
+from pulsar_ingress_pipeline.lake.catalog import Lake
 from pulsar_ingress_pipeline.lake.storage import Storage
 from pulsar_ingress_pipeline.report.page import page, read
 from pulsar_ingress_pipeline.report.queries import gather

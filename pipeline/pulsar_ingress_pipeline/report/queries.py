@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from pulsar_ingress_pipeline.lake.reader import Lake
+from pulsar_ingress_pipeline.lake.catalog import Lake
 from pulsar_ingress_pipeline.report import aggregation
 from pulsar_ingress_pipeline.report.aggregation import TIME, Names, rows_of, since_time, sums_by, top, total, with_place
 from pulsar_ingress_pipeline.report.records import WINDOW, Bins, Flow, Hits, Latency, Name, Numbers, Report, Top

@@ -31,8 +31,7 @@ def _leaked_address() -> Column:
 TABLES = (
     Table(
         "unmapped_addresses",
-        "Addresses that brokers redirect to and that the address book lacks.",
-        "listener and address of unmapped redirects, of all kinds of requests",
+        "Addresses that brokers redirect to and that the address book lacks, in requests of all kinds.",
         (
             col.CLIENTS_LISTENER,
             key(
@@ -47,8 +46,7 @@ TABLES = (
     ),
     Table(
         "leaks",
-        "Answers that told clients an address which is not on their listener.",
-        "ingress, listener, place, address and user agent of leaks, of all kinds of requests",
+        "Answers, to requests of all kinds, with an address that is not on the client's listener.",
         (
             col.INGRESS,
             col.CLIENTS_LISTENER,
@@ -64,7 +62,6 @@ TABLES = (
     Table(
         "client_named",
         "Clients that name a listener themselves, and so would notice if names were no longer honoured.",
-        "user agent, tenant and listener named of lookups",
         (col.USER_AGENT, col.TENANT, col.NAMED, Field("lookups", COUNT, "lookups that named it", "sum(requests)")),
         each_event,
         f"{col.LOOKUP} and client_named is not null",

@@ -105,11 +105,10 @@ TABLES = (
         "newest hour is left out, since it may not be whole. An hour in which others had lookups and an ingress had "
         f"none counts as none. Of the newest {DAYS} days; a few hours that stand apart by more, as those of a clock "
         "that is ahead, are not the newest.",
-        "hour, ingress and what is unusual",
         (
             col.HOUR,
             col.INGRESS,
-            Field("what", STRING, "lookups, miss_ratio or p95_ms"),
+            Field("what", STRING, "lookups, miss_ratio or p95_ms", is_key=True),
             Field("value", NUMBER, "what it was in this hour"),
             Field("usual", NUMBER, "the median of the same hour of earlier days"),
             Field("days", COUNT, "how many earlier days there are"),

@@ -7,8 +7,7 @@ events and one over shares: a small batch costs what planning its queries costs.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -17,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from pulsar_ingress_pipeline.faults import PipelineFault
-from pulsar_ingress_pipeline.lake.reader import SHARES
+from pulsar_ingress_pipeline.lake.catalog import SHARES
 from pulsar_ingress_pipeline.lake.storage import DataFile, Storage
 from pulsar_ingress_pipeline.lake.table import LakeTable
 from pulsar_ingress_pipeline.schema import EVENTS
@@ -122,22 +121,23 @@ class Derivation:
         days = sorted({hour[:_DAY] for hour in hours})
         parts: dict[str, tuple[DataFrame, str]] = {}
         replaced: dict[tuple[str, str], list[str]] = defaultdict(list)
-        with _settings(self._spark(), size, size < SMALL_EVENTS) as sized:
-            rows = sized(self._read(events.storage, files, EVENTS))
-            sources = {source: source(rows) for source in {table.source for table in self._derived}}
-            kept = [made.persist() for source, made in sources.items() if source is not each_event]
-            try:
-                for table in self._derived:
-                    is_final = table.span == "hour"
-                    name = table.name if is_final else _hours(table)
-                    day = "date_format(window_start, 'yyyy-MM-dd')" if is_final else f"left({SPAN}, {_DAY})"
-                    parts[name] = table.rows(sources[table.source]), day
-                    for file in targets[name].of_days(days):
-                        replaced[name, file.path[:_DAY]].append(file.path)
-                self._write(parts, targets, days, size < SMALL_EVENTS, replaced, hours)
-            finally:
-                for made in kept:
-                    made.unpersist()
+        is_small = size < SMALL_EVENTS
+        _configure(self._spark(), size, is_small)
+        rows = self._read(events.storage, files, EVENTS, is_small)
+        sources = {source: source(rows) for source in {table.source for table in self._derived}}
+        kept = [made.persist() for source, made in sources.items() if source is not each_event]
+        try:
+            for table in self._derived:
+                is_final = table.span == "hour"
+                name = table.name if is_final else _hours(table)
+                day = "date_format(window_start, 'yyyy-MM-dd')" if is_final else f"left({SPAN}, {_DAY})"
+                parts[name] = table.rows(sources[table.source]), day
+                for file in targets[name].of_days(days):
+                    replaced[name, file.path[:_DAY]].append(file.path)
+            self._write(parts, targets, days, is_small, replaced, hours)
+        finally:
+            for made in kept:
+                made.unpersist()
 
     def _of_shares(self, days: Sequence[str], targets: Mapping[str, _Target]) -> None:
         """Merge the shares of hours into those of days, and these into tables of all time."""
@@ -153,20 +153,21 @@ class Derivation:
         read = (*(targets[_hours(table)].add for table in merged), *others.values())
         size = sum(file.size for files in read for file in files)
         parts: dict[str, tuple[DataFrame, str]] = {}
-        with _settings(self._spark(), size, size < SMALL_SHARES) as sized:
-            for table in merged:
-                of_hours = targets[_hours(table)]
-                shares = sized(self._read(of_hours.table.storage, of_hours.add, table.share_schema))
-                by_day = table.merge(shares.withColumn(SPAN, F.substring(SPAN, 1, _DAY)))
-                if table.span == "day":
-                    parts[table.name] = table.finish(by_day), SPAN
-                    continue
-                name = _days(table)
-                parts[name] = by_day, SPAN
-                rest = sized(self._read(targets[name].table.storage, others[table.name], table.share_schema))
-                total = table.merge(by_day.unionByName(rest).withColumn(SPAN, F.lit(_ALL)))
-                parts[table.name] = table.finish(total), SPAN
-            self._write(parts, targets, days, size < SMALL_SHARES)
+        is_small = size < SMALL_SHARES
+        _configure(self._spark(), size, is_small)
+        for table in merged:
+            of_hours = targets[_hours(table)]
+            shares = self._read(of_hours.table.storage, of_hours.add, table.share_schema, is_small)
+            by_day = table.merge(shares.withColumn(SPAN, F.substring(SPAN, 1, _DAY)))
+            if table.span == "day":
+                parts[table.name] = table.finish(by_day), SPAN
+                continue
+            name = _days(table)
+            parts[name] = by_day, SPAN
+            rest = self._read(targets[name].table.storage, others[table.name], table.share_schema, is_small)
+            total = table.merge(by_day.unionByName(rest).withColumn(SPAN, F.lit(_ALL)))
+            parts[table.name] = table.finish(total), SPAN
+        self._write(parts, targets, days, is_small)
 
     def _write(
         self,
@@ -194,10 +195,13 @@ class Derivation:
                     file = writer.write(name, span, [])
                 target.add += [file] if file is not None else []
 
-    def _read(self, storage: Storage, files: Sequence[DataFile], schema: T.StructType) -> DataFrame:
-        if not files:
-            return self._spark().createDataFrame([], schema)
-        return self._spark().read.schema(schema).parquet(*(storage.spark_url(file.path) for file in files))
+    def _read(self, storage: Storage, files: Sequence[DataFile], schema: T.StructType, is_small: bool) -> DataFrame:
+        """Small input is read by one task: Spark groups, sorts and joins a single partition without a shuffle."""
+        if files:
+            rows = self._spark().read.schema(schema).parquet(*(storage.spark_url(file.path) for file in files))
+        else:
+            rows = self._spark().createDataFrame([], schema)
+        return rows.coalesce(1) if is_small else rows
 
 
 def _hours(table: Table) -> str:
@@ -220,22 +224,13 @@ def _days_in(table: LakeTable) -> list[DataFile]:
     return files
 
 
-@contextmanager
-def _settings(spark: SparkSession, size: int, is_small: bool) -> Iterator[Callable[[DataFrame], DataFrame]]:
-    """Configure Spark for this many bytes of Parquet; gives a function to apply to each input.
-
-    A small input is read by one task: Spark groups, sorts and joins a single partition without a shuffle.
-    """
-    partitions = {"spark.sql.shuffle.partitions": str(min(max(size // PARTITION, 1), PARTITIONS))}
-    settings = partitions | _ALWAYS | (FOR_SMALL if is_small else {})
-    before = {key: spark.conf.get(key, None) for key in settings}
-    for key, value in settings.items():
+def _configure(spark: SparkSession, size: int, is_small: bool) -> None:
+    """Set what queries over this many bytes of Parquet need."""
+    partitions = str(min(max(size // PARTITION, 1), PARTITIONS))
+    for key, value in (_ALWAYS | {"spark.sql.shuffle.partitions": partitions}).items():
         spark.conf.set(key, value)
-    try:
-        yield lambda rows: rows.coalesce(1) if is_small else rows
-    finally:
-        for key, was in before.items():
-            if was is None:
-                spark.conf.unset(key)
-            else:
-                spark.conf.set(key, was)
+    for key, value in FOR_SMALL.items():
+        if is_small:
+            spark.conf.set(key, value)
+        else:
+            spark.conf.unset(key)

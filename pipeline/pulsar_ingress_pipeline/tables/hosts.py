@@ -34,7 +34,6 @@ TABLES = (
     Table(
         "hosts",
         "Hosts that clients request, and the ingress of each.",
-        "host, ingress and protocol of requests",
         (
             HOST,
             col.INGRESS,
@@ -50,7 +49,6 @@ TABLES = (
         "drift",
         "Hosts that clients request and no ingress has, by the newest request. Which hosts of a config nobody requests "
         "is not in events: `report --config` and `suggest --config` show that.",
-        "host whose newest request came through no ingress",
         (
             HOST,
             Field("state", STRING, "seen-not-configured: none ever had an ingress; no-longer-configured: some had"),

@@ -28,7 +28,6 @@ TABLES = (
     Table(
         "latency_windows",
         "How long requests took, from their head to the end of their answer.",
-        "five minutes, ingress and kind of requests",
         (col.WINDOW, col.INGRESS, col.KIND, col.REQUESTS, *_quantiles(_quantile_of_durations)),
         each_event,
         span="hour",
@@ -39,7 +38,6 @@ TABLES = (
         f"and their quantiles are known to {ERROR:.0%}. Each bound is {(1 + ERROR) / (1 - ERROR):.6f} times the one "
         f"before (as in DDSketch); {1 - ERROR:g} times the bound is within {ERROR:.0%} of all in "
         f"the bucket.",
-        "five minutes, ingress, broker, kind and bucket of requests",
         (
             col.WINDOW,
             col.INGRESS,
@@ -55,7 +53,6 @@ TABLES = (
     Table(
         "broker_latency",
         f"How long brokers take to answer, hour by hour, from the buckets: quantiles are within {ERROR:.0%}.",
-        "hour, ingress, broker and kind of requests",
         (col.HOUR, col.INGRESS, col.BROKER, col.KIND, col.REQUESTS, *_quantiles(quantile_of_buckets)),
         timed,
         span="hour",

@@ -35,7 +35,6 @@ TABLES = (
     Table(
         "listener_windows",
         "Listener hits and misses over time: the hit ratio of an ingress, and which rule decided.",
-        "five minutes, ingress, listener, rule and protocol of lookups",
         (col.WINDOW, col.INGRESS, col.LISTENER, col.RULE, col.PROTOCOL, col.HITS, col.MISSES),
         counted,
         col.LOOKUP,
@@ -44,7 +43,6 @@ TABLES = (
     Table(
         "sidecar_windows",
         "The same by sidecar. A sidecar that decides differently from the others has a different or an old config.",
-        "five minutes, sidecar, ingress, listener, rule and protocol of lookups",
         (col.WINDOW, col.SIDECAR, col.INGRESS, col.LISTENER, col.RULE, col.PROTOCOL, col.HITS, col.MISSES),
         counted,
         col.LOOKUP,
@@ -53,7 +51,6 @@ TABLES = (
     Table(
         "misses",
         "Missed lookups: hosts that no rule matches, and names that are refused.",
-        "ingress, host, reason and protocol of missed lookups",
         (col.INGRESS, col.ASKED, col.REASON, col.PROTOCOL, col.MISSES, *col.SEEN),
         counted,
         col.MISS,
@@ -61,7 +58,6 @@ TABLES = (
     Table(
         "named_misses",
         "Lookups that missed because of the listener that the client named.",
-        "ingress, host, reason and listener named of missed lookups",
         (
             col.INGRESS,
             col.ASKED,
@@ -77,9 +73,8 @@ TABLES = (
     Table(
         "namespaces",
         "Lookups by tenant and namespace.",
-        "day, tenant and namespace of lookups",
         (
-            Field("date", DAY, "the day, UTC"),
+            Field("date", DAY, "the day, UTC", is_key=True),
             col.TENANT,
             key("namespace", STRING, "a single name, without the tenant"),
             col.LOOKUPS,
@@ -95,7 +90,6 @@ TABLES = (
     Table(
         "flows",
         "Where requests went, hour by hour.",
-        "hour, cluster, kind, ingress, listener and broker of requests",
         (
             col.HOUR,
             key("cluster", STRING, "the cluster's name, as the sidecar's config has it"),
@@ -113,7 +107,6 @@ TABLES = (
         "slo_days",
         f"Lookups against their objective, which the alerts have too: {OBJECTIVE:.0%} of them answered within "
         f"{SECONDS} s, over {DAYS} days.",
-        "day and ingress of lookups",
         (
             key("date", DAY, "the day, UTC", "to_date(window_start)"),
             col.INGRESS,
@@ -132,7 +125,6 @@ TABLES = (
         "generations",
         "What each generation of a sidecar's config changed. A generation is counted from 1 when a sidecar starts: one "
         "that starts again under its name adds to the rows that it had.",
-        "sidecar and generation of requests",
         (
             col.SIDECAR,
             key("generation", COUNT, "number of the snapshot it decided by"),

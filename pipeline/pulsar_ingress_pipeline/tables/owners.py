@@ -65,7 +65,6 @@ TABLES = (
         "owner_changes",
         "How often topics change their owner: each move costs every client a lookup. Brokers move bundles, "
         "which events do not name; the next best is the namespace, by the sum of its topics' changes.",
-        "topic looked up",
         (
             key("topic", STRING, "the full name, as in persistent://tenant/namespace/topic"),
             LOOKUPS,

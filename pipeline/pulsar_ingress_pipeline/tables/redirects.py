@@ -103,7 +103,6 @@ TABLES = (
     Table(
         "redirect_hops",
         "What happened to redirects over time, and how many the sidecar followed for a request.",
-        "five minutes, listener, kind, action and hops of requests that met a redirect",
         (
             col.WINDOW,
             col.LISTENER,
@@ -124,7 +123,6 @@ TABLES = (
         f"Redirects that came back: brokers sent clients of a topic in a circle, all of it within {GAP_SECONDS} s and "
         f"one hour. Two brokers that each hold the other for the owner do so. Circles of up to {LONGEST} are looked "
         f"for, and of 2 where redirects of the topic go between more than {FEW} pairs of brokers.",
-        "listener, topic, follower and brokers of a loop",
         (
             col.CLIENTS_LISTENER,
             key("topic", STRING, "the full name"),

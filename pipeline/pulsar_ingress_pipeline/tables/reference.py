@@ -19,6 +19,8 @@ ingested; all other tables are derived from `events`. Tables below `_shares/` ar
 any version.
 """
 
+_EVENTS_MEANING = "Every event once. New files are sorted by kind, ingress and time; merged ones are not."
+_FILES_MEANING = "Which event files were ingested. Files that no longer exist are dropped from it after a while."
 _QUARANTINE = (
     ("file", "string", "the file it was in"),
     ("line_text", "string", "the line, with U+FFFD for bytes that are no UTF-8; empty for the rest of a broken file"),
@@ -39,28 +41,19 @@ def reference() -> str:
     partitions = [("date", "date", "partition: the day of `time`"), ("hour", "int", "partition: the hour of `time`")]
     parts = [
         _HEAD,
-        _section(
-            "events",
-            "Every event once. New files are sorted by kind, ingress and time; merged ones are not.",
-            "event",
-            fields + partitions,
-        ),
-        _section("quarantine", "What was in event files and is no event.", "line", _QUARANTINE),
-        _section(
-            "files",
-            "Which event files were ingested. Files that no longer exist are dropped from it after a while.",
-            "event file, each time that it was read",
-            _FILES,
-        ),
+        _section("events", _EVENTS_MEANING, ["id", "time"], fields + partitions),
+        _section("quarantine", "Lines of event files that are not events.", [], _QUARANTINE),
+        _section("files", _FILES_MEANING, ["name", "version"], _FILES),
     ]
     for table in DERIVED:
         rows = [(field.name, field.type.simpleString(), field.meaning) for field in table.fields]
-        parts.append(_section(table.name, table.meaning, table.grain, rows))
+        parts.append(_section(table.name, table.meaning, [field.name for field in table.fields if field.is_key], rows))
     return "\n".join(parts)
 
 
-def _section(name: str, meaning: str, grain: str, rows: Iterable[tuple[str, str, str]]) -> str:
-    lines = [f"## {name}", meaning, f"One row: {grain}.", "", "| column | type | meaning |", "|---|---|---|"]
+def _section(name: str, meaning: str, keys: list[str], rows: Iterable[tuple[str, str, str]]) -> str:
+    grain = f"One row for each {', '.join(f'`{key}`' for key in keys)}." if keys else "One row for each line."
+    lines = [f"## {name}", meaning, grain, "", "| column | type | meaning |", "|---|---|---|"]
     lines += [f"| `{column}` | {type_} | {text} |" for column, type_, text in rows]
     return "\n".join(lines) + "\n"
 

@@ -38,6 +38,7 @@ class Field:
     In a table with `make_rows` it is the column that this function gives.
     """
     is_key: bool = False
+    """There is one row for each combination of keys."""
 
     @property
     def column(self) -> Column:
@@ -61,8 +62,6 @@ class Table:
 
     name: str
     meaning: str
-    grain: str
-    """What one row stands for."""
     fields: tuple[Field, ...]
     source: Make
     """Gives the rows that are counted. Tables with the same source share its result."""
@@ -86,7 +85,7 @@ class Table:
 
     @property
     def _keys(self) -> list[Field]:
-        return [field for field in self.fields if field.is_key]
+        return [field for field in self.fields if field.is_key and field.sql]
 
     @property
     def _values(self) -> list[Field]:

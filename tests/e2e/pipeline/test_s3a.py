@@ -14,7 +14,7 @@ from s3_store import KEY, SECRET, S3Store, s3_store
 from s3a_jars import jars, named
 from spark_commands import SECONDS, Folder, arguments, contents, done, pipeline, started
 
-from pulsar_ingress_pipeline.lake.reader import Lake
+from pulsar_ingress_pipeline.lake.catalog import Lake
 from pulsar_ingress_pipeline.tables import DERIVED
 
 KILLS = str(Path(__file__).parent / "kills.py")

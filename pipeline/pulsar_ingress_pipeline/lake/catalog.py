@@ -1,4 +1,8 @@
-"""Reads a folder of Delta tables with Arrow. Commands that only read need neither Spark nor Java, and start at once."""
+"""The tables in a folder: lists, reads, exports and maintains them, without Spark or Java.
+
+Maintenance is safe while others read and write: files are removed a week after the version that dropped them, and a
+commit fails if there is another one in between.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -6,13 +10,17 @@ from pathlib import Path
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from deltalake.exceptions import DeltaError
+from deltalake.transaction import CommitProperties
 
 from pulsar_ingress_pipeline.faults import PipelineFault
 from pulsar_ingress_pipeline.lake.storage import Storage
-from pulsar_ingress_pipeline.lake.table import arrow, opened, words
+from pulsar_ingress_pipeline.lake.table import arrow, fault_of, opened, words
 
 SHARES = "_shares"
 """The folder of tables that others are merged from."""
+RETAIN_HOURS = 168
+_COMPACTED = ("events", "files", "quarantine")
+"""Tables whose commits only add files; the others have one file for each day anyway."""
 
 
 def names(tables: Storage) -> list[str]:
@@ -101,3 +109,26 @@ def _export(tables: Storage, name: str, folder: Path) -> str:
             writer.write_batch(batch)
             rows += len(batch)
     return f"{name}: {rows:,} rows of version {delta.version()}"
+
+
+def maintain(tables: Storage, retain_hours: int = RETAIN_HOURS) -> Iterator[str]:
+    """Merge small files, and remove files that no version needs; gives a line for each table."""
+    for name in names(tables):
+        yield _maintain(tables.below(name), name, retain_hours)
+
+
+def _maintain(storage: Storage, name: str, retain_hours: int) -> str:
+    delta, once, merged = opened(storage), CommitProperties(max_commit_retries=0), 0
+    assert delta is not None
+    try:
+        if name in _COMPACTED:
+            merged = delta.optimize.compact(commit_properties=once)["numFilesRemoved"]
+        removed = delta.vacuum(
+            retain_hours, dry_run=False, enforce_retention_duration=False, full=True, commit_properties=once
+        )
+        delta.create_checkpoint()
+        delta.cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        raise fault_of(error, storage, delta.version(), "maintained") from None
+    gone = sum(path.endswith(".parquet") for path in removed)
+    return f"{name}: version {delta.version()}, {merged} files merged, {gone} removed"
