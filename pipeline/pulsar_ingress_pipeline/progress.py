@@ -24,9 +24,7 @@ class Progress:
         self._is_terminal = self._out.isatty()
         self._clock = clock
         self._numbers: Numbers = lambda: (0, 0, 0)
-        self._stage = "start"
-        self._began = clock()
-        self._rows = 0
+        self._stage, self._began, self._rows = "start", clock(), 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 

@@ -53,7 +53,6 @@ _EXCEPTION = re.compile(r"^(?:: |Caused by: |Exception in thread \S+ )?([\w.$]+(
 _OURS = f"{PipelineFault.__module__}.{PipelineFault.__qualname__}: "
 """The beginning of a PipelineFault that was raised in an executor."""
 
-_HADOOP = "spark.hadoop."
 _LOG = Path(__file__).parent / "log4j2.properties"
 """Silences Spark's log: errors are reported by the command."""
 
@@ -127,8 +126,8 @@ def _connected(remote: str, settings: dict[str, str]) -> SparkSession:
         raise PipelineFault(f"--remote {remote}: cannot connect: {error.strerror or error}") from None
     builder = SparkSession.builder.remote(remote)
     for key, value in settings.items():
-        if key.startswith(("spark.sql.", _HADOOP)):  # settings of the session also apply to Hadoop
-            builder = builder.config(key.removeprefix(_HADOOP), value)
+        if key.startswith("spark.sql."):
+            builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
     except PySparkImportError as error:

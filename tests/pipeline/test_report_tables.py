@@ -26,8 +26,8 @@ from report_rows import (
 
 from pulsar_ingress_pipeline.faults import PipelineFault
 from pulsar_ingress_pipeline.report import Report, page, write
-from pulsar_ingress_pipeline.report.aggregation import quantiles
 from pulsar_ingress_pipeline.report.page import read
+from pulsar_ingress_pipeline.report.queries import quantiles
 from pulsar_ingress_pipeline.report.records import Flow, Hits, Numbers, Others, Row
 from pulsar_ingress_proxy.config import load_mapping
 

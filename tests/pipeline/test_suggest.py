@@ -214,7 +214,7 @@ def test_configured_hosts_without_requests_are_listed_in_a_comment() -> None:
     text = as_yaml([], unused=found)
     assert "# ingresses: wide has old.example.org, which nobody requested\n" in text
     assert yaml.safe_load(text) == {}
-    assert "there is no table `hosts`" in as_yaml([], unused=None)
+    assert "the table `hosts` is missing" in as_yaml([], unused=None)
 
 
 def test_binary_misses_and_redirects_lead_to_suggestions(tmp_path: Path) -> None:

@@ -42,6 +42,9 @@ OUTPUT = pa.schema([(one.name, pa.string() if "str" in str(one.type) else pa.int
 OUTPUT_DDL = ", ".join(f"{one.name} {'string' if one.type == pa.string() else 'long'}" for one in OUTPUT)
 
 
+_FAULT = pa.field("fault", pa.string())
+
+
 class ReadTask:
     """For `mapInArrow`: turns rows of task numbers into rows of OUTPUT."""
 
@@ -64,22 +67,15 @@ class EventTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in _numbers(batches):
             for block in blocks((path, pieces(self._source, path)) for path in self._tasks[number]):
-                yield from _parsed(parsing.parse(block.lines).events.cast(event_files.PLAIN), None)
-                for file, why in block.broken:
-                    yield from _parsed(_NOTHING, f"{shown(self._source, file)}: {why}")
+                rows = parsing.parse(block.lines).events.cast(event_files.PLAIN).combine_chunks()
+                yield from rows.append_column(_FAULT, pa.nulls(len(rows), pa.string())).to_batches()
+                faults = [{"fault": f"{shown(self._source, file)}: {why}"} for file, why in block.broken]
+                yield pa.RecordBatch.from_pylist(faults, event_files.PLAIN.append(_FAULT))
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
     for batch in batches:
         yield from batch.column(0).to_pylist()
-
-
-_NOTHING = pa.Table.from_arrays([pa.nulls(1, kind) for kind in event_files.PLAIN.types], schema=event_files.PLAIN)
-
-
-def _parsed(rows: pa.Table, fault: str | None) -> Iterator[pa.RecordBatch]:
-    whole: pa.Table = rows.append_column("fault", pa.array([fault] * len(rows), pa.string())).combine_chunks()
-    yield from whole.to_batches()
 
 
 def pieces(source: Storage, path: str) -> Iterator[bytes]:

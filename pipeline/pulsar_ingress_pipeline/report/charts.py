@@ -234,17 +234,17 @@ class Timeline:
         paths: dict[str, str] = defaultdict(str)
         for place, name, style in cells:
             paths[style] += box(self.x(place), rows[name], max(width - 0.6, width * 0.85), _ROW)
-        tracks = [
-            element("rect", x=self.left, y=y, width=self.right - self.left, height=_ROW, class_="track")
-            for y in rows.values()
-        ]
-        coloured = [element("path", d=boxes, class_=style) for style, boxes in sorted(paths.items())]
-        return element("g", *tracks, *coloured, *(self._label(shown(name, NO_INGRESS), y) for name, y in rows.items()))
-
-    def _label(self, name: str, y: float) -> Markup:
-        if self.is_wide:
-            return element("text", element("title", name), clip(name, 20), x=self.left - 8, y=y + 14.5, class_="end")
-        return element("text", clip(name, 44), x=self.left, y=y - 4)
+        marks = [element("path", d=boxes, class_=style) for style, boxes in sorted(paths.items())]
+        tracks = []
+        for name, y in rows.items():
+            tracks.append(element("rect", x=self.left, y=y, width=self.right - self.left, height=_ROW, class_="track"))
+            words = shown(name, NO_INGRESS)
+            if self.is_wide:
+                title, x = element("title", words), self.left - 8
+                marks.append(element("text", title, clip(words, 20), x=x, y=y + 14.5, class_="end"))
+            else:
+                marks.append(element("text", clip(words, 44), x=self.left, y=y - 4))
+        return element("g", *tracks, *marks)
 
 
 def hits_chart(columns: Bins, hits: Sequence[Hits], width: float, since: float | None) -> Drawing:

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pulsar_ingress_pipeline.report import formats, sections
 from pulsar_ingress_pipeline.report.advice import advise
-from pulsar_ingress_pipeline.report.aggregation import ERROR
+from pulsar_ingress_pipeline.report.queries import ERROR
 from pulsar_ingress_pipeline.report.records import WINDOW, Numbers, Report
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.observability import objectives
