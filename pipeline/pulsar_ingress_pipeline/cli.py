@@ -5,17 +5,12 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import yaml
 
 from pulsar_ingress_pipeline.faults import Busy, PipelineFault
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.config import ConfigFaults, load
-
-if TYPE_CHECKING:  # importing Spark takes a second, and --help does not need it
-    from pulsar_ingress_pipeline.progress import Progress
-    from pulsar_ingress_pipeline.runner import Runner
 
 Command = Callable[[argparse.Namespace], int]
 
@@ -70,13 +65,13 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     batch = add(
-        "run", _run, "ingest all event files into the tables", "--master", "--events", "--tables",
+        "run", _ingest, "ingest all event files into the tables", "--master", "--events", "--tables",
         more="Running it again changes nothing. Exits 3 if another command has committed to the tables in between.",
     )  # fmt: skip
     batch.set_defaults(once=False, metrics_address=None)
     batch.add_argument("--metrics-file", metavar="PATH", help="write metrics to this file at the end")
     streaming = add(
-        "stream", _stream, "keep the tables up to date as event files arrive", "--master", "--events", "--tables",
+        "stream", _ingest, "keep the tables up to date as event files arrive", "--master", "--events", "--tables",
         more="SIGTERM ends it after the current batch.",
     )  # fmt: skip
     streaming.add_argument("--once", action="store_true", help="ingest the existing files and exit")
@@ -126,33 +121,26 @@ def _seconds(text: str) -> float:
     return number
 
 
-def _run(options: argparse.Namespace) -> int:
-    return _work(options, lambda runner, _: runner.run())
-
-
-def _stream(options: argparse.Namespace) -> int:
-    from pulsar_ingress_pipeline.runner import stream
-
-    if options.metrics_file is not None and not options.once:
-        raise PipelineFault("--metrics-file: needs --once; without it, use --metrics-address")
-    return _work(options, lambda runner, progress: stream(runner, progress, options.once, options.pause))
-
-
-def _work(options: argparse.Namespace, command: "Callable[[Runner, Progress], None]") -> int:
+def _ingest(options: argparse.Namespace) -> int:
     from pulsar_ingress_pipeline.metrics import PipelineMetrics, exposed
     from pulsar_ingress_pipeline.progress import Progress
-    from pulsar_ingress_pipeline.runner import Runner
+    from pulsar_ingress_pipeline.runner import Runner, stream
     from pulsar_ingress_pipeline.session import lazy_session
 
-    metrics = PipelineMetrics("once" if options.once else options.name)
     is_service = options.name == "stream" and not options.once
+    if is_service and options.metrics_file is not None:
+        raise PipelineFault("--metrics-file: needs --once; without it, use --metrics-address")
+    metrics = PipelineMetrics("once" if options.once else options.name)
     with (
         exposed(metrics, options.metrics_address, options.metrics_file),
         Progress() as progress,
         lazy_session(options.master, options.remote, progress.watch) as spark,
     ):
         runner = Runner(options.events, options.tables, spark, progress, metrics, is_service)
-        command(runner, progress)
+        if options.name == "run":
+            runner.run()
+        else:
+            stream(runner, progress, options.once, options.pause)
     print(f"{options.tables}: {runner}", flush=True)
     return 0
 

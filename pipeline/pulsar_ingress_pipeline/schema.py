@@ -1,17 +1,14 @@
-"""The event schema for Spark, from the module that the sidecar writes events by."""
+"""The event schema for Arrow and Spark, from the module that the sidecar writes events by."""
 
 import re
 
-from pyspark.sql import types as T  # noqa: N812
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from pulsar_ingress_proxy.observability.event_schema import FIELDS
 
-_TYPES: dict[str, T.DataType] = {
-    "string": T.StringType(),
-    "integer": T.LongType(),
-    "number": T.DoubleType(),
-    "boolean": T.BooleanType(),
-}
+TYPES = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+TIME = pa.timestamp("us", "UTC")
 
 
 def snake(name: str) -> str:
@@ -19,10 +16,7 @@ def snake(name: str) -> str:
     return re.sub(r"([A-Z])", r"_\1", name).lower()
 
 
-EVENTS = T.StructType(
-    [
-        T.StructField(snake(field.name), T.TimestampType() if field.name == "time" else _TYPES[field.type])
-        for field in FIELDS
-    ]
-)
+ROWS = pa.schema([(snake(field.name), TIME if field.name == "time" else TYPES[field.type]) for field in FIELDS])
 """A row of `events`, without the partitions."""
+EVENTS = from_arrow_schema(ROWS)
+"""The same for Spark."""

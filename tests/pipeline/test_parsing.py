@@ -14,7 +14,7 @@ from pulsar_ingress_pipeline.ingest import columns, event_files, parsing
 from pulsar_ingress_pipeline.ingest.lines import Lines
 from pulsar_ingress_pipeline.ingest.parsing import Parsed, parse, read_line
 from pulsar_ingress_pipeline.lake.storage import as_parquet
-from pulsar_ingress_pipeline.schema import snake
+from pulsar_ingress_pipeline.schema import ROWS, snake
 from pulsar_ingress_proxy.observability.event_schema import FIELDS
 
 GOOD = line(event()).strip()
@@ -139,7 +139,7 @@ def test_rows_are_packed_by_hour_and_sorted() -> None:
     ids = {hour: [int(id_, 16) for id_ in rows["id"].to_pylist()] for hour, rows in files.items()}
     assert ids == {"2026-11-16T08": [6], "2026-11-16T09": [4, 3, 5, 2, 1], "2026-11-16T10": [0]}
     assert list(hours.packed()) == []
-    assert all(rows.schema.equals(event_files.PLAIN) for rows in files.values())
+    assert all(rows.schema.equals(ROWS) for rows in files.values())
 
 
 def test_of_rows_with_the_same_id_and_time_the_first_is_kept() -> None:

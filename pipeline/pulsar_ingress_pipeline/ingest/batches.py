@@ -19,6 +19,7 @@ from pulsar_ingress_pipeline.ingest import event_files
 from pulsar_ingress_pipeline.ingest.reading import OUTPUT_DDL, QUARANTINE, Output, ReadTask, shown
 from pulsar_ingress_pipeline.lake.storage import DataFile, File, Storage
 from pulsar_ingress_pipeline.lake.table import LakeTable
+from pulsar_ingress_pipeline.schema import ROWS
 
 log = logging.getLogger("pipeline")
 
@@ -32,7 +33,7 @@ _PACKED = 9
 """Typical compression ratio of event files."""
 
 PARTITIONS = ("date", "hour")
-EVENTS_TABLE = pa.schema([*event_files.PLAIN, ("date", pa.date32()), ("hour", pa.int32())])
+EVENTS_TABLE = pa.schema([*ROWS, ("date", pa.date32()), ("hour", pa.int32())])
 FILES_TABLE = pa.schema(
     [("name", pa.string()), *((name, pa.int64()) for name in ("size", "lines", "events", "bad", "version"))]
 )

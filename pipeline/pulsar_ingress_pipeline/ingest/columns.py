@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from pulsar_ingress_pipeline.schema import TYPES
 from pulsar_ingress_proxy.observability.event_schema import FIELDS, Field
 
 _TEXT = r'"[^"\x00-\x1f]*"'
@@ -24,7 +25,6 @@ _WORDS = {
     "boolean": "true|false",
 }
 _QUOTE, _COMMA, _NEWLINE = b'",\n'
-_TYPES = {"integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
 _ALONE = {field.name for field in FIELDS if field.name in ("id", "time") or field.type == "number"}
 """Fields whose values rarely repeat."""
 _FIRST = ("schema", "time", "id", "cluster", "generation", "tenant", "topic", "broker", "durationMs", "upstreamMs",
@@ -155,4 +155,4 @@ def _alike(column: pa.StringArray, head: bytes, end: int) -> pa.StringArray | No
 
 
 def _or_null(words: pa.StringArray, field: Field) -> pa.Array:
-    return pc.if_else(pc.equal(words, "null"), pa.scalar(None, pa.string()), words).cast(_TYPES[field.type])
+    return pc.if_else(pc.equal(words, "null"), pa.scalar(None, pa.string()), words).cast(TYPES[field.type])

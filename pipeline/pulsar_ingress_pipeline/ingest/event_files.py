@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from pulsar_ingress_pipeline.ingest.parsing import CODED, EVENTS
 from pulsar_ingress_pipeline.lake.storage import DataFile, Storage
+from pulsar_ingress_pipeline.schema import ROWS
 
 FULL = 128 << 20
 """Bytes of rows in memory before they are written to files, a bit more than a sidecar's largest file."""
@@ -60,7 +60,7 @@ class Hours:
             part = without(part, copies(part["id"], part["time"]))
             # A dictionary is written as a whole, so a small part of the rows gets dictionaries of its own.
             hour = str(np.datetime64(int(hours[start]), "h"))
-            yield hour, part if 2 * len(part) >= len(rows) else part.cast(PLAIN)
+            yield hour, part if 2 * len(part) >= len(rows) else part.cast(ROWS)
 
 
 def _ranks(rows: pa.Table, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
@@ -73,10 +73,6 @@ def _ranks(rows: pa.Table, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
         places[sorted(range(len(words)), key=words.__getitem__)] = np.arange(1, len(words) + 1)
         ranks = ranks * (len(words) + 1) + places[column.indices.fill_null(len(words)).to_numpy()]
     return ranks
-
-
-PLAIN = pa.schema([(field.name, pa.string() if field.type == CODED else field.type) for field in EVENTS])
-"""A row of `events` as it is in files."""
 
 
 def copies(ids: pa.ChunkedArray, times: pa.ChunkedArray) -> npt.NDArray[np.bool_]:

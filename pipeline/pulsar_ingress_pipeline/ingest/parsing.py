@@ -20,26 +20,18 @@ import pyarrow.json as pj  # type: ignore[import-untyped]
 
 from pulsar_ingress_pipeline.ingest import columns as by_columns
 from pulsar_ingress_pipeline.ingest.lines import Lines
-from pulsar_ingress_pipeline.schema import snake
-from pulsar_ingress_proxy.observability.event_schema import FIELDS, SCHEMA_VERSION, Field
+from pulsar_ingress_pipeline.schema import ROWS, TIME, TYPES
+from pulsar_ingress_proxy.observability.event_schema import FIELDS, SCHEMA_VERSION
 
 NOT_TEXT, NOT_OBJECT, MORE = "not UTF-8", "not a JSON object", "more than one JSON object"
 OTHER_TYPE, NO_ID, NO_TIME = "a value of another type than the schema's", "no id", "no time"
 NO_MOMENT = "time is not RFC 3339"
 
-_TYPES = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
-_JSON = pa.schema([(field.name, _TYPES[field.type]) for field in FIELDS])
-MOMENT = pa.timestamp("us", "UTC")
+_JSON = pa.schema([(field.name, TYPES[field.type]) for field in FIELDS])
 CODED = pa.dictionary(pa.int32(), pa.string())
-
-
-def _type(field: Field) -> pa.DataType:
-    if field.name == "time":
-        return MOMENT
-    return CODED if field.type == "string" and field.name != "id" else _TYPES[field.type]
-
-
-EVENTS = pa.schema([(snake(field.name), _type(field)) for field in FIELDS])
+EVENTS = pa.schema(
+    [(field.name, CODED if field.type == pa.string() and field.name != "id" else field.type) for field in ROWS]
+)
 """A row of `events`. Texts repeat often, so all but ids are dictionary-encoded."""
 
 _ALONE = 16
@@ -102,11 +94,7 @@ def _at_once(lines: Lines) -> pa.Table | None:
     data = lines.data
     if not (data.isascii() or is_text(data)):
         return None
-    found = by_columns.columns(data)
-    if found is None and (not lines.are_braced or (b"\\" in data and any(half in data for half in _HALVES))):
-        return None
-    if found is None and (table := _table(data, len(lines))) is not None:
-        found = [column.combine_chunks() for column in table.columns]
+    found = by_columns.columns(data) or _by_json(lines)
     if found is None:
         return None
     fields = dict(zip(_JSON.names, found, strict=True))
@@ -122,12 +110,16 @@ def _at_once(lines: Lines) -> pa.Table | None:
     return pa.Table.from_arrays(columns, schema=EVENTS)
 
 
-def _table(data: bytes, count: int) -> pa.Table | None:
-    """The rows as parsed by Arrow's JSON parser."""
+def _by_json(lines: Lines) -> list[pa.Array] | None:
+    """The fields as parsed by Arrow's JSON parser; None if it cannot, or may accept what `read_line` rejects."""
+    data, count = lines.data, len(lines)
+    if not lines.are_braced or any(half in data for half in _HALVES):
+        return None
     table = _read(data, "error")
-    if table is None and not _has_odd_values(data, count):
-        table = _read(data, "ignore")  # events of a newer schema
-    return table if table is not None and len(table) == count else None
+    # A field of a newer schema is ignored, and must not be NaN, Infinity, or nested too deep.
+    if table is None and not (b"NaN" in data or b"Inf" in data or data.count(b"{") + data.count(b"[") > count + _DEEP):
+        table = _read(data, "ignore")
+    return [column.combine_chunks() for column in table.columns] if table is not None and len(table) == count else None
 
 
 def _read(data: bytes, unknown: str) -> pa.Table | None:
@@ -139,11 +131,6 @@ def _read(data: bytes, unknown: str) -> pa.Table | None:
         )
     except pa.ArrowInvalid:
         return None
-
-
-def _has_odd_values(block: bytes, count: int) -> bool:
-    """Whether an ignored field may have a value that `read_line` rejects: NaN, Infinity, or deep nesting."""
-    return b"NaN" in block or b"Inf" in block or block.count(b"{") + block.count(b"[") > count + _DEEP
 
 
 def is_text(data: bytes) -> bool:
@@ -165,7 +152,7 @@ def _moments(times: pa.StringArray) -> pa.Array | None:
     if (marks != np.frombuffer(_USUAL, np.uint8)[_MARKS]).any():
         return None
     try:
-        moments = times.cast(MOMENT)
+        moments = times.cast(TIME)
     except pa.ArrowInvalid:
         return None
     return moments if pc.min(moments).as_py() >= _EPOCH else None

@@ -15,6 +15,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pulsar_ingress_pipeline.ingest import event_files, parsing
 from pulsar_ingress_pipeline.ingest.lines import PIECE, Block, blocks
 from pulsar_ingress_pipeline.lake.storage import Storage
+from pulsar_ingress_pipeline.schema import ROWS
 
 QUARANTINE = pa.schema([(name, pa.string()) for name in ("file", "line_text", "reason")])
 
@@ -67,10 +68,10 @@ class EventTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for number in _numbers(batches):
             for block in blocks((path, pieces(self._source, path)) for path in self._tasks[number]):
-                rows = parsing.parse(block.lines).events.cast(event_files.PLAIN).combine_chunks()
+                rows = parsing.parse(block.lines).events.cast(ROWS).combine_chunks()
                 yield from rows.append_column(_FAULT, pa.nulls(len(rows), pa.string())).to_batches()
                 faults = [{"fault": f"{shown(self._source, file)}: {why}"} for file, why in block.broken]
-                yield pa.RecordBatch.from_pylist(faults, event_files.PLAIN.append(_FAULT))
+                yield pa.RecordBatch.from_pylist(faults, ROWS.append(_FAULT))
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:

@@ -23,6 +23,7 @@ from obstore.store import ObjectStore, from_url
 
 from pulsar_ingress_pipeline.faults import PipelineFault
 
+_HIDDEN = re.compile(r"(^|/)[._]")
 _REMOTE = re.compile(r"(s3|gs|abfss?)://")
 _AZURE = (
     "AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_KEY", "AZURE_CLIENT_ID",
@@ -124,8 +125,8 @@ class Storage:
             if self.is_local:
                 found = self._local_files()
             else:
-                found = [File(one["path"], one["size"]) for listed in obstore.list(self._store) for one in listed]
-        shown = [file for file in found if _is_shown(file.path, endings)]
+                found = [File(one["path"], one["size"]) for listed in obstore.list(_store(self)) for one in listed]
+        shown = [file for file in found if file.path.endswith(endings) and not _HIDDEN.search(file.path)]
         return sorted(shown, key=lambda file: (file.name, file.path))
 
     def _local_files(self) -> list[File]:
@@ -141,7 +142,7 @@ class Storage:
             if self.is_local:
                 folder = Path(self.url, path)
                 return sorted(one.name for one in folder.iterdir() if one.is_dir()) if folder.exists() else []
-            found = obstore.list_with_delimiter(self._store, path or None)["common_prefixes"]
+            found = obstore.list_with_delimiter(_store(self), path or None)["common_prefixes"]
             return sorted(one.rpartition("/")[2] for one in found)
 
     def exists(self, path: str = "") -> bool:
@@ -149,13 +150,15 @@ class Storage:
         if self.is_local:
             return Path(self.url, path).exists()
         with _explained(f"{self.url}/{path}"):
-            return any(listed for listed in obstore.list(self._store, path or None, chunk_size=1))
+            return any(listed for listed in obstore.list(_store(self), path or None, chunk_size=1))
 
     def size(self, path: str) -> int | None:
         """The size of a file; None if it does not exist."""
         with _explained(f"{self.url}/{path}"):
             try:
-                return Path(self.url, path).stat().st_size if self.is_local else obstore.head(self._store, path)["size"]
+                return (
+                    Path(self.url, path).stat().st_size if self.is_local else obstore.head(_store(self), path)["size"]
+                )
             except FileNotFoundError:
                 return None
 
@@ -167,7 +170,7 @@ class Storage:
         """A file in pieces of about this size; raises FileNotFoundError."""
         with _explained(f"{self.url}/{path}"):
             if not self.is_local:
-                yield from map(bytes, obstore.get(self._store, path).stream(min_chunk_size=size))
+                yield from map(bytes, obstore.get(_store(self), path).stream(min_chunk_size=size))
                 return
             with Path(self.url, path).open("rb") as file:
                 while piece := file.read(size):
@@ -176,7 +179,7 @@ class Storage:
     def write(self, path: str, data: bytes) -> None:
         with _explained(f"{self.url}/{path}"):
             if not self.is_local:
-                obstore.put(self._store, path, data)
+                obstore.put(_store(self), path, data)
                 return
             try:
                 Path(self.url, path).parent.mkdir(parents=True, exist_ok=True)
@@ -189,7 +192,7 @@ class Storage:
             if self.is_local:
                 Path(self.url, path).unlink()
             else:
-                obstore.delete(self._store, path)
+                obstore.delete(_store(self), path)
 
     def parquet(self, paths: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of Parquet files, in the order of the files."""
@@ -206,13 +209,9 @@ class Storage:
         self.write(path, data)
         return DataFile(path, len(data), len(rows), partition or {})
 
-    @property
-    def _store(self) -> ObjectStore:
-        return _store_of(self)
-
 
 @lru_cache(maxsize=64)
-def _store_of(storage: Storage) -> ObjectStore:
+def _store(storage: Storage) -> ObjectStore:
     make: Any = from_url  # its types are different for each store
     store: ObjectStore = make(
         storage.url, config=dict(storage.options), client_options={"allow_http": storage._is_without_tls}
@@ -227,10 +226,6 @@ def as_parquet(rows: pa.Table) -> bytes:
         rows, out, row_group_size=_ROW_GROUP, compression="zstd", use_dictionary=repeated, store_schema=False
     )
     return bytes(out.getvalue())
-
-
-def _is_shown(path: str, endings: tuple[str, ...]) -> bool:
-    return path.endswith(endings) and not any(part.startswith((".", "_")) for part in path.split("/"))
 
 
 @contextmanager

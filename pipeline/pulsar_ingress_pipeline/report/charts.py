@@ -130,24 +130,12 @@ def _label(bar: Bar) -> str:
     return f"{compact(bar.amount)} · {bar.note}" if bar.note else compact(bar.amount)
 
 
-@dataclass(frozen=True, slots=True)
 class Timeline:
     """Columns of time. A wide page has space for names on the left."""
 
-    columns: Bins
-    width: float
-
-    @property
-    def is_wide(self) -> bool:
-        return self.width > 600
-
-    @property
-    def left(self) -> float:
-        return 150.0 if self.is_wide else 44.0
-
-    @property
-    def right(self) -> float:
-        return self.width - (14.0 if self.is_wide else 2.0)
+    def __init__(self, columns: Bins, width: float) -> None:
+        self.columns, self.width, self.is_wide = columns, width, width > 600
+        self.left, self.right = (150.0, width - 14) if self.is_wide else (44.0, width - 2)
 
     def x(self, place: float) -> float:
         return self.left + place / self.columns.count * (self.right - self.left)

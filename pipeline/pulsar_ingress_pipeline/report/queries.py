@@ -12,19 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from pulsar_ingress_pipeline.lake.catalog import Lake
-from pulsar_ingress_pipeline.report.records import (
-    WINDOW,
-    Bins,
-    Flow,
-    Hits,
-    Latency,
-    Name,
-    Numbers,
-    Others,
-    Report,
-    Row,
-    Top,
-)
+from pulsar_ingress_pipeline.report.records import WINDOW, Bins, Flow, Hits, Latency, Name, Numbers, Others, Report, Top
 from pulsar_ingress_pipeline.suggest import known_listeners, listener_for_new_hosts, unused_hosts, used_listeners
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.observability.objectives import DAYS
@@ -316,7 +304,7 @@ def top(table: pa.Table, measure: str, most: int = KEPT) -> Top:
             keys |= {f"has {name}": pc.is_valid(column), name: column}
     order = [(key, "ascending" if key else "descending") for key in keys]
     first = table.take(pc.sort_indices(pa.table(keys), sort_keys=order)[:most])
-    rows: tuple[Row, ...] = tuple(dict(zip(table.column_names, row, strict=True)) for row in rows_of(first))
+    rows = tuple(dict(zip(table.column_names, row, strict=True)) for row in rows_of(first))
     return Top(rows, table.num_rows, total(table, measure))
 
 

@@ -7,17 +7,7 @@ from dataclasses import dataclass, field
 from pulsar_ingress_pipeline.report import charts
 from pulsar_ingress_pipeline.report.charts import NARROW, NO_INGRESS, WIDE, Bar, Drawing, bar_chart
 from pulsar_ingress_pipeline.report.flow_chart import NOBODY, flow_chart
-from pulsar_ingress_pipeline.report.formats import (
-    clock,
-    common_tail,
-    compact,
-    duration,
-    percent,
-    shown,
-    the,
-    thousands,
-    topic,
-)
+from pulsar_ingress_pipeline.report.formats import clock, common_tail, compact, duration, percent, shown, the, topic
 from pulsar_ingress_pipeline.report.records import Flow, Latency, Numbers, Report, Row
 
 SHOWN = 12
@@ -46,7 +36,7 @@ def flows(report: Report) -> Chart:
     total = sum(flow.lookups for flow in ways)
     widest = " → ".join(_ends(ways[0])).removesuffix(brokers_tail(report) or "\n")
     said = f"{total:,} lookups. The widest way is {widest}, with {percent(ways[0].lookups, total)} of them."
-    rows = [[*_ends(flow), "hit" if flow.is_hit else "miss", thousands(flow.lookups)] for flow in ways]
+    rows = [[*_ends(flow), "hit" if flow.is_hit else "miss", f"{flow.lookups:,}"] for flow in ways]
     return Chart(said, lambda width: flow_chart(report.flows, width), rows)
 
 
@@ -67,7 +57,7 @@ def hits(report: Report, since: float | None) -> Chart | None:
             f"{sums[worst][1]:,} of {sum(sums[worst]):,} lookups."
         )
     rows = [
-        [clock(columns.time(place)), thousands(found), thousands(missed), percent(found, found + missed)]
+        [clock(columns.time(place)), f"{found:,}", f"{missed:,}", percent(found, found + missed)]
         for place, (found, missed) in sorted(sums.items())
     ]
     return Chart(said, lambda width: charts.hits_chart(columns, report.hits, width, since), rows)
@@ -78,7 +68,7 @@ def hits_by_ingress(report: Report) -> Rows:
     for name in charts.ingresses(report.hits):
         found = sum(cell.hits for cell in report.hits if cell.ingress == name)
         whole = found + sum(cell.misses for cell in report.hits if cell.ingress == name)
-        rows.append([shown(name, NO_INGRESS), thousands(whole), thousands(whole - found), percent(found, whole)])
+        rows.append([shown(name, NO_INGRESS), f"{whole:,}", f"{whole - found:,}", percent(found, whole)])
     return rows
 
 
@@ -94,7 +84,7 @@ def latency(report: Report, since: float | None) -> Chart | None:
     rows = []
     for cell in report.latency:
         quantiles = (cell.p50, cell.p95, cell.p99, cell.worst)
-        rows.append([clock(columns.time(cell.place)), thousands(cell.requests), *map(duration, quantiles)])
+        rows.append([clock(columns.time(cell.place)), f"{cell.requests:,}", *map(duration, quantiles)])
 
     def draw(width: float) -> Drawing:
         return charts.latency_chart(columns, report.latency, report.latency_by_ingress, width, since)
@@ -160,12 +150,12 @@ def changes(report: Report, then: Numbers) -> Rows:
     assert now is not None
     lookups, found = now.lookups - then.lookups, now.hits - then.hits
     rows = [
-        ["lookups", thousands(then.lookups), thousands(lookups)],
+        ["lookups", f"{then.lookups:,}", f"{lookups:,}"],
         ["hit ratio", percent(then.hits, then.lookups), percent(found, lookups)],
-        ["misses", thousands(then.lookups - then.hits), thousands(lookups - found)],
-        ["unmapped redirects", thousands(then.unmapped), thousands(now.unmapped - then.unmapped)],
-        ["changes of owners", thousands(then.changes), thousands(now.changes - then.changes)],
-        ["lines in quarantine", thousands(then.quarantined), thousands(now.quarantined - then.quarantined)],
+        ["misses", f"{then.lookups - then.hits:,}", f"{lookups - found:,}"],
+        ["unmapped redirects", f"{then.unmapped:,}", f"{now.unmapped - then.unmapped:,}"],
+        ["changes of owners", f"{then.changes:,}", f"{now.changes - then.changes:,}"],
+        ["lines in quarantine", f"{then.quarantined:,}", f"{now.quarantined - then.quarantined:,}"],
     ]
     if (columns := report.bins) is not None:
         before = [cell for cell in report.latency if columns.time(cell.place) <= then.until]
@@ -186,7 +176,7 @@ def news(report: Report, then: Numbers) -> dict[str, list[str]]:
 
 
 def cells(rows: Sequence[Row], names: Sequence[str], counts: Sequence[str]) -> Rows:
-    return [[*(shown(row[name]) for name in names), *(thousands(row[name]) for name in counts)] for row in rows]
+    return [[*(shown(row[name]) for name in names), *(f"{row[name]:,}" for name in counts)] for row in rows]
 
 
 def _half(bars: list[Bar]) -> Chart:

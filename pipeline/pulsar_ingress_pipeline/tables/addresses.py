@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pulsar_ingress_pipeline.tables import table as col
 from pulsar_ingress_pipeline.tables.sources import each_event
-from pulsar_ingress_pipeline.tables.table import COUNT, STRING, Field, Table, key
+from pulsar_ingress_pipeline.tables.table import COUNT, STRING, Field, Table
 
 # How pulsar_ingress_proxy.syntax.authorities reads a Location, as far as addresses can be told apart by it.
 _URL = r"^(?i:(https?|pulsar(?:\+ssl)?))://([^/?#]*)"
@@ -34,13 +34,12 @@ TABLES = (
         "Addresses that brokers redirect to and that the address book lacks, in requests of all kinds.",
         (
             col.CLIENTS_LISTENER,
-            key(
+            Field(
                 "address", STRING, "host:port of the broker's Location or binary redirect; null where it is no URL",
                 lambda: address_of(F.col("redirect_from")),
             ),
-            Field("redirects", COUNT, "redirects to it", "sum(requests)"),
-            *col.SEEN,
         ),
+        (Field("redirects", COUNT, "redirects to it", "sum(requests)"), *col.SEEN),
         each_event,
         "redirect_from is not null and redirect_to is null",
     ),
@@ -50,19 +49,19 @@ TABLES = (
         (
             col.INGRESS,
             col.CLIENTS_LISTENER,
-            key("found_in", STRING, "where the address stood: location, body or binary", "leak"),
-            key("address", STRING, "host:port, of a redirect; null: not known", _leaked_address),
+            Field("found_in", STRING, "where the address stood: location, body or binary", "leak"),
+            Field("address", STRING, "host:port, of a redirect; null: not known", _leaked_address),
             col.USER_AGENT,
-            Field("leaks", COUNT, "answers with such an address", "sum(requests)"),
-            *col.SEEN,
         ),
+        (Field("leaks", COUNT, "answers with such an address", "sum(requests)"), *col.SEEN),
         each_event,
         "leak is not null",
     ),
     Table(
         "client_named",
         "Clients that name a listener themselves, and so would notice if names were no longer honoured.",
-        (col.USER_AGENT, col.TENANT, col.NAMED, Field("lookups", COUNT, "lookups that named it", "sum(requests)")),
+        (col.USER_AGENT, col.TENANT, col.NAMED),
+        (Field("lookups", COUNT, "lookups that named it", "sum(requests)"),),
         each_event,
         f"{col.LOOKUP} and client_named is not null",
     ),

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pulsar_ingress_pipeline.tables import table as col
 from pulsar_ingress_pipeline.tables.sources import quantile_of_buckets, timed
-from pulsar_ingress_pipeline.tables.table import COUNT, NUMBER, SPAN, STRING, Field, Table
+from pulsar_ingress_pipeline.tables.table import COUNT, LATER, NUMBER, SPAN, STRING, Field, Table
 
 DAYS = 28
 """How far back hours are compared, and how many days are judged."""
@@ -105,14 +105,12 @@ TABLES = (
         "newest hour is left out, since it may not be whole. An hour in which others had lookups and an ingress had "
         f"none counts as none. Of the newest {DAYS} days; a few hours that stand apart by more, as those of a clock "
         "that is ahead, are not the newest.",
+        (col.HOUR, col.INGRESS, Field("what", STRING, "lookups, miss_ratio or p95_ms", LATER)),
         (
-            col.HOUR,
-            col.INGRESS,
-            Field("what", STRING, "lookups, miss_ratio or p95_ms", is_key=True),
-            Field("value", NUMBER, "what it was in this hour"),
-            Field("usual", NUMBER, "the median of the same hour of earlier days"),
-            Field("days", COUNT, "how many earlier days there are"),
-            Field("score", NUMBER, "how many times what it varies by it is off; below 0: less than usual"),
+            Field("value", NUMBER, "what it was in this hour", LATER),
+            Field("usual", NUMBER, "the median of the same hour of earlier days", LATER),
+            Field("days", COUNT, "how many earlier days there are", LATER),
+            Field("score", NUMBER, "how many times what it varies by it is off; below 0: less than usual", LATER),
         ),
         timed,
         col.LOOKUP,

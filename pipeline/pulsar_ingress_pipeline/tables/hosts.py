@@ -7,7 +7,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pulsar_ingress_pipeline.tables import table as col
 from pulsar_ingress_pipeline.tables.addresses import AUTHORITY
 from pulsar_ingress_pipeline.tables.sources import counted
-from pulsar_ingress_pipeline.tables.table import COUNT, STRING, TIME, Field, Table, key, requests_where
+from pulsar_ingress_pipeline.tables.table import COUNT, LATER, STRING, TIME, Field, Table, requests_where
 
 
 def _host() -> Column:
@@ -26,7 +26,7 @@ def finish_drift(merged: DataFrame) -> DataFrame:
     return merged.where(is_open).withColumns(columns)
 
 
-HOST = key("host", STRING, "lower case, without port; binary: the TLS server name; what is no host as it came", _host)
+HOST = Field("host", STRING, "lower case, without port; binary: the TLS server name; what is no host as it came", _host)
 _OUTSIDE = "ingress is null"
 _HELD = T.StructType([T.StructField("at", TIME), T.StructField("ingress", STRING)])
 
@@ -34,10 +34,8 @@ TABLES = (
     Table(
         "hosts",
         "Hosts that clients request, and the ingress of each.",
+        (HOST, col.INGRESS, col.PROTOCOL),
         (
-            HOST,
-            col.INGRESS,
-            col.PROTOCOL,
             Field("requests", COUNT, "requests of all kinds", "sum(requests)"),
             Field("lookups", COUNT, "lookups among them", requests_where(col.LOOKUP)),
             Field("misses", COUNT, "lookups that had no listener or were refused", requests_where(col.MISS)),
@@ -49,11 +47,11 @@ TABLES = (
         "drift",
         "Hosts that clients request and no ingress has, by the newest request. Which hosts of a config nobody requests "
         "is not in events: `report --config` and `suggest --config` show that.",
+        (HOST,),
         (
-            HOST,
-            Field("state", STRING, "seen-not-configured: none ever had an ingress; no-longer-configured: some had"),
-            Field("ingress", STRING, "the ingress that it had; null: none ever"),
-            Field("configured_until", TIME, "time of the last request that had it"),
+            Field("state", STRING, "seen-not-configured: it never had an ingress; no-longer-configured: it had", LATER),
+            Field("ingress", STRING, "the ingress that it had; null: none ever", LATER),
+            Field("configured_until", TIME, "time of the last request that had it", LATER),
             Field("requests", COUNT, "requests of all kinds without an ingress", requests_where(_OUTSIDE)),
             Field("lookups", COUNT, "lookups among them", requests_where(f"{_OUTSIDE} and {col.LOOKUP}")),
             Field("first_seen", TIME, "time of the first without an ingress", f"min(if({_OUTSIDE}, first_seen, null))"),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from pulsar_ingress_pipeline.tables import table as col
 from pulsar_ingress_pipeline.tables.sources import ERROR, LEAST_MS, each_event, quantile_of_buckets, timed
-from pulsar_ingress_pipeline.tables.table import NUMBER, Field, Table, key
+from pulsar_ingress_pipeline.tables.table import NUMBER, Field, Table
 
 ACCURACY = 10_000
 """The rank of a quantile is off by at most one in this many; in groups of fewer requests it is exact."""
@@ -28,7 +28,8 @@ TABLES = (
     Table(
         "latency_windows",
         "How long requests took, from their head to the end of their answer.",
-        (col.WINDOW, col.INGRESS, col.KIND, col.REQUESTS, *_quantiles(_quantile_of_durations)),
+        (col.WINDOW, col.INGRESS, col.KIND),
+        (col.REQUESTS, *_quantiles(_quantile_of_durations)),
         each_event,
         span="hour",
     ),
@@ -43,9 +44,11 @@ TABLES = (
             col.INGRESS,
             col.BROKER,
             col.KIND,
-            key("bucket", NUMBER, f"milliseconds none exceeds; less than {LEAST_MS} is in the lowest; null: not known"),
-            col.REQUESTS,
+            Field(
+                "bucket", NUMBER, f"milliseconds none exceeds; less than {LEAST_MS} is in the lowest; null: not known"
+            ),
         ),
+        (col.REQUESTS,),
         timed,
         span="hour",
         make_rows=lambda times: times,
@@ -53,7 +56,8 @@ TABLES = (
     Table(
         "broker_latency",
         f"How long brokers take to answer, hour by hour, from the buckets: quantiles are within {ERROR:.0%}.",
-        (col.HOUR, col.INGRESS, col.BROKER, col.KIND, col.REQUESTS, *_quantiles(quantile_of_buckets)),
+        (col.HOUR, col.INGRESS, col.BROKER, col.KIND),
+        (col.REQUESTS, *_quantiles(quantile_of_buckets)),
         timed,
         span="hour",
     ),

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pulsar_ingress_pipeline.tables import table as col
 from pulsar_ingress_pipeline.tables.sources import counted, each_event
-from pulsar_ingress_pipeline.tables.table import COUNT, DAY, NUMBER, SPAN, STRING, Field, Table, key, requests_where
+from pulsar_ingress_pipeline.tables.table import COUNT, LATER, NUMBER, STRING, Field, Table, requests_where
 from pulsar_ingress_proxy.observability.objectives import DAYS, OBJECTIVE, SECONDS
 
 
@@ -35,7 +35,8 @@ TABLES = (
     Table(
         "listener_windows",
         "Listener hits and misses over time: the hit ratio of an ingress, and which rule decided.",
-        (col.WINDOW, col.INGRESS, col.LISTENER, col.RULE, col.PROTOCOL, col.HITS, col.MISSES),
+        (col.WINDOW, col.INGRESS, col.LISTENER, col.RULE, col.PROTOCOL),
+        (col.HITS, col.MISSES),
         counted,
         col.LOOKUP,
         span="hour",
@@ -43,7 +44,8 @@ TABLES = (
     Table(
         "sidecar_windows",
         "The same by sidecar. A sidecar that decides differently from the others has a different or an old config.",
-        (col.WINDOW, col.SIDECAR, col.INGRESS, col.LISTENER, col.RULE, col.PROTOCOL, col.HITS, col.MISSES),
+        (col.WINDOW, col.SIDECAR, col.INGRESS, col.LISTENER, col.RULE, col.PROTOCOL),
+        (col.HITS, col.MISSES),
         counted,
         col.LOOKUP,
         span="hour",
@@ -51,21 +53,16 @@ TABLES = (
     Table(
         "misses",
         "Missed lookups: hosts that no rule matches, and names that are refused.",
-        (col.INGRESS, col.ASKED, col.REASON, col.PROTOCOL, col.MISSES, *col.SEEN),
+        (col.INGRESS, col.ASKED, col.REASON, col.PROTOCOL),
+        (col.MISSES, *col.SEEN),
         counted,
         col.MISS,
     ),
     Table(
         "named_misses",
         "Lookups that missed because of the listener that the client named.",
-        (
-            col.INGRESS,
-            col.ASKED,
-            col.REASON,
-            col.NAMED,
-            Field("misses", COUNT, "lookups that named it and missed", "sum(requests)"),
-            *col.SEEN,
-        ),
+        (col.INGRESS, col.ASKED, col.REASON, col.NAMED),
+        (Field("misses", COUNT, "lookups that named it and missed", "sum(requests)"), *col.SEEN),
         each_event,
         f"{col.MISS} and client_named is not null"
         " and miss_reason in ('not-allowed', 'unknown-listener', 'client-named')",
@@ -73,10 +70,8 @@ TABLES = (
     Table(
         "namespaces",
         "Lookups by tenant and namespace.",
+        (col.DATE, col.TENANT, Field("namespace", STRING, "a single name, without the tenant")),
         (
-            Field("date", DAY, "the day, UTC", is_key=True),
-            col.TENANT,
-            key("namespace", STRING, "a single name, without the tenant"),
             col.LOOKUPS,
             col.HITS,
             col.MISSES,
@@ -85,21 +80,19 @@ TABLES = (
         each_event,
         col.LOOKUP,
         span="day",
-        finish=lambda merged: merged.withColumn("date", F.to_date(SPAN)),
     ),
     Table(
         "flows",
         "Where requests went, hour by hour.",
         (
             col.HOUR,
-            key("cluster", STRING, "the cluster's name, as the sidecar's config has it"),
+            Field("cluster", STRING, "the cluster's name, as the sidecar's config has it"),
             col.KIND,
             col.INGRESS,
             col.LISTENER,
             col.BROKER,
-            col.REQUESTS,
-            Field("hits", COUNT, "those that had a listener and were served by it", requests_where("hit")),
         ),
+        (col.REQUESTS, Field("hits", COUNT, "those that had a listener and were served by it", requests_where("hit"))),
         each_event,
         span="hour",
     ),
@@ -107,14 +100,13 @@ TABLES = (
         "slo_days",
         f"Lookups against their objective, which the alerts have too: {OBJECTIVE:.0%} of them answered within "
         f"{SECONDS} s, over {DAYS} days.",
+        (col.DATE, col.INGRESS),
         (
-            key("date", DAY, "the day, UTC", "to_date(window_start)"),
-            col.INGRESS,
             col.LOOKUPS,
-            Field("good", COUNT, f"those answered within {SECONDS} s"),
-            Field("period_lookups", COUNT, f"lookups of the {DAYS} days that end with this one"),
-            Field("period_good", COUNT, "those of them that were good"),
-            Field("budget_left", NUMBER, "share of the error budget left: 1 if none was slow, below 0 if overspent"),
+            Field("good", COUNT, f"those answered within {SECONDS} s", LATER),
+            Field("period_lookups", COUNT, f"lookups of the {DAYS} days that end with this one", LATER),
+            Field("period_good", COUNT, "those of them that were good", LATER),
+            Field("budget_left", NUMBER, "share of the error budget that is left; below 0: it is overspent", LATER),
         ),
         counted,
         col.LOOKUP,
@@ -125,17 +117,16 @@ TABLES = (
         "generations",
         "What each generation of a sidecar's config changed. A generation is counted from 1 when a sidecar starts: one "
         "that starts again under its name adds to the rows that it had.",
+        (col.SIDECAR, Field("generation", COUNT, "number of the snapshot it decided by")),
         (
-            col.SIDECAR,
-            key("generation", COUNT, "number of the snapshot it decided by"),
             *col.SEEN,
             col.LOOKUPS,
             col.HITS,
             col.MISSES,
             Field("redirects", COUNT, "requests of all kinds that a broker answered with a redirect", "sum(redirects)"),
             Field("leaks", COUNT, "answers with an address off the listener", "sum(leaks)"),
-            Field("hit_ratio", NUMBER, "hits as a share of lookups; null: there were none"),
-            Field("hit_ratio_change", NUMBER, "against the one with lookups before it, by `first_seen`; null: none"),
+            Field("hit_ratio", NUMBER, "hits as a share of lookups; null: there were none", LATER),
+            Field("hit_ratio_change", NUMBER, "against the last one before it that had lookups; null: none", LATER),
         ),
         counted,
         finish=finish_generations,

@@ -7,8 +7,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
+from pulsar_ingress_pipeline.tables import table as col
 from pulsar_ingress_pipeline.tables.sources import each_event, window_of
-from pulsar_ingress_pipeline.tables.table import COUNT, LOOKUP, LOOKUPS, SPAN, STRING, TIME, Field, Table, key, span_of
+from pulsar_ingress_pipeline.tables.table import COUNT, LATER, SPAN, STRING, TIME, Field, Table
 
 _GROUP = ("key", "hour", "topic")
 """The key is a hash of the others: rows are sorted faster by a number."""
@@ -25,10 +26,14 @@ def owner_changes(events: DataFrame) -> DataFrame:
     in_time = Window.partitionBy(*_GROUP).orderBy("time", "id")
     before = F.last("owner", ignorenulls=True).over(in_time.rowsBetween(Window.unboundedPreceding, -1))
     hour = F.expr(window_of("time", minutes=60))
-    lookups = events.where(f"{LOOKUP} and topic is not null").select(
-        F.xxhash64(hour, "topic").alias("key"), hour.alias("hour"), "topic", "time", "id",
+    lookups = events.where(f"{col.LOOKUP} and topic is not null").select(
+        F.xxhash64(hour, "topic").alias("key"),
+        hour.alias("hour"),
+        "topic",
+        "time",
+        "id",
         F.when(F.col("broker").isNotNull(), F.xxhash64("broker")).alias("owner"),
-    )  # fmt: skip
+    )
     owned = F.when(F.col("owner").isNotNull(), F.struct("time", "id", "owner"))
     topics = (
         lookups.withColumn("before", before)
@@ -43,7 +48,7 @@ def owner_changes(events: DataFrame) -> DataFrame:
     )
     without_id = "if({0} is null, null, struct({0}.time, {0}.owner)) as {0}"
     ends = [F.expr(without_id.format(name)) for name in ("first", "last")]
-    return topics.select(span_of("hour"), "topic", "lookups", "changes", *ends, "owners")
+    return topics.select(col.span_of("hour"), "topic", "lookups", "changes", *ends, "owners")
 
 
 def merge_owner_changes(parts: DataFrame) -> DataFrame:
@@ -65,23 +70,20 @@ TABLES = (
         "owner_changes",
         "How often topics change their owner: each move costs every client a lookup. Brokers move bundles, "
         "which events do not name; the next best is the namespace, by the sum of its topics' changes.",
+        (Field("topic", STRING, "the full name, as in persistent://tenant/namespace/topic"),),
         (
-            key("topic", STRING, "the full name, as in persistent://tenant/namespace/topic"),
-            LOOKUPS,
-            Field(
-                "changes", COUNT, "consecutive lookups by time whose broker differs; those without one left out",
-                "changes",
-            ),
-            Field("brokers", COUNT, "different brokers"),
+            col.LOOKUPS,
+            Field("changes", COUNT, "consecutive lookups by time whose broker differs; those without one left out"),
+            Field("brokers", COUNT, "different brokers", LATER),
         ),
         each_event,
         only_in_shares=(
-            Field("first", _OWNED, "the first lookup that had an owner", "first"),
-            Field("last", _OWNED, "the last lookup that had an owner", "last"),
-            Field("owners", T.ArrayType(COUNT), "all owners", "owners"),
+            Field("first", _OWNED, "the first lookup that had an owner"),
+            Field("last", _OWNED, "the last lookup that had an owner"),
+            Field("owners", T.ArrayType(COUNT), "all owners"),
         ),
         make_rows=owner_changes,
         make_merged=merge_owner_changes,
         finish=lambda merged: merged.withColumn("brokers", F.size("owners")),
     ),
-)  # fmt: skip
+)

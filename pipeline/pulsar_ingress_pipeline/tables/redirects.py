@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pulsar_ingress_pipeline.tables import table as col
 from pulsar_ingress_pipeline.tables.addresses import address_of
 from pulsar_ingress_pipeline.tables.sources import counted, each_event
-from pulsar_ingress_pipeline.tables.table import COUNT, SPAN, STRING, Field, Table, key, span_of
+from pulsar_ingress_pipeline.tables.table import COUNT, SPAN, STRING, Field, Table, span_of
 
 GAP_SECONDS = 10
 LONGEST = 4
@@ -107,13 +107,13 @@ TABLES = (
             col.WINDOW,
             col.LISTENER,
             col.KIND,
-            key(
+            Field(
                 "action", STRING, "what became of the last: rewritten, followed, passed, kept or refused",
                 "redirect_action",
             ),
-            key("hops", COUNT, "redirects that the sidecar followed"),
-            Field("requests", COUNT, "requests with that many", "sum(requests)"),
+            Field("hops", COUNT, "redirects that the sidecar followed"),
         ),
+        (Field("requests", COUNT, "requests with that many", "sum(requests)"),),
         counted,
         "redirect_action is not null or hops > 0",
         span="hour",
@@ -125,15 +125,14 @@ TABLES = (
         f"for, and of 2 where redirects of the topic go between more than {FEW} pairs of brokers.",
         (
             col.CLIENTS_LISTENER,
-            key("topic", STRING, "the full name"),
-            key("followed_by", STRING, "client: it was sent back; sidecar: it gave up, for a circle or over maxHops"),
-            key(
+            Field("topic", STRING, "the full name"),
+            Field("followed_by", STRING, "client: it was sent back; sidecar: it gave up, for a circle or over maxHops"),
+            Field(
                 "brokers", T.ArrayType(STRING),
                 "host:port in the order of redirects, the least first; sidecar: the last one",
             ),
-            Field("loops", COUNT, "redirects that closed the circle", "loops"),
-            *col.SEEN,
         ),
+        (Field("loops", COUNT, "redirects that closed the circle"), *col.SEEN),
         each_event,
         make_rows=redirect_loops,
     ),

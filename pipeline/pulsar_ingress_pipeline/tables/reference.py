@@ -47,7 +47,7 @@ def reference() -> str:
     ]
     for table in DERIVED:
         rows = [(field.name, field.type.simpleString(), field.meaning) for field in table.fields]
-        parts.append(_section(table.name, table.meaning, [field.name for field in table.fields if field.is_key], rows))
+        parts.append(_section(table.name, table.meaning, [field.name for field in table.keys], rows))
     return "\n".join(parts)
 
 

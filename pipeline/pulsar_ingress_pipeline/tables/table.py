@@ -25,35 +25,29 @@ _MERGED_BY = {"first_seen": F.min, "last_seen": F.max, "held": F.max}
 STRING, COUNT, TIME, DAY, NUMBER = T.StringType(), T.LongType(), T.TimestampType(), T.DateType(), T.DoubleType()
 
 
+LATER = ""
+"""Instead of SQL: `finish` computes the column."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column. One without `sql` is computed by the table's own functions."""
+    """A column: the value of a key, or an aggregate over rows of the source."""
 
     name: str
     type: T.DataType
     meaning: str
     sql: str | Callable[[], Column] | None = None
-    """An aggregate over rows of the source, or the value of a key; a function where SQL would be hard to read.
-
-    In a table with `make_rows` it is the column that this function gives.
-    """
-    is_key: bool = False
-    """There is one row for each combination of keys."""
+    """None: the column of this name in the source, or in what `make_rows` gives."""
 
     @property
     def column(self) -> Column:
-        assert self.sql is not None
-        return (F.expr(self.sql) if isinstance(self.sql, str) else self.sql()).alias(self.name)
+        sql = self.sql or self.name
+        return (F.expr(sql) if isinstance(sql, str) else sql()).alias(self.name)
 
 
 def span_of(hour: str | Column) -> Column:
     """The span of an hour's share: `2026-11-16T09`, in UTC."""
     return F.date_format(hour, "yyyy-MM-dd'T'HH").alias(SPAN)
-
-
-def key(name: str, type_: T.DataType, meaning: str, sql: str | Callable[[], Column] | None = None) -> Field:
-    """A column that rows are grouped by: if no SQL is given, the source's column of that name."""
-    return Field(name, type_, meaning, sql or name, is_key=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +56,9 @@ class Table:
 
     name: str
     meaning: str
-    fields: tuple[Field, ...]
+    keys: tuple[Field, ...]
+    """There is one row for each combination of them."""
+    values: tuple[Field, ...]
     source: Make
     """Gives the rows that are counted. Tables with the same source share its result."""
     where: str | None = None
@@ -76,6 +72,10 @@ class Table:
     finish: Make = lambda merged: merged
 
     @property
+    def fields(self) -> tuple[Field, ...]:
+        return self.keys + self.values
+
+    @property
     def schema(self) -> T.StructType:
         return _schema(self.fields)
 
@@ -85,11 +85,11 @@ class Table:
 
     @property
     def _keys(self) -> list[Field]:
-        return [field for field in self.fields if field.is_key and field.sql]
+        return [field for field in self.keys if field.sql != LATER]
 
     @property
     def _values(self) -> list[Field]:
-        return [field for field in (*self.fields, *self.only_in_shares) if field.sql and not field.is_key]
+        return [field for field in (*self.values, *self.only_in_shares) if field.sql != LATER]
 
     def rows(self, source: DataFrame) -> DataFrame:
         """The rows of whole hours, or their shares."""
@@ -124,21 +124,22 @@ def requests_where(condition: str) -> str:
     return f"sum(if({condition}, requests, 0))"
 
 
-WINDOW = key("window_start", TIME, "start of the five minutes, UTC")
-HOUR = key("window_start", TIME, "start of the hour, UTC", window_of("window_start", minutes=60))
-SIDECAR = key("sidecar", STRING, "the sidecar that decided")
-INGRESS = key("ingress", STRING, "the ingress it came through; null: none")
-LISTENER = key("listener", STRING, "the listener selected; null: none")
-CLIENTS_LISTENER = key("listener", STRING, "the listener that the client was on")
-NAMED = key("listener", STRING, "the name that the client sent", "client_named")
-BROKER = key("broker", STRING, "the broker that answered, or that a lookup's answer names; null: none")
-RULE = key("rule", STRING, "rule that decided: query, header, bind, ingress, default or none")
-PROTOCOL = key("protocol", STRING, "http or binary")
-KIND = key("kind", STRING, "lookup, admin or other")
-ASKED = key("host", STRING, "the Host asked for, as in the event")
-REASON = key("reason", STRING, "why it is a miss, in the metric's words", "miss_reason")
-TENANT = key("tenant", STRING, "a single name")
-USER_AGENT = key("user_agent", STRING, "the first 256 characters")
+WINDOW = Field("window_start", TIME, "start of the five minutes, UTC")
+HOUR = Field("window_start", TIME, "start of the hour, UTC", window_of("window_start", minutes=60))
+DATE = Field("date", DAY, "the day, UTC", "to_date(window_start)")
+SIDECAR = Field("sidecar", STRING, "the sidecar that decided")
+INGRESS = Field("ingress", STRING, "the ingress it came through; null: none")
+LISTENER = Field("listener", STRING, "the listener selected; null: none")
+CLIENTS_LISTENER = Field("listener", STRING, "the listener that the client was on")
+NAMED = Field("listener", STRING, "the name that the client sent", "client_named")
+BROKER = Field("broker", STRING, "the broker that answered, or that a lookup's answer names; null: none")
+RULE = Field("rule", STRING, "rule that decided: query, header, bind, ingress, default or none")
+PROTOCOL = Field("protocol", STRING, "http or binary")
+KIND = Field("kind", STRING, "lookup, admin or other")
+ASKED = Field("host", STRING, "the Host asked for, as in the event")
+REASON = Field("reason", STRING, "why it is a miss, in the metric's words", "miss_reason")
+TENANT = Field("tenant", STRING, "a single name")
+USER_AGENT = Field("user_agent", STRING, "the first 256 characters")
 REQUESTS = Field("requests", COUNT, "requests, all that have an event", "sum(requests)")
 LOOKUPS = Field("lookups", COUNT, "lookups, hits and misses together", requests_where(LOOKUP))
 HITS = Field("hits", COUNT, "lookups that had a listener and were served by it", requests_where(HIT))
