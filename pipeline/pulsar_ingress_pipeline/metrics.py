@@ -59,8 +59,7 @@ class PipelineMetrics(Numbers):
     @contextmanager
     def at_work(self) -> Iterator[None]:
         """Count busy seconds while a batch runs: it may take longer than the time between two scrapes."""
-        with self._lock:
-            self._since = time.monotonic()
+        self._since = time.monotonic()
         try:
             yield
         finally:

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -105,9 +106,8 @@ def _own(master: str | None, extra: dict[str, str], is_brief: bool) -> SparkSess
         "spark.driver.extraJavaOptions": f"{_JAVA}{compiler} -Dlog4j2.configurationFile={_LOG.as_uri()}",
         "spark.executor.extraJavaOptions": _JAVA,
     }
-    builder = SparkSession.builder.appName("pulsar-ingress-pipeline")
-    for key, value in (SETTINGS | spark_settings() | options | extra).items():
-        builder = builder.config(key, value)
+    settings: dict[str, Any] = SETTINGS | spark_settings() | options | extra
+    builder = SparkSession.builder.appName("pulsar-ingress-pipeline").config(map=settings)
     if master is not None:
         builder = builder.master(master)
     elif "SPARK_ENV_LOADED" not in os.environ:  # spark-submit brings its own
@@ -124,12 +124,9 @@ def _connected(remote: str, settings: dict[str, str]) -> SparkSession:
         socket.create_connection((parts.hostname, parts.port or PORT), SECONDS).close()
     except OSError as error:
         raise PipelineFault(f"--remote {remote}: cannot connect: {error.strerror or error}") from None
-    builder = SparkSession.builder.remote(remote)
-    for key, value in settings.items():
-        if key.startswith("spark.sql."):
-            builder = builder.config(key, value)
+    allowed: dict[str, Any] = {key: value for key, value in settings.items() if key.startswith("spark.sql.")}
     try:
-        return builder.getOrCreate()
+        return SparkSession.builder.remote(remote).config(map=allowed).getOrCreate()
     except PySparkImportError as error:
         raise PipelineFault(
             f"Spark Connect needs more packages: pip install 'pulsar-ingress-proxy[connect]' ({error})"

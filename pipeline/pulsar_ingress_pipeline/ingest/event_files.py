@@ -68,10 +68,8 @@ def _ranks(rows: pa.Table, names: tuple[str, ...]) -> npt.NDArray[np.int64]:
     ranks = np.zeros(len(rows), np.int64)
     for name in names:
         column = rows[name].chunk(0)
-        words = [(word or "").encode() for word in column.dictionary.to_pylist()]
-        places = np.zeros(len(words) + 1, np.int64)
-        places[sorted(range(len(words)), key=words.__getitem__)] = np.arange(1, len(words) + 1)
-        ranks = ranks * (len(words) + 1) + places[column.indices.fill_null(len(words)).to_numpy()]
+        places = np.append(pc.rank(column.dictionary, "ascending").to_numpy().astype(np.int64), 0)
+        ranks = ranks * len(places) + places[column.indices.fill_null(len(places) - 1).to_numpy()]
     return ranks
 
 
@@ -79,11 +77,10 @@ def copies(ids: pa.ChunkedArray, times: pa.ChunkedArray) -> npt.NDArray[np.bool_
     """Which rows have the id and the time of an earlier row."""
     if pc.count_distinct(ids).as_py() == len(ids):
         return np.zeros(len(ids), np.bool_)
-    numbers = ids.combine_chunks().dictionary_encode().indices.to_numpy()
-    micros = times.cast(pa.int64()).to_numpy()
-    order = np.lexsort((np.arange(len(numbers)), micros, numbers))
-    found = np.zeros(len(numbers), np.bool_)
-    found[order[1:]] = (numbers[order[1:]] == numbers[order[:-1]]) & (micros[order[1:]] == micros[order[:-1]])
+    rows = pa.Table.from_arrays([ids, times, pa.array(np.arange(len(ids)))], ["id", "time", "row"])
+    firsts = rows.group_by(["id", "time"], use_threads=False).aggregate([("row", "min")])["row_min"]
+    found = np.ones(len(ids), np.bool_)
+    found[firsts.to_numpy()] = False
     return found
 
 

@@ -5,7 +5,6 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +43,7 @@ class Lines:
         self.data = data
 
     @cached_property
-    def _ends(self) -> npt.NDArray[np.intp]:
+    def ends(self) -> npt.NDArray[np.intp]:
         """The positions of all newlines."""
         return np.flatnonzero(self._bytes == ord("\n"))
 
@@ -53,16 +52,7 @@ class Lines:
         return np.frombuffer(self.data, np.uint8)
 
     def __len__(self) -> int:
-        return len(self._ends)
-
-    def start_of(self, line: int) -> int:
-        """The position of a line's first byte."""
-        return int(self._ends[line - 1]) + 1 if line else 0
-
-    def between(self, start: int, end: int) -> int:
-        """How many lines end between two positions."""
-        first, last = np.searchsorted(self._ends, (start, end))
-        return int(last - first)
+        return len(self.ends)
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.data[:-1].split(b"\n") if self.data else ())
@@ -72,11 +62,11 @@ class Lines:
         """Whether each line begins and ends with a brace, so that no JSON object can span several lines."""
         if not (self.data.startswith(b"{") and self.data.endswith(b"}\n")):
             return False
-        between = self._ends[:-1]
+        between = self.ends[:-1]
         return bool((self._bytes[between - 1] == ord("}")).all() and (self._bytes[between + 1] == ord("{")).all())
 
     def halves(self) -> tuple["Lines", "Lines"]:
-        middle = int(self._ends[len(self) // 2 - 1]) + 1
+        middle = int(self.ends[len(self) // 2 - 1]) + 1
         return Lines(self.data[:middle]), Lines(self.data[middle:])
 
 
@@ -108,11 +98,12 @@ class Block:
         return Lines(data)
 
     def file_of(self, line: int) -> str:
-        return self._files[bisect_right(self._starts, self.lines.start_of(line)) - 1]
+        start = int(self.lines.ends[line - 1]) + 1 if line else 0
+        return self._files[bisect_right(self._starts, start) - 1]
 
     def lines_by_file(self) -> Iterator[tuple[str, int]]:
-        for file, (start, end) in zip(self._files, pairwise([*self._starts, self.size]), strict=True):
-            yield file, self.lines.between(start, end)
+        ends = np.searchsorted(self.lines.ends, [*self._starts, self.size])
+        return zip(self._files, np.diff(ends).tolist(), strict=True)
 
 
 def blocks(files: Iterable[tuple[str, Iterable[bytes]]]) -> Iterator[Block]:
