@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
 from pyspark.sql import SparkSession, is_remote
 
@@ -19,12 +19,10 @@ Numbers = Callable[[], tuple[int, int, int]]
 class Progress:
     """`with Progress() as progress: progress.stage("read")`. It writes to stderr; results go to stdout."""
 
-    def __init__(self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._out = out if out is not None else sys.stderr
-        self._is_terminal = self._out.isatty()
-        self._clock = clock
+    def __init__(self) -> None:
+        self._is_terminal = sys.stderr.isatty()
         self._numbers: Numbers = lambda: (0, 0, 0)
-        self._stage, self._began, self._rows = "start", clock(), 0
+        self._stage, self._began, self._rows = "start", time.monotonic(), 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
@@ -37,8 +35,7 @@ class Progress:
         self._ended.set()
         if self._is_terminal:
             self._thread.join()
-            self._out.write("\r\x1b[K")
-            self._out.flush()
+            _write("\r\x1b[K")
 
     def watch(self, spark: SparkSession) -> None:
         """Show the progress of Spark's stages."""
@@ -47,22 +44,25 @@ class Progress:
 
     def stage(self, name: str) -> None:
         """Begin a stage of the command."""
-        self._stage, self._began, self._rows = name, self._clock(), 0
+        self._stage, self._began, self._rows = name, time.monotonic(), 0
         if not self._is_terminal:
             self.say(f"{name} …")
 
     def say(self, line: str) -> None:
         """Print a line that stays."""
-        self._out.write(f"\r\x1b[K{line}\n" if self._is_terminal else f"{line}\n")
-        self._out.flush()
+        _write(f"\r\x1b[K{line}\n" if self._is_terminal else f"{line}\n")
 
     def _watch(self) -> None:
         while not self._ended.wait(_PAUSE):
             done, tasks, rows = self._numbers()
             self._rows = max(self._rows, rows)
-            seconds = self._clock() - self._began
-            self._out.write(f"\r\x1b[K{shown(self._stage, done, tasks, self._rows, seconds)}")
-            self._out.flush()
+            seconds = time.monotonic() - self._began
+            _write(f"\r\x1b[K{shown(self._stage, done, tasks, self._rows, seconds)}")
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def _status_store(spark: SparkSession) -> Numbers:

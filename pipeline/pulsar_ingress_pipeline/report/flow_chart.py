@@ -1,6 +1,6 @@
 """The chart of flows from ingress to listener to broker, with bands as wide as their number of lookups."""
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +48,11 @@ def lay_out(
     Each band has the positions of its upper edge at both ends, and its height. The bands of a box are in the order of
     the boxes that they lead to, hits first, so that few of them cross.
     """
-    amounts = _amounts(stages, bands)
+    amounts: Counter[Place] = Counter()
+    for band, amount in bands.items():
+        amounts[band.column + 1, band.target] += amount
+        if band.column == 0:  # what enters a box of a later column also leaves it
+            amounts[0, band.source] += amount
     measure = min(
         _measure([amounts[column, name] for name in stage], height, room) for column, stage in enumerate(stages)
     )
@@ -72,17 +76,6 @@ def lay_out(
         placed[band] = from_tops[band], entering[band.column + 1, band.target], bands[band] * measure
         entering[band.column + 1, band.target] += bands[band] * measure
     return boxes, placed
-
-
-def _amounts(stages: Sequence[Stage], bands: Mapping[Band, int]) -> dict[Place, int]:
-    """The amount of each box: what enters or what leaves, whichever is larger."""
-    entering: dict[Place, int] = defaultdict(int)
-    leaving: dict[Place, int] = defaultdict(int)
-    for band, amount in bands.items():
-        leaving[band.column, band.source] += amount
-        entering[band.column + 1, band.target] += amount
-    places = [(column, name) for column, stage in enumerate(stages) for name in stage]
-    return {place: max(entering[place], leaving[place]) for place in places}
 
 
 def _slot(amount: float, measure: float, room: float) -> float:
@@ -140,7 +133,7 @@ def flow_chart(flows: Sequence[Flow], width: float) -> Drawing:
 
 
 def _bands(flows: Sequence[Flow]) -> dict[Band, int]:
-    sums: dict[Band, int] = defaultdict(int)
+    sums: Counter[Band] = Counter()
     for flow in flows:
         sums[Band(0, flow.ingress, flow.listener, flow.is_hit)] += flow.lookups
         sums[Band(1, flow.listener, flow.broker, flow.is_hit)] += flow.lookups
