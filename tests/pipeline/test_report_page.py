@@ -166,7 +166,7 @@ def test_report_without_data_says_what_is_missing() -> None:
     assert "The table listener_windows is not there." in words
     assert "No client names a listener itself." in words
     assert "There is no earlier report to compare with" in words
-    assert "No host is asked for that no ingress has." in words
+    assert "No requested host is without an ingress." in words
     assert "With --config, the report lists" in words
     assert read(page(Report("/tables", MADE), None)) is None
 

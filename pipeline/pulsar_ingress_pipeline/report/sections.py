@@ -167,7 +167,7 @@ def changes(report: Report, then: Numbers) -> Rows:
 def news(report: Report, then: Numbers) -> dict[str, list[str]]:
     """Hosts and addresses that are new since the previous report, or no longer seen."""
     misses = [(shown(row["host"], "no host"), row) for row in report.misses.rows]
-    unmapped = [(shown(row["address"], "what is no URL"), row) for row in report.unmapped.rows]
+    unmapped = [(shown(row["address"], "no URL"), row) for row in report.unmapped.rows]
     return {
         "New misses": [name for name, row in misses if row["first_seen"] > then.until],
         "Misses that have ended": [name for name, row in misses if row["last_seen"] <= then.until],

@@ -35,7 +35,7 @@ TABLES = (
         (
             col.CLIENTS_LISTENER,
             Field(
-                "address", STRING, "host:port of the broker's Location or binary redirect; null where it is no URL",
+                "address", STRING, "host:port of the broker's Location or binary redirect; null if it is not a URL",
                 lambda: address_of(F.col("redirect_from")),
             ),
         ),
@@ -49,7 +49,7 @@ TABLES = (
         (
             col.INGRESS,
             col.CLIENTS_LISTENER,
-            Field("found_in", STRING, "where the address stood: location, body or binary", "leak"),
+            Field("found_in", STRING, "where the address was: location, body or binary", "leak"),
             Field("address", STRING, "host:port, of a redirect; null: not known", _leaked_address),
             col.USER_AGENT,
         ),

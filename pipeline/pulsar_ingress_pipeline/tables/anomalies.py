@@ -99,18 +99,18 @@ def _told(what: str) -> str:
 TABLES = (
     Table(
         "anomalies",
-        f"Hours unlike the same hour of the {DAYS} days before, at least {LEAST_DAYS} of them: off by {SCORE:g} times "
-        f"what these vary by, or more. They vary by {_DEVIATION} times their median absolute deviation, and by no less "
-        f"than {', '.join(map(_told, FLOORS))}. Only where the hour, or the median, has {LEAST_LOOKUPS} lookups. The "
-        "newest hour is left out, since it may not be whole. An hour in which others had lookups and an ingress had "
-        f"none counts as none. Of the newest {DAYS} days; a few hours that stand apart by more, as those of a clock "
-        "that is ahead, are not the newest.",
+        f"Hours that differ from the same hour of the {DAYS} days before, at least {LEAST_DAYS} of them, by {SCORE:g} "
+        f"times its variation or more. The variation is {_DEVIATION} times the median absolute deviation, and at least "
+        f"{', '.join(map(_told, FLOORS))}. The hour or the median must have {LEAST_LOOKUPS} lookups. The newest hour "
+        "is left out, since it may be incomplete. An ingress without lookups in an hour in which others have some "
+        f"counts as 0. Only the newest {DAYS} days are judged; a few hours that are further apart, such as those of a "
+        "clock that is ahead, do not count as the newest.",
         (col.HOUR, col.INGRESS, Field("what", STRING, "lookups, miss_ratio or p95_ms", LATER)),
         (
-            Field("value", NUMBER, "what it was in this hour", LATER),
-            Field("usual", NUMBER, "the median of the same hour of earlier days", LATER),
-            Field("days", COUNT, "how many earlier days there are", LATER),
-            Field("score", NUMBER, "how many times what it varies by it is off; below 0: less than usual", LATER),
+            Field("value", NUMBER, "value in this hour", LATER),
+            Field("usual", NUMBER, "median of the same hour of earlier days", LATER),
+            Field("days", COUNT, "number of earlier days", LATER),
+            Field("score", NUMBER, "difference from the usual value, in variations; below 0: less than usual", LATER),
         ),
         timed,
         col.LOOKUP,

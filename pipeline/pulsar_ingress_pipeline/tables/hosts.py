@@ -26,7 +26,7 @@ def finish_drift(merged: DataFrame) -> DataFrame:
     return merged.where(is_open).withColumns(columns)
 
 
-HOST = Field("host", STRING, "lower case, without port; binary: the TLS server name; what is no host as it came", _host)
+HOST = Field("host", STRING, "lower case, without port; binary: the TLS server name; an invalid one as sent", _host)
 _OUTSIDE = "ingress is null"
 _HELD = T.StructType([T.StructField("at", TIME), T.StructField("ingress", STRING)])
 

@@ -45,7 +45,7 @@ TABLES = (
             col.BROKER,
             col.KIND,
             Field(
-                "bucket", NUMBER, f"milliseconds none exceeds; less than {LEAST_MS} is in the lowest; null: not known"
+                "bucket", NUMBER, f"upper bound in milliseconds; less than {LEAST_MS} is in the lowest; null: not known"
             ),
         ),
         (col.REQUESTS,),

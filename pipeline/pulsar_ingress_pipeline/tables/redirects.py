@@ -108,7 +108,7 @@ TABLES = (
             col.LISTENER,
             col.KIND,
             Field(
-                "action", STRING, "what became of the last: rewritten, followed, passed, kept or refused",
+                "action", STRING, "what happened to the last one: rewritten, followed, passed, kept or refused",
                 "redirect_action",
             ),
             Field("hops", COUNT, "redirects that the sidecar followed"),
@@ -120,16 +120,16 @@ TABLES = (
     ),
     Table(
         "redirect_loops",
-        f"Redirects that came back: brokers sent clients of a topic in a circle, all of it within {GAP_SECONDS} s and "
-        f"one hour. Two brokers that each hold the other for the owner do so. Circles of up to {LONGEST} are looked "
-        f"for, and of 2 where redirects of the topic go between more than {FEW} pairs of brokers.",
+        f"Redirect loops: brokers sent the clients of a topic in a circle within {GAP_SECONDS} s and the same hour, as "
+        f"two brokers do that each take the other one for the owner. Circles of up to {LONGEST} brokers are found; "
+        f"only those of 2 if the redirects of a topic connect more than {FEW} pairs of brokers.",
         (
             col.CLIENTS_LISTENER,
             Field("topic", STRING, "the full name"),
-            Field("followed_by", STRING, "client: it was sent back; sidecar: it gave up, for a circle or over maxHops"),
+            Field("followed_by", STRING, "client: the client was sent back; sidecar: it gave up at a loop or maxHops"),
             Field(
                 "brokers", T.ArrayType(STRING),
-                "host:port in the order of redirects, the least first; sidecar: the last one",
+                "host:port in the order of redirects, from the first in sorted order; sidecar: the last",
             ),
         ),
         (Field("loops", COUNT, "redirects that closed the circle"), *col.SEEN),
