@@ -7,17 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_ingress_pipeline.report.charts import (
+    Band,
     Timeline,
+    clip_middle,
+    flow_chart,
     hits_chart,
     latency_chart,
+    lay_out,
     linear,
     logarithmic,
     ratio_floor,
     series,
     ticks,
 )
-from pulsar_ingress_pipeline.report.flow_chart import Band, flow_chart, lay_out
-from pulsar_ingress_pipeline.report.formats import clip_middle, common_tail, compact, duration, length, percent
+from pulsar_ingress_pipeline.report.formats import common_tail, compact, duration, length, percent
 from pulsar_ingress_pipeline.report.records import Bins, Flow, Hits, Latency, Others
 
 NOON = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)

@@ -24,12 +24,6 @@ def clip(text: str, longest: int = _LONGEST) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def clip_middle(name: str, longest: int) -> str:
-    """Shorten a name in the middle: names of brokers differ at their end."""
-    kept = longest // 3
-    return name if len(name) <= longest else f"{name[: longest - kept - 1]}…{name[-kept:]}"
-
-
 def shown(name: Name, nobody: str = "none") -> str:
     match name:
         case Others(count):
@@ -55,13 +49,6 @@ def common_tail(names: Sequence[str]) -> str:
     while all(len(part) > count + 1 for part in parts) and len({part[-1 - count] for part in parts}) == 1:
         count += 1
     return "." + ".".join(parts[0][-count:]) if count else ""
-
-
-def order(name: Name, amount: float) -> tuple[int, float, str]:
-    """A sort key: the largest first, then the other names together, then no name."""
-    if isinstance(name, Others):
-        return 1, 0, ""
-    return (2, 0, "") if name is None else (0, -amount, name)
 
 
 def thousands(value: int) -> str:

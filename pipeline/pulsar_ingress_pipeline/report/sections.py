@@ -5,8 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pulsar_ingress_pipeline.report import charts
-from pulsar_ingress_pipeline.report.charts import NARROW, NO_INGRESS, WIDE, Bar, Drawing, bar_chart
-from pulsar_ingress_pipeline.report.flow_chart import NOBODY, flow_chart
+from pulsar_ingress_pipeline.report.charts import NARROW, NO_INGRESS, NOBODY, WIDE, Bar, Drawing, bar_chart, flow_chart
 from pulsar_ingress_pipeline.report.formats import clock, common_tail, compact, duration, percent, shown, the, topic
 from pulsar_ingress_pipeline.report.records import Flow, Latency, Numbers, Report, Row
 
