@@ -8,7 +8,7 @@ again only for HTTP.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
@@ -33,6 +33,17 @@ _ASKED = (
     "kind", "scheme", "bind", "forwarded_host", "client_named", "client_named_by", "listener", "hit",
     "miss_reason", "redirect_action",
 )  # fmt: skip
+_HOST = "if(protocol = 'binary', server_name, host)"
+"""The host that ingresses match: in the binary protocol, the TLS server name."""
+_AUTHORITY = "concat(regexp_extract(redirect_from, '^[^/?#]*//[^/?#]*', 0), '/')"
+_LOCATION = f"""
+    case when protocol = 'http' and redirect_from rlike '^[A-Za-z]+://' then {_AUTHORITY}
+         when protocol = 'http' then redirect_from end
+"""
+"""Only the authority of a Location matters, so that redirects of many topics are one group."""
+_EXAMPLE = f"concat_ws(' ', concat('host=', {_HOST}), concat('topic=', topic), concat('id=', id))"
+_IS_DECIDED = "scheme is not null or coalesce(hit, false)"
+"""A request without a scheme was refused before any decision, unless it is a hit."""
 _DECIDED = "before string, after string, loses_hit boolean"
 
 
@@ -49,16 +60,10 @@ class Change:
 
 def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
     """The number of requests, and the changes, with lost hits and then the most frequent first."""
-    # Only the authority of a Location matters, so that redirects of many topics are one group.
-    location = F.when(F.col("protocol") == "http", _authority(F.col("redirect_from")))
-    question = [*(F.col(name) for name in _ASKED), _host().alias("host"), location.alias("location")]
-    example = F.concat_ws(
-        " ", F.concat(F.lit("host="), _host()), F.concat(F.lit("topic="), "topic"), F.concat(F.lit("id="), "id")
-    )
-    # A request without a scheme was refused before any decision, unless it is a hit.
-    is_decided = F.col("scheme").isNotNull() | F.coalesce(F.col("hit"), F.lit(False))
-    asked = events.dropDuplicates(["id", "time"]).where(F.col("kind").isin(list(_TARGETS)) & is_decided)
-    groups = asked.groupBy(*question).agg(F.count(F.lit(1)).alias("requests"), F.min(example).alias("example"))
+    asked = events.dropDuplicates(["id", "time"]).where(F.col("kind").isin(list(_TARGETS)) & F.expr(_IS_DECIDED))
+    question = [*map(F.col, _ASKED), F.expr(_HOST).alias("host"), F.expr(_LOCATION).alias("location")]
+    example = F.min(F.expr(_EXAMPLE)).alias("example")
+    groups = asked.groupBy(*question).agg(F.count(F.lit(1)).alias("requests"), example)
     deciding = F.udf(_Deciding(config), _DECIDED, useArrow=False)
     each = groups.select("requests", "example", deciding(F.struct(*groups.columns)).alias("change")).groupBy("change")
     decided = each.agg(F.sum("requests").alias("requests"), F.min("example").alias("example")).collect()
@@ -84,16 +89,6 @@ def replay_files(spark: SparkSession, source: Storage, config: Config) -> tuple[
     finally:
         read.unpersist()
     return total, changes, faults
-
-
-def _host() -> Column:
-    """The host that ingresses match: in the binary protocol, the TLS server name."""
-    return F.when(F.col("protocol") == "binary", F.col("server_name")).otherwise(F.col("host"))
-
-
-def _authority(location: Column) -> Column:
-    start = F.concat(F.regexp_extract(location, "^[^/?#]*//[^/?#]*", 0), F.lit("/"))
-    return F.when(location.rlike("^[A-Za-z]+://"), start).otherwise(location)
 
 
 class _Deciding:

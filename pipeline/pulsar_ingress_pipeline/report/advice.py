@@ -44,7 +44,7 @@ def advise(miss: Row, listener: str | None, known: Collection[str] = ()) -> Advi
             return Advice(f"Clients name {named}, which no broker is known to have. Fix the clients.")
         case "not-allowed" if named and ingress:
             text = f"Clients name {named}. Fix the clients, or allow it at the ingress {ingress}"
-            return Advice(f"{text}, in addition to the names it allows:", _flow("allowedListeners", [named]))
+            return Advice(f"{text}, in addition to the names it allows:", f"allowedListeners: {_flow([named])}")
         case "unknown-listener":
             text = f"No broker has {named or 'the listener that clients name'}"
             return Advice(
@@ -52,7 +52,7 @@ def advise(miss: Row, listener: str | None, known: Collection[str] = ()) -> Advi
             )
         case "not-exposed" if ingress:
             text = f"The ingress {ingress} does not expose lookups. Add to what it exposes:"
-            return Advice(text, _flow("expose", ["lookup", "client"]))
+            return Advice(text, "expose: [lookup, client]")
         case reason:
             return _BY_REASON.get(reason, Advice("Look at the events of this host."))
 
@@ -66,13 +66,13 @@ def _new_host(miss: Row, listener: str | None) -> Advice:
         )
     if found.element is None:
         return Advice("No lookup has a listener yet. Add an ingress with this host and a listener.")
-    config = f"{found.key}:\n  - {_flow(None, dict(found.element))}"
+    config = f"{found.key}:\n  - {_flow(dict(found.element))}"
     if parse_address(found.element["hosts"][0].strip("[]")) is not None:
         return Advice("Requested by IP address: a probe, or a client to fix. If it is an ingress:", config)
     return Advice("Add the host to an existing ingress, or add an ingress:", config)
 
 
-def _flow(key: str | None, value: Any) -> str:
+def _flow(value: Any) -> str:
     """YAML on one line."""
     text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10_000, allow_unicode=True)
-    return text.strip() if key is None else f"{key}: {text.strip()}"
+    return text.strip()

@@ -84,11 +84,8 @@ def latency(report: Report, since: float | None) -> Chart | None:
     for cell in report.latency:
         quantiles = (cell.p50, cell.p95, cell.p99, cell.worst)
         rows.append([clock(columns.time(cell.place)), f"{cell.requests:,}", *map(duration, quantiles)])
-
-    def draw(width: float) -> Drawing:
-        return charts.latency_chart(columns, report.latency, report.latency_by_ingress, width, since)
-
-    return Chart(said, draw, rows)
+    cells = report.latency, report.latency_by_ingress
+    return Chart(said, lambda width: charts.latency_chart(columns, *cells, width, since), rows)
 
 
 def latency_keys(report: Report) -> list[tuple[str, str]]:
