@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -112,13 +113,9 @@ def _positive(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number < float("inf"):
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
-    return number
+    return float(text)
 
 
 def _ingest(options: argparse.Namespace) -> int:

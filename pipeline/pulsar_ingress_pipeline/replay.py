@@ -7,14 +7,15 @@ again only for HTTP.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as T  # noqa: N812
 
 from pulsar_ingress_pipeline.faults import PipelineFault
-from pulsar_ingress_pipeline.ingest.batches import event_files_in, tasks
-from pulsar_ingress_pipeline.ingest.reading import EventTask
+from pulsar_ingress_pipeline.ingest.batches import EVENT_FILES, tasks
+from pulsar_ingress_pipeline.ingest.reading import read_events
 from pulsar_ingress_pipeline.lake.storage import Storage
 from pulsar_ingress_pipeline.schema import EVENTS
 from pulsar_ingress_proxy.config import Config
@@ -78,11 +79,12 @@ def replay(events: DataFrame, config: Config) -> tuple[int, list[Change]]:
 
 def replay_files(spark: SparkSession, source: Storage, config: Config) -> tuple[int, list[Change], list[str]]:
     """The same for event files, and the errors of truncated files, whose readable lines count."""
-    shares = [[file.path for file in task] for task in tasks(event_files_in(source))]
+    shares = [[file.path for file in task] for task in tasks(source.files(EVENT_FILES))]
     if not shares:
         raise PipelineFault(f"--events {source.url}: there are no event files")
     schema = T.StructType([*EVENTS.fields, T.StructField("fault", T.StringType())])
-    read = spark.range(0, len(shares), 1, len(shares)).mapInArrow(EventTask(source, shares), schema).persist()
+    numbers = spark.range(0, len(shares), 1, len(shares))
+    read = numbers.mapInArrow(partial(read_events, source, shares), schema).persist()
     try:
         total, changes = replay(read.where("fault is null").select(EVENTS.names), config)
         faults = [fault for (fault,) in read.where("fault is not null").select("fault").collect()]

@@ -75,7 +75,9 @@ def read(lake: Lake) -> Evidence:
     missed = lake.table("misses", [*_MISSED, "reason"])
     missed = missed.filter(pc.equal(missed.column("reason"), "no-rule")).select(_MISSED)
     if lake.has("hosts"):  # in the binary protocol, ingresses match the server name instead of the host
-        missed = pa.concat_tables([missed, _missed_server_names(lake)])
+        is_missed = (pc.field("protocol") == "binary") & pc.field("ingress").is_null() & (pc.field("misses") > 0)
+        server_names = lake.table("hosts", [*_MISSED, "protocol", "ingress"]).filter(is_missed)
+        missed = pa.concat_tables([missed, server_names.select(_MISSED)])
     hosts = missed.filter(pc.is_valid(missed.column("host"))).group_by("host")
     counted = hosts.aggregate([("misses", "sum"), ("first_seen", "min"), ("last_seen", "max")])
     unmapped = lake.table("unmapped_addresses", ["address", "listener", "redirects", "first_seen", "last_seen"])
@@ -85,13 +87,6 @@ def read(lake: Lake) -> Evidence:
         [Seen(*row) for row in _first(unmapped.drop_null(), "redirects")],
         used_listeners(windows),
     )
-
-
-def _missed_server_names(lake: Lake) -> pa.Table:
-    hosts = lake.table("hosts", [*_MISSED, "protocol", "ingress"])
-    is_binary = pc.equal(hosts.column("protocol"), "binary")
-    is_missed = pc.and_(pc.is_null(hosts.column("ingress")), pc.greater(hosts.column("misses"), 0))
-    return hosts.filter(pc.and_(is_binary, is_missed)).select(_MISSED)
 
 
 def _first(table: pa.Table, measure: str) -> Iterator[tuple[Any, ...]]:
@@ -126,8 +121,6 @@ def unused(config: Config, asked: Iterable[str]) -> list[tuple[str, str]]:
         if (authority := parse_authority(name)) is not None:
             found = patterns.by_host(authority.host) or patterns.everywhere
             left -= {found.name.lower().removesuffix(".")} if found is not None else set()
-        if not left:
-            break
     return [(ingress, host) for ingress, host in configured if host.lower().removesuffix(".") in left]
 
 

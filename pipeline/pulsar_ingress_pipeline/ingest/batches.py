@@ -10,13 +10,14 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from pulsar_ingress_pipeline.ingest import event_files
-from pulsar_ingress_pipeline.ingest.reading import OUTPUT_DDL, QUARANTINE, Output, ReadTask, shown
+from pulsar_ingress_pipeline.ingest.reading import OUTPUT_DDL, QUARANTINE, Output, read_files, shown
 from pulsar_ingress_pipeline.lake.storage import DataFile, File, Storage
 from pulsar_ingress_pipeline.lake.table import LakeTable
 from pulsar_ingress_pipeline.schema import ROWS
@@ -32,6 +33,8 @@ MOST_FILES = 32
 _PACKED = 9
 """Typical compression ratio of event files."""
 
+EVENT_FILES = (".jsonl", ".jsonl.gz")
+"""The endings of finished event files."""
 PARTITIONS = ("date", "hour")
 EVENTS_TABLE = pa.schema([*ROWS, ("date", pa.date32()), ("hour", pa.int32())])
 FILES_TABLE = pa.schema(
@@ -50,11 +53,6 @@ class Taken:
     bad: int
     newest: float | None
     """The time of the newest event in the batch, in seconds since 1970."""
-
-
-def event_files_in(source: Storage) -> list[File]:
-    """Finished event files, in the order of their names."""
-    return source.files((".jsonl", ".jsonl.gz"))
 
 
 def batches(files: Sequence[File]) -> list[list[File]]:
@@ -97,15 +95,13 @@ class Ingest:
         """The time of the newest event, in seconds since 1970."""
         files = self.events.files()
         newest = max((file.hour for file in files), default=None)
-        if newest is None:
-            return None
         paths = [file.path for file in files if file.hour == newest]
-        micros = event_files.newest_of(self.events.storage.parquet(paths, ["time"]))
+        micros = event_files.newest_of(self.events.storage.parquet(paths, ["time"])) if paths else None
         return None if micros is None else micros / 1e6
 
     def present(self) -> list[File]:
-        """All finished event files."""
-        return event_files_in(self._source)
+        """All finished event files, by name."""
+        return self._source.files(EVENT_FILES)
 
     def new(self, present: Sequence[File]) -> list[File]:
         """The files that were not ingested yet, or have grown since."""
@@ -138,7 +134,7 @@ class Ingest:
         if not shares:
             return []
         numbers = self._spark().range(0, len(shares), 1, len(shares))
-        rows = numbers.mapInArrow(ReadTask(self._source, self._tables, shares), OUTPUT_DDL).collect()
+        rows = numbers.mapInArrow(partial(read_files, self._source, self._tables, shares), OUTPUT_DDL).collect()
         return [Output(*row) for row in rows]
 
     def _commit_events(self, written: Sequence[Output]) -> int:

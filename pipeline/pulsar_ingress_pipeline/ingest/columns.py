@@ -34,11 +34,7 @@ _STARTS = [place for place, field in enumerate(FIELDS) if field.name in _FIRST]
 _GROUPS = [FIELDS[start:end] for start, end in pairwise([*_STARTS, len(FIELDS)])]
 
 
-def _head(place: int, field: Field) -> str:
-    return f'{"" if place else "{"}"{field.name}":'
-
-
-_HEADS = {field.name: _head(place, field) for place, field in enumerate(FIELDS)}
+_HEADS = {field.name: f'"{field.name}":' for field in FIELDS} | {FIELDS[0].name: f'{{"{FIELDS[0].name}":'}
 _ENDS = {field.name: "," for field in FIELDS} | {FIELDS[-1].name: "}\n"}
 _GRAMMARS = {
     field.name: f"^{re.escape(_HEADS[field.name])}(?:{_WORDS[field.type]}"
@@ -91,20 +87,14 @@ def _grouped(column: pa.DictionaryArray, fields: tuple[Field, ...]) -> list[pa.A
     words = column.dictionary
     if len(fields) == 1:
         return [_coded(column, fields[0])]
-    whole = _bytes(words)
+    _, offsets, data = words.buffers()  # the bytes of all texts
+    bounds = np.frombuffer(offsets, np.int32)[words.offset : words.offset + len(words) + 1]
+    whole = data.slice(int(bounds[0]), int(bounds[-1] - bounds[0]))
     ends = _ends(whole, len(fields))
     assert ends is not None
     parts = _cut(whole, ends, list(range(len(fields))))
     made = [_coded(part.dictionary_encode(), field) for part, field in zip(parts, fields, strict=True)]
     return [None if values is None else values.take(column.indices) for values in made]
-
-
-def _bytes(texts: pa.StringArray) -> pa.Buffer:
-    """The bytes of all texts."""
-    _, ends, data = texts.buffers()
-    offsets = np.frombuffer(ends, np.int32)
-    first, last = int(offsets[texts.offset]), int(offsets[texts.offset + len(texts)])
-    return data.slice(first, last - first)
 
 
 def _coded(column: pa.DictionaryArray, field: Field) -> pa.Array | None:

@@ -24,8 +24,7 @@ def unpacked(pieces: Iterable[bytes]) -> Iterator[bytes]:
     inflate = None
     for piece in pieces:
         while piece:
-            if inflate is None:
-                inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            inflate = inflate or zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
                 yield inflate.decompress(piece)
             except zlib.error as error:

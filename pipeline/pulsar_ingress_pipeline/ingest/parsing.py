@@ -70,23 +70,17 @@ class Parsed:
         return sum(int(pc.sum(pc.greater(piece["schema"], SCHEMA_VERSION)).as_py() or 0) for piece in self.pieces)
 
 
-def parse(lines: Lines) -> Parsed:
-    parsed = Parsed()
-    _parse(lines, 0, parsed)
-    return parsed
-
-
-def _parse(lines: Lines, start: int, parsed: Parsed) -> None:
+def parse(lines: Lines, start: int = 0) -> Parsed:
+    """`start` is the position of the first line."""
     if not lines.data:
-        return
+        return Parsed()
     if (table := _at_once(lines)) is not None:
-        parsed.pieces.append(table)
-    elif len(lines) > _ALONE:
-        first, second = lines.halves()
-        _parse(first, start, parsed)
-        _parse(second, start + len(first), parsed)
-    else:
-        _one_by_one(lines, start, parsed)
+        return Parsed([table])
+    if len(lines) <= _ALONE:
+        return _one_by_one(lines, start)
+    first, second = lines.halves()
+    one, other = parse(first, start), parse(second, start + len(first))
+    return Parsed(one.pieces + other.pieces, one.bad + other.bad)
 
 
 def _at_once(lines: Lines) -> pa.Table | None:
@@ -158,20 +152,15 @@ def _moments(times: pa.StringArray) -> pa.Array | None:
     return moments if pc.min(moments).as_py() >= _EPOCH else None
 
 
-def _one_by_one(lines: Lines, start: int, parsed: Parsed) -> None:
-    rows = []
-    for place, line in enumerate(lines, start):
-        read = read_line(line)
-        if isinstance(read, str):
-            parsed.bad.append((place, read))
-        else:
-            rows.append(read)
-    if rows:
-        arrays = [
-            pa.array([row.get(field.name) for row in rows], pa.string() if type_ == CODED else type_).cast(type_)
-            for field, type_ in zip(FIELDS, EVENTS.types, strict=True)
-        ]
-        parsed.pieces.append(pa.Table.from_arrays(arrays, schema=EVENTS))
+def _one_by_one(lines: Lines, start: int) -> Parsed:
+    read = [read_line(line) for line in lines]
+    rows = [row for row in read if not isinstance(row, str)]
+    arrays = [
+        pa.array([row.get(field.name) for row in rows], pa.string() if type_ == CODED else type_).cast(type_)
+        for field, type_ in zip(FIELDS, EVENTS.types, strict=True)
+    ]
+    bad = [(place, reason) for place, reason in enumerate(read, start) if isinstance(reason, str)]
+    return Parsed([pa.Table.from_arrays(arrays, schema=EVENTS)] if rows else [], bad)
 
 
 def read_line(line: bytes) -> Row | str:

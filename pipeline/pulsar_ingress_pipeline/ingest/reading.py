@@ -46,32 +46,25 @@ OUTPUT_DDL = ", ".join(f"{one.name} {'string' if one.type == pa.string() else 'l
 _FAULT = pa.field("fault", pa.string())
 
 
-class ReadTask:
+def read_files(
+    source: Storage, tables: Storage, tasks: Sequence[Sequence[tuple[str, int]]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: turns rows of task numbers into rows of OUTPUT."""
-
-    def __init__(self, source: Storage, tables: Storage, tasks: Sequence[Sequence[tuple[str, int]]]) -> None:
-        self._source, self._tables, self._tasks = source, tables, tasks
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in _numbers(batches):
-            found = [asdict(output) for output in _Reading(self._source, self._tables).read(self._tasks[number])]
-            if found:
-                yield pa.RecordBatch.from_pylist(found, OUTPUT)
+    for number in _numbers(batches):
+        if found := [asdict(output) for output in _Reading(source, tables).read(tasks[number])]:
+            yield pa.RecordBatch.from_pylist(found, OUTPUT)
 
 
-class EventTask:
+def read_events(
+    source: Storage, tasks: Sequence[Sequence[str]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: turns rows of task numbers into events, and gives a row with a `fault` for a truncated file."""
-
-    def __init__(self, source: Storage, tasks: Sequence[Sequence[str]]) -> None:
-        self._source, self._tasks = source, tasks
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number in _numbers(batches):
-            for block in blocks((path, pieces(self._source, path)) for path in self._tasks[number]):
-                rows = parsing.parse(block.lines).events.cast(ROWS).combine_chunks()
-                yield from rows.append_column(_FAULT, pa.nulls(len(rows), pa.string())).to_batches()
-                faults = [{"fault": f"{shown(self._source, file)}: {why}"} for file, why in block.broken]
-                yield pa.RecordBatch.from_pylist(faults, ROWS.append(_FAULT))
+    for number in _numbers(batches):
+        for block in blocks((path, pieces(source, path)) for path in tasks[number]):
+            rows = parsing.parse(block.lines).events.cast(ROWS).combine_chunks()
+            yield from rows.append_column(_FAULT, pa.nulls(len(rows), pa.string())).to_batches()
+            faults = [{"fault": f"{shown(source, file)}: {why}"} for file, why in block.broken]
+            yield pa.RecordBatch.from_pylist(faults, ROWS.append(_FAULT))
 
 
 def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:

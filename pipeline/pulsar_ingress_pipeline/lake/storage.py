@@ -247,7 +247,6 @@ def spark_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     if endpoint := environ.get("AWS_ENDPOINT_URL"):
         settings["spark.hadoop.fs.s3a.endpoint"] = endpoint
         settings["spark.hadoop.fs.s3a.path.style.access"] = "true"
-    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-    if region:
+    if region := environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION"):
         settings["spark.hadoop.fs.s3a.endpoint.region"] = region
     return settings

@@ -9,6 +9,7 @@ import json
 import re
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -68,11 +69,8 @@ class LakeTable:
     def changed_hours(self, since: int | None) -> list[str]:
         """The hours of `events` that have changed after a version; all hours if its log is gone."""
         if since is not None and since <= self.version:
-            try:
+            with suppress(FileNotFoundError):
                 found = [change for version in range(since + 1, self.version + 1) for change in self.changes(version)]
-            except FileNotFoundError:
-                pass
-            else:
                 return sorted({hour_of(change["partitionValues"]) for change in found})
         return sorted({file.hour for file in self.files()})
 
@@ -120,7 +118,10 @@ class LakeTable:
             transactions.append(Transaction(SOURCE, source, now))
         # A retry would commit on top of a version that this command has not read.
         properties = CommitProperties(max_commit_retries=0, app_transactions=transactions)
-        actions = [AddAction(one.path, one.size, dict(one.partition), now, True, _stats(one)) for one in adds]
+        actions = [
+            AddAction(one.path, one.size, dict(one.partition), now, True, json.dumps({"numRecords": one.rows}))
+            for one in adds
+        ]
         removes = [RemoveAction(one.path, True, now, one.size, dict(one.partition)) for one in remove]
         try:
             if self._delta is None:
@@ -171,10 +172,6 @@ def opened(storage: Storage) -> DeltaTable | None:
 def arrow(stream: object) -> pa.Table:
     """A result of delta-rs as a pyarrow table. `pa.table` would import pandas, which takes a second."""
     return pa.RecordBatchReader.from_stream(stream).read_all()
-
-
-def _stats(file: DataFile) -> str:
-    return json.dumps({"numRecords": file.rows})
 
 
 # delta-rs prints its chain of causes as a tree, in colour, with the XML of a store's answer.

@@ -25,12 +25,8 @@ _BY_REASON = {
     "conflicting-names": Advice(f"A lookup has two different names. {_FIX_OR_IGNORE}", _DROP),
     "bad-listener-name": Advice(f"The name is not a valid listener name. {_FIX_OR_IGNORE}", _DROP),
     "client-named": Advice(f"Clients must not name a listener here. {_FIX_OR_IGNORE}", _DROP),
-    "broker-lacks-listener": Advice(
-        "A broker has no such listener: add it to advertisedListeners in that broker’s own config."
-    ),
-    "overloaded": Advice(
-        "Too many requests at the same time. Run more sidecars, or raise limits.inFlight if memory allows it."
-    ),
+    "broker-lacks-listener": Advice("A broker has no such listener: add it to that broker’s own advertisedListeners."),
+    "overloaded": Advice("Too many requests at once. Run more sidecars, or raise limits.inFlight if memory allows it."),
 }
 
 
@@ -61,9 +57,7 @@ def _new_host(miss: Row, listener: str | None) -> Advice:
     seen = Seen(miss["host"] or "", None, miss["misses"], miss["first_seen"], miss["last_seen"])
     found = next(iter(suggest(Evidence((seen,), (), () if listener is None else (listener,)), None, support=1)), None)
     if found is None:
-        return Advice(
-            "The lookups have no host that an ingress could match. lookupListenerName would apply to them, too."
-        )
+        return Advice("The lookups have no valid host for an ingress. lookupListenerName would apply to them, too.")
     if found.element is None:
         return Advice("No lookup has a listener yet. Add an ingress with this host and a listener.")
     config = f"{found.key}:\n  - {_flow(dict(found.element))}"

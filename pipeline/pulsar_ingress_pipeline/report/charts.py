@@ -438,7 +438,8 @@ def flow_chart(flows: Sequence[Flow], width: float) -> Drawing:
     for band, (upper, lower, tall) in placed.items():
         left, right = places[band.column] + thick, places[band.column + 1]
         colour = colours[band.target if band.column == 0 else band.source] if band.is_hit else "miss"
-        title = element("title", f"{_named(band)}: {bands[band]:,} {'hits' if band.is_hit else 'misses'}")
+        names = [shown(end, NOBODY[column]) for column, end in enumerate((band.source, band.target), band.column)]
+        title = element("title", f"{' → '.join(names)}: {bands[band]:,} {'hits' if band.is_hit else 'misses'}")
         edges = _edges(left, right, upper, lower, max(tall, 0.8))
         body.append(element("path", title, d=edges, class_=f"band {colour}"))
     for column, stage in enumerate(stages):
@@ -470,10 +471,6 @@ def _colours(listeners: Sequence[Name]) -> Mapping[Name, str]:
         name: "rest" if isinstance(name, Others) or place >= _COLOURS else "miss" if name is None else f"s{place}"
         for place, name in enumerate(listeners)
     }
-
-
-def _named(band: Band) -> str:
-    return " → ".join(shown(end, NOBODY[column]) for column, end in enumerate((band.source, band.target), band.column))
 
 
 def _edges(left: float, right: float, upper: float, lower: float, tall: float) -> str:

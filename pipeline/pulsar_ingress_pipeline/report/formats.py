@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 
 from markupsafe import Markup
 
@@ -44,11 +45,9 @@ def common_tail(names: Sequence[str]) -> str:
     """The common end of names, such as `.pulsar.svc:8080` of `broker-0.pulsar.svc:8080` and `broker-1…`."""
     if len(names) < 2:
         return ""
-    parts = [name.split(".") for name in names]
-    count = 0
-    while all(len(part) > count + 1 for part in parts) and len({part[-1 - count] for part in parts}) == 1:
-        count += 1
-    return "." + ".".join(parts[0][-count:]) if count else ""
+    ends = zip(*(reversed(name.split(".")[1:]) for name in names), strict=False)
+    shared = [labels[0] for labels in takewhile(lambda labels: len(set(labels)) == 1, ends)]
+    return "".join(f".{label}" for label in reversed(shared))
 
 
 def thousands(value: int) -> str:

@@ -80,9 +80,7 @@ def incomparable(then: Numbers | None, now: Numbers | None) -> str | None:
     if then.tables != now.tables:
         return f"The previous report was made from other tables: {then.tables}."
     if any(getattr(then, name) > getattr(now, name) for name in _COUNTS):
-        return (
-            "The tables contain less than when the previous report was made: all or some hours of them were made again."
-        )
+        return "The tables contain less than in the previous report: all or some hours were made again."
     return None
 
 

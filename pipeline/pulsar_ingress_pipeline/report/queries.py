@@ -22,6 +22,7 @@ _INGRESSES, _LISTENERS, _BROKERS = 8, 8, 12
 _OBJECTIVES = 20
 _CLUSTERS = 9
 _HOPS = 10
+_BY_NAMESPACE = ("lookups", "hits", "misses", "redirects")
 _LEAST_LOOKUPS = 10
 """Lookups of a generation; a ratio of fewer means nothing."""
 _LEAST_CHANGE = 0.001
@@ -126,7 +127,7 @@ def gather(lake: Lake, days: int | None, made: datetime, config: Config | None =
         made=made,
         days=days,
         absent=absent,
-        clusters=_clusters(flows),
+        clusters=tuple(sorted(pc.unique(flows.column("cluster").drop_null()).to_pylist())[:_CLUSTERS]),
         numbers=numbers,
         bins=columns,
         hits=() if columns is None else _hits(windows, columns, ingresses),
@@ -149,14 +150,9 @@ def gather(lake: Lake, days: int | None, made: datetime, config: Config | None =
         topics=owners.num_rows,
         moved=_moved(moved),
         namers=top(table("client_named"), "lookups"),
-        namespaces=_namespaces(table("namespaces")),
+        namespaces=top(sums_by(table("namespaces"), ["tenant", "namespace"], _BY_NAMESPACE), "lookups"),
         quarantine=top(_counted(quarantined, "lines", ["reason"]), "lines"),
     )
-
-
-def _clusters(flows: pa.Table) -> tuple[str, ...]:
-    names = sorted(name for name in pc.unique(flows.column("cluster")).to_pylist() if name is not None)
-    return tuple(name[:80] for name in names[:_CLUSTERS])
 
 
 def _flows(flows: pa.Table) -> tuple[Flow, ...]:
@@ -254,10 +250,6 @@ def _moved(owners: pa.Table) -> Top:
     found = pc.extract_regex(owners.column("topic"), "^[a-z-]+://(?P<namespace>[^/]+/[^/]+)/")
     spaces = owners.append_column("namespace", pc.struct_field(found, "namespace"))
     return top(_counted(spaces, "topics", ["namespace"], "changes"), "changes")
-
-
-def _namespaces(days: pa.Table) -> Top:
-    return top(sums_by(days, ["tenant", "namespace"], ["lookups", "hits", "misses", "redirects"]), "lookups")
 
 
 def _counted(table: pa.Table, name: str, keys: list[str], *measures: str) -> pa.Table:

@@ -43,15 +43,6 @@ def merge_anomalies(parts: DataFrame) -> DataFrame:
     )
 
 
-def finish_anomalies(merged: DataFrame) -> DataFrame:
-    hours = _with_silence(merged)
-    values = {"lookups": "double(lookups)", "miss_ratio": "try_divide(misses, lookups)", "p95_ms": "p95_ms"}
-    facts = ", ".join(f"'{what}', {values[what]}, {share}D, {amount}D" for what, (share, amount) in FLOORS.items())
-    stacked = f"stack({len(FLOORS)}, {facts}) as (what, value, share, amount)"
-    judged = hours.selectExpr(SPAN, "window_start", "ingress", "lookups", stacked).where("value is not null")
-    return _off(judged)
-
-
 def _with_silence(merged: DataFrame) -> DataFrame:
     """Add hours with 0 lookups for an ingress that is known by then, where other ingresses had lookups."""
     hours = merged.select(SPAN, "window_start").distinct()
@@ -63,8 +54,13 @@ def _with_silence(merged: DataFrame) -> DataFrame:
     return together.agg(*(F.max(name).alias(name) for name in ("lookups", "misses", "p95_ms")))
 
 
-def _off(judged: DataFrame) -> DataFrame:
-    """Rows that are far from the usual value, with their score."""
+def finish_anomalies(merged: DataFrame) -> DataFrame:
+    """Hours that are far from the usual value, with their score."""
+    hours = _with_silence(merged)
+    values = {"lookups": "double(lookups)", "miss_ratio": "try_divide(misses, lookups)", "p95_ms": "p95_ms"}
+    facts = ", ".join(f"'{what}', {values[what]}, {share}D, {amount}D" for what, (share, amount) in FLOORS.items())
+    stacked = f"stack({len(FLOORS)}, {facts}) as (what, value, share, amount)"
+    judged = hours.selectExpr(SPAN, "window_start", "ingress", "lookups", stacked).where("value is not null")
     at = F.unix_seconds("window_start")
     earlier = Window.partitionBy(SPAN, "ingress", "what", "hour").orderBy("at").rangeBetween(-DAYS * _DAY, -1)
     known = judged.withColumns({"at": at, "hour": F.pmod(at, F.lit(_DAY))})

@@ -89,9 +89,9 @@ class Derivation:
         for table in derived:
             self._schemas[table.name] = table.schema
             if table.span != "hour":
-                self._schemas[_hours(table)] = table.share_schema
+                self._schemas[_shares(table, "hours")] = table.share_schema
             if table.span == "all":
-                self._schemas[_days(table)] = table.share_schema
+                self._schemas[_shares(table, "days")] = table.share_schema
         self._of = {name: LakeTable(tables, name, arrow_schema(schema)) for name, schema in self._schemas.items()}
 
     def derive(self, events: LakeTable) -> list[str]:
@@ -129,7 +129,7 @@ class Derivation:
         try:
             for table in self._derived:
                 is_final = table.span == "hour"
-                name = table.name if is_final else _hours(table)
+                name = table.name if is_final else _shares(table, "hours")
                 day = "date_format(window_start, 'yyyy-MM-dd')" if is_final else f"left({SPAN}, {_DAY})"
                 parts[name] = table.rows(sources[table.source]), day
                 for file in targets[name].of_days(days):
@@ -141,28 +141,26 @@ class Derivation:
 
     def _of_shares(self, days: Sequence[str], targets: Mapping[str, _Target]) -> None:
         """Merge the shares of hours into those of days, and these into tables of all time."""
-        merged = [
-            table for table in self._derived
-            if table.span != "hour" and (targets[_hours(table)].add or targets[_hours(table)].remove)
-        ]  # fmt: skip
+        with_shares = {table: targets[_shares(table, "hours")] for table in self._derived if table.span != "hour"}
+        merged = [table for table, of_hours in with_shares.items() if of_hours.add or of_hours.remove]
         others = {
-            table.name: [file for file in targets[_days(table)].before if file.path[:_DAY] not in days]
+            table.name: [file for file in targets[_shares(table, "days")].before if file.path[:_DAY] not in days]
             for table in merged
             if table.span == "all"
         }
-        read = (*(targets[_hours(table)].add for table in merged), *others.values())
+        read = (*(with_shares[table].add for table in merged), *others.values())
         size = sum(file.size for files in read for file in files)
         parts: dict[str, tuple[DataFrame, str]] = {}
         is_small = size < SMALL_SHARES
         _configure(self._spark(), size, is_small)
         for table in merged:
-            of_hours = targets[_hours(table)]
+            of_hours = with_shares[table]
             shares = self._read(of_hours.table.storage, of_hours.add, table.share_schema, is_small)
             by_day = table.merge(shares.withColumn(SPAN, F.substring(SPAN, 1, _DAY)))
             if table.span == "day":
                 parts[table.name] = table.finish(by_day), SPAN
                 continue
-            name = _days(table)
+            name = _shares(table, "days")
             parts[name] = by_day, SPAN
             rest = self._read(targets[name].table.storage, others[table.name], table.share_schema, is_small)
             total = table.merge(by_day.unionByName(rest).withColumn(SPAN, F.lit(_ALL)))
@@ -204,12 +202,8 @@ class Derivation:
         return rows.coalesce(1) if is_small else rows
 
 
-def _hours(table: Table) -> str:
-    return f"{SHARES}/{table.name}_hours"
-
-
-def _days(table: Table) -> str:
-    return f"{SHARES}/{table.name}_days"
+def _shares(table: Table, span: str) -> str:
+    return f"{SHARES}/{table.name}_{span}"
 
 
 def _days_in(table: LakeTable) -> list[DataFile]:
