@@ -124,13 +124,13 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [*lookups, flow(LATER), flow(LATER, kind="admin"), flow(LATER, cluster=None, kind="other")],
     )
     hits = {"window_start": TIME} | texts("ingress", "listener") | counts("hits", "misses")
-    doors = [(START, f"door-{place}", "external", 1, 0) for place in range(9)]
+    ingresses = [(START, f"ingress-{place}", "external", 1, 0) for place in range(9)]
     put(
         root / "listener_windows",
         hits,
         [
             (START, "public", "external", 20, 0), (START, "public", None, 0, 1), (LATER, "public", "external", 1, 0),
-            (LATER, None, None, 0, 4), *doors,
+            (LATER, None, None, 0, 4), *ingresses,
         ],
     )  # fmt: skip
     windows = {"window_start": TIME} | texts("ingress", "kind") | {"p95_ms": NUMBER}
@@ -165,7 +165,7 @@ def test_a_report_counts_what_the_tables_hold(tables: Path, tmp_path: Path) -> N
     assert (made.bins.start, made.bins.step, made.bins.count) == (START, timedelta(minutes=30), 49)
     assert set(made.hits) == {
         Hits(0, "public", 20, 1), Hits(48, "public", 1, 0), Hits(48, None, 0, 4), Hits(0, Others(2), 2, 0),
-        *(Hits(0, f"door-{place}", 1, 0) for place in range(7)),
+        *(Hits(0, f"ingress-{place}", 1, 0) for place in range(7)),
     }  # fmt: skip
     assert [(cell.place, cell.requests, cell.worst) for cell in made.latency] == [(0, 100, 9.0), (48, 5, 5.0)]
     quantiles = [value for cell in made.latency for value in (cell.p50, cell.p95, cell.p99)]

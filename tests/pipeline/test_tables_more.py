@@ -134,7 +134,7 @@ def sent(number: int, seconds: float, path: str, topic: str = "t", **changes: An
 
 
 def walk(number: int, seconds: float, path: str, topic: str, step: float = 0.1) -> list[Event]:
-    """A client that is sent from host to host: `door>a>b>a`."""
+    """A client that is sent from host to host: `start>a>b>a`."""
     hosts = path.split(">")
     return [
         sent(number + place, seconds + place * step, f"{source}>{target}", topic)
@@ -145,11 +145,11 @@ def walk(number: int, seconds: float, path: str, topic: str, step: float = 0.1) 
 def test_redirect_loops_are_redirects_that_return_within_ten_seconds(spark: SparkSession) -> None:
     a, b, c, d = (f"{name}.example.com:443" for name in "abcd")
     events = [
-        *walk(100, 0, "door>a>b>a>b>a", "two"),
-        *walk(200, 0, "door>a>b>c>a", "three"), *walk(210, 1000, "a>b>c>a", "three"),
+        *walk(100, 0, "start>a>b>a>b>a", "two"),
+        *walk(200, 0, "start>a>b>c>a", "three"), *walk(210, 1000, "a>b>c>a", "three"),
         *walk(300, 0, "a>b>c>d>a", "four"), *walk(310, 100, "a>b>c>d>e>a", "five: longer than is looked for"),
         # What many clients do every day: to the leader, and from there to the owner.
-        *walk(400, 0, "door>a>b", "calm"), *walk(410, 0.05, "door>a>b", "calm"), *walk(420, 0.5, "door>a>b", "calm"),
+        *walk(400, 0, "start>a>b", "calm"), *walk(410, 0.05, "start>a>b", "calm"), *walk(420, 0.5, "start>a>b", "calm"),
         # An owner that moved there and back, but not at once; and the other way round, in the order of time.
         sent(500, 0, "a>b", "slow"), sent(501, 10.001, "b>a", "slow"), sent(502, 3595, "a>b", "slow"),
         sent(503, 3601, "b>a", "slow: another hour"),

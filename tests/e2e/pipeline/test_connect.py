@@ -29,7 +29,7 @@ def remote(tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def events(tmp_path: Path) -> Folder:
     """With a file whose gzip breaks off, for which Python runs on the server's side."""
-    made = Folder(tmp_path / "events of [two] doors")
+    made = Folder(tmp_path / "events of [two] ingresses")
     made.add()
     made.add()
     return made

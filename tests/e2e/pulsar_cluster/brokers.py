@@ -11,8 +11,8 @@ from networks import GATEWAY
 
 CLUSTER = "c1"
 HOST = "pulsar.example.com"
-PARTNER_DOOR = "partner.example.net"
-HOST_PORT, DOOR_TLS_PORT = 8080, 8443
+PARTNER_HOST = "partner.example.net"
+HOST_PORT, HOST_TLS_PORT = 8080, 8443
 METADATA = "zk:127.0.0.1:2181"
 LoadManager = Literal["modular", "extensible"]
 _BALANCE = "org.apache.pulsar.broker.loadbalance"
@@ -86,7 +86,7 @@ class Broker:
 
     @property
     def external_web_tls(self) -> str:
-        return f"https://{self.external_name}:{DOOR_TLS_PORT}"
+        return f"https://{self.external_name}:{HOST_TLS_PORT}"
 
     @property
     def external_service(self) -> str:
@@ -98,7 +98,7 @@ class Broker:
 
     @property
     def partner_name(self) -> str:
-        return f"broker-{self.number}.{PARTNER_DOOR}"
+        return f"broker-{self.number}.{PARTNER_HOST}"
 
     @property
     def partner_service(self) -> str:

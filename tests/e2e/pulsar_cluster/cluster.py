@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 import artifacts
 import jvm
-from brokers import CLUSTER, HOST, LOAD_MANAGERS, METADATA, PARTNER_DOOR, Broker, Options
+from brokers import CLUSTER, HOST, LOAD_MANAGERS, METADATA, PARTNER_HOST, Broker, Options
 from children import Child, Failed, tail
 from credentials import Authority, Tokens
 from networks import GATEWAY, Answer, TwoNetworks, two_networks
@@ -114,7 +114,7 @@ def running(options: Options, say: Callable[[str], None] = lambda _: None) -> It
     inside = {broker.name: broker.address for broker in brokers}
     outside = dict.fromkeys((HOST, *(broker.external_name for broker in brokers)), GATEWAY)
     if options.partner:
-        outside |= dict.fromkeys((PARTNER_DOOR, *(broker.partner_name for broker in brokers)), GATEWAY)
+        outside |= dict.fromkeys((PARTNER_HOST, *(broker.partner_name for broker in brokers)), GATEWAY)
     with two_networks(inside, outside) as networks, ExitStack() as children:
         cluster = Cluster(options, networks, brokers, Tokens(), Authority(), children)
         began = time.monotonic()

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import artifacts
 import jvm
-from brokers import HOST, HOST_PORT, PARTNER_DOOR
+from brokers import HOST, HOST_PORT, PARTNER_HOST
 from cluster import HEAP, Cluster
 
 HERE = Path(__file__).parent
 PUBLIC = f"http://{HOST}:{HOST_PORT}"
-PARTNER = f"http://{PARTNER_DOOR}:{HOST_PORT}"
+PARTNER = f"http://{PARTNER_HOST}:{HOST_PORT}"
 BINARY_PORT = 6600
 METRICS = "http://localhost:9090"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from urllib.parse import urljoin, urlsplit
 
-from brokers import HOST, PARTNER_DOOR, Broker
+from brokers import HOST, PARTNER_HOST, Broker
 from clients import Client, ClientFailed, talking
 from cluster import Cluster
 from networks import GATEWAY, Answer
@@ -91,7 +91,7 @@ def broker_added_later(cluster: Cluster, product: Product) -> None:
 
 def clients_at_two_ingresses(cluster: Cluster, product: Product) -> None:
     topic = new_topic(cluster)
-    for host in (HOST, PARTNER_DOOR):
+    for host in (HOST, PARTNER_HOST):
         talk(cluster, product.url(host), topic)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from brokers import DOOR_TLS_PORT, HOST, HOST_PORT, Broker, Options
+from brokers import HOST, HOST_PORT, HOST_TLS_PORT, Broker, Options
 from children import Child
 from cluster import Cluster, running
 from gateways import sidecar
@@ -69,7 +69,7 @@ def tls_sidecar(cluster: Cluster, *, certificate: bool = False, **keys: object) 
     ]
     return sidecar(
         cluster,
-        bindAddresses=[f"http://{GATEWAY}:{HOST_PORT}", f"https://{GATEWAY}:{DOOR_TLS_PORT}"],
+        bindAddresses=[f"http://{GATEWAY}:{HOST_PORT}", f"https://{GATEWAY}:{HOST_TLS_PORT}"],
         tls={"certificate": path("ingress.crt"), "key": path("ingress.key")},
         brokers={
             "webServiceUrl": [broker.web_tls for broker in cluster.brokers],

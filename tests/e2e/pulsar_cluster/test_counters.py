@@ -158,8 +158,8 @@ def test_pipeline_tables_equal_the_prometheus_counters_of_the_sidecars(
     misses = counters.by("listener_misses_total", "ingress", "reason", "protocol")
     assert {"no-rule", "not-allowed", "unknown-listener"} <= {reason for _, reason, _ in misses}
     assert tables.by("misses", "misses", "ingress", "reason", "protocol") == misses
-    by_door = counters.by("listener_misses_total", "ingress", "protocol")
-    assert tables.by("listener_windows", "misses", "ingress", "protocol") == by_door
+    by_ingress = counters.by("listener_misses_total", "ingress", "protocol")
+    assert tables.by("listener_windows", "misses", "ingress", "protocol") == by_ingress
     assert tables.by("namespaces", "lookups") == Counter({(): hits.total() + misses.total()})
 
     # All redirects of a request but the last were followed, or there would have been no other.

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from brokers import DOOR_TLS_PORT, HOST, HOST_PORT, PARTNER_DOOR, Broker
+from brokers import HOST, HOST_PORT, HOST_TLS_PORT, PARTNER_HOST, Broker
 from clients import ClientFailed, talking
 from cluster import Cluster
 from gateways import HERE, URL, sidecar, straight
@@ -19,8 +19,8 @@ from guarded_cluster import BOTH, EXTERNAL_PORT, NEW, OLD
 from networks import GATEWAY, Answer
 from ownership import give, lookup
 
-TLS_URL = f"https://{HOST}:{DOOR_TLS_PORT}"
-PARTNER_URL = f"http://{PARTNER_DOOR}:{HOST_PORT}"
+TLS_URL = f"https://{HOST}:{HOST_TLS_PORT}"
+PARTNER_URL = f"http://{PARTNER_HOST}:{HOST_PORT}"
 
 
 @pytest.fixture
@@ -225,9 +225,9 @@ def test_pip_95_migration_https_client_reaches_a_broker_without_tls_web_port(
     stats = f"/admin/v2/{topic.replace('://', '/')}/stats"
     made = cluster.request("PUT", OLD.web + stats.removesuffix("/stats"))
     assert made.status == 204, made
-    with routed(cluster, DOOR_TLS_PORT, BOTH, 8443):
+    with routed(cluster, HOST_TLS_PORT, BOTH, 8443):
         without = ask(cluster, BOTH.external_web_tls + stats)
-    with sidecar(cluster, advertisedListeners=book, redirects={"admin": "rewrite"}, **_tls_door(cluster)):
+    with sidecar(cluster, advertisedListeners=book, redirects={"admin": "rewrite"}, **_tls_sockets(cluster)):
         redirected = ask(cluster, BOTH.external_web_tls + stats)
         said = ask(cluster, redirected.headers["Location"])
     assert without.status == 412, without
@@ -246,7 +246,7 @@ def test_pip_95_client_gets_a_tls_address_only_when_it_comes_by_https(
     upstream = {"webServiceUrl": webs, "tls": {"ca": str(cluster.folder / "ca.crt")}}
     url = TLS_URL if clients == "https" else URL
     with (
-        sidecar(cluster, advertisedListeners=book, brokers=upstream, **_tls_door(cluster)),
+        sidecar(cluster, advertisedListeners=book, brokers=upstream, **_tls_sockets(cluster)),
         talking(cluster, url, token, ca=cluster.folder / "ca.crt") as client,
     ):
         client.subscribe(topic)
@@ -262,7 +262,7 @@ def test_pip_95_clients_of_two_ingresses_share_a_topic_by_their_own_listeners(
     give(cluster, topic, NEW)
     ingresses = [
         {"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"},
-        {"name": "partners", "hosts": [PARTNER_DOOR, f"*.{PARTNER_DOOR}"], "listener": "partner"},
+        {"name": "partners", "hosts": [PARTNER_HOST, f"*.{PARTNER_HOST}"], "listener": "partner"},
     ]
     with (
         sidecar(cluster, advertisedListeners=book, ingresses=ingresses),
@@ -291,10 +291,10 @@ def test_pip_95_unknown_listener_is_400_through_the_sidecar(cluster: Cluster, to
     assert json.loads(forwarded.body)["reason"].startswith("broker-lacks-listener:")
 
 
-def _tls_door(cluster: Cluster) -> dict[str, object]:
+def _tls_sockets(cluster: Cluster) -> dict[str, object]:
     """The sidecar's sockets with and without TLS."""
     cluster.authority.write(cluster.folder, "ingress", HOST, *(broker.external_name for broker in cluster.brokers))
     return {
-        "bindAddresses": [f"http://{GATEWAY}:{HOST_PORT}", f"https://{GATEWAY}:{DOOR_TLS_PORT}"],
+        "bindAddresses": [f"http://{GATEWAY}:{HOST_PORT}", f"https://{GATEWAY}:{HOST_TLS_PORT}"],
         "tls": {"certificate": str(cluster.folder / "ingress.crt"), "key": str(cluster.folder / "ingress.key")},
     }
