@@ -142,7 +142,8 @@ def test_changed_hours_are_those_of_later_commits_and_all_where_the_log_is_gone(
 def test_maintenance_merges_small_files_removes_what_no_version_has_and_keeps_every_row(tables: Tables) -> None:
     for number in range(3):
         write(tables.events, f"{number}.jsonl", [event(number, number), b"bad\n"])
-        tables.take()
+        tables.take_events()
+    tables.derive(tables.ingest())
     orphan = tables.folder / "events/date=2026-11-16/hour=9/orphan.parquet"
     orphan.write_bytes(b"left by a command that was killed")
     before, storage = contents(tables), Storage.of(str(tables.folder))
