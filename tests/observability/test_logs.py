@@ -59,7 +59,7 @@ async def test_log_and_events_use_the_answers_request_id_and_never_contain_token
             {"broker": "b-1.inside.svc:8080", "listeners": listeners.format(broker.port, 1)},
             {"broker": "b-2.inside.svc:8080", "listeners": f"internal:http://127.0.0.1:{unused_port()}"},
         ],
-        redirects={"unmapped": "refuse"},
+        redirects={"lookup": "rewrite", "admin": "rewrite", "unmapped": "refuse"},
         events={"path": str(folder)},
         log={"level": "debug"},
         drainSeconds=1,
