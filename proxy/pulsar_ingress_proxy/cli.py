@@ -14,7 +14,6 @@ from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.app import runner
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load
 from pulsar_ingress_proxy.config.model import Log, json_schema
-from pulsar_ingress_proxy.demo import show
 from pulsar_ingress_proxy.discovery.manager import missing_package
 from pulsar_ingress_proxy.discovery.manifests import BadManifests, read_store
 from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
@@ -235,6 +234,8 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
+    from pulsar_ingress_proxy.demo import show  # here, so that a sidecar loads no simulated brokers
+
     async def play() -> bool:
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -194,7 +194,10 @@ Count = Annotated[int, Field(gt=0)]
 class Section(BaseModel):
     """A record of keys. The text below a key describes it in the JSON schema and in the reference."""
 
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True, populate_by_name=False)
+    # Deferred, so that pydantic builds the whole config once, and not every section on its own as well.
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, populate_by_name=False, defer_build=True
+    )
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /) -> dict[str, Any]:

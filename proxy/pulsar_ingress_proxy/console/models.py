@@ -42,7 +42,9 @@ Decision = Annotated[dict[str, Any], WithJsonSchema(_event_schema())]
 class Shape(BaseModel):
     """Fields that are models can be given any object with the same attributes."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", from_attributes=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", from_attributes=True, defer_build=True
+    )
 
 
 class Problem(Shape):

@@ -47,7 +47,11 @@ class _Shown(BaseModel):
     """What `explain --json` prints, and what the console answers. `from` is a keyword of Python: it is `from_` here."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, alias_generator=lambda name: name.removesuffix("_")
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        alias_generator=lambda name: name.removesuffix("_"),
+        defer_build=True,
     )
 
 
