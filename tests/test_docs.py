@@ -38,13 +38,22 @@ def words(document: str) -> list[str]:
 
 
 def first_config() -> str:
-    blocks = re.findall(r"```yaml\n(.*?)```", START, re.DOTALL)
-    assert len(blocks) == 1
-    return str(blocks[0])
+    return _yaml_of_first_page()[0]
+
+
+def _yaml_of_first_page() -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", START, re.DOTALL)
 
 
 def test_first_config_is_valid_and_gives_no_warnings() -> None:
     assert list(config_warnings(build(load_mapping(yaml.safe_load(first_config()))))) == []
+
+
+def test_canary_of_the_first_page_switches_on_one_ingress() -> None:
+    _, canary = map(yaml.safe_load, _yaml_of_first_page())
+    config = load_mapping({**yaml.safe_load(first_config()), **canary})
+    assert config.shadow
+    assert [ingress.shadow for ingress in config.ingresses] == [None, False]
 
 
 def test_explain_answers_what_the_first_page_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

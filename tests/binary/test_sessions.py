@@ -189,10 +189,13 @@ async def test_connection_closes_when_client_sends_second_connect(start: Start) 
     )
 
 
+@pytest.mark.parametrize(
+    "keys", [{"shadow": True}, {"ingresses": [{"name": "public", "listener": "external", "shadow": True}]}]
+)
 async def test_shadow_mode_counts_decisions_but_tags_no_lookup_and_rewrites_no_answer(
-    start: Start, broker: ScriptedBroker
+    start: Start, broker: ScriptedBroker, keys: dict[str, Any]
 ) -> None:
-    stage = await start(shadow=True)
+    stage = await start(**keys)
     await stage.play(
         *HELLO,
         CLIENT.says(lookup(1, "nobody")),

@@ -131,6 +131,7 @@ def test_key_left_out_of_the_config_has_its_default(key: str, default: object) -
         ("lookupProperties", {}),
         ("overrideLookupProperties", False),
         ("throughSidecar", False),
+        ("shadow", None),
     ],
 )
 def test_key_left_out_of_an_ingress_has_its_default(key: str, default: object) -> None:

@@ -68,7 +68,7 @@ def test_fields_that_pass_are_those_that_a_loop_over_them_finds(heads: list[list
         own = {b"host", b"connection", b"te", b"x-forwarded-for"} | options - {b"close"}
         passed = [b"%b: %b" % field for field in fields if field[0].lower() not in own]
         head = RequestHead(fields, decisions)
-        sent = forwarded_head("GET / HTTP/1.1", head, config.web_pool[0], config, False, b"::1", False, None)
+        sent = forwarded_head("GET / HTTP/1.1", head, config.web_pool[0], config, False, b"::1", False, None, False)
         own_fields = [b"X-Forwarded-For: ::1", b"X-Forwarded-Proto: http", b"", b""]
         assert sent.split(b"\r\n") == [b"GET / HTTP/1.1", b"Host: b:8080", *passed, *own_fields]
 

@@ -14,6 +14,7 @@ from clusters import (
     HOST,
     LOOKUP,
     PARTNER,
+    PARTNERS,
     PUBLIC,
     STATS,
     Simulate,
@@ -282,6 +283,14 @@ async def test_shadow_mode_counts_misses_without_refusing(simulate: Simulate, qu
     reply = await client.send(LOOKUP + query)
     assert reply.status == (200 if code == "not-allowed" else 500)
     assert client.counted("listener_misses_total") == {("public", code, "http"): 1}
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+async def test_shadow_mode_of_an_ingress_overrides_the_one_of_the_config(simulate: Simulate, everywhere: bool) -> None:
+    ingresses = [{**PUBLIC, "shadow": not everywhere}, PARTNERS]
+    _, client = await simulate(owner=2, **{**BOTH, "ingresses": ingresses}, shadow=everywhere)
+    assert ((await client.send(LOOKUP)).json == as_sent(2)) is not everywhere
+    assert ((await client.send(LOOKUP, host=PARTNERS["hosts"][0])).json == as_sent(2)) is everywhere
 
 
 async def test_shadow_mode_does_not_enforce_expose(simulate: Simulate) -> None:

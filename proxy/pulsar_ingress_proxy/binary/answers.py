@@ -126,7 +126,7 @@ def decide_pushed(command: Command, selection: Selection, decisions: DecisionCac
 
 def _leak_policy(selection: Selection, snapshot: Snapshot) -> LeakPolicy:
     """The leak policy: with throughSidecar no address may bypass the sidecar, otherwise `leaks` applies."""
-    if snapshot.config.shadow:
+    if selection.shadow:
         return "observe"
     return "block" if is_through(selection) else snapshot.config.leaks
 

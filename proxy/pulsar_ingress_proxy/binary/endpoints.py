@@ -75,7 +75,7 @@ def connection_target(connect: Connect, endpoint: ClientEndpoint, decisions: Dec
     selection = decide_session(endpoint, decisions).decision.selection
     wanted = connect.proxy_to_broker_url.decode("utf-8", "replace")
     if wanted:
-        is_idle = snapshot.config.shadow or (snapshot.config.leaks == "observe" and not is_through(selection))
+        is_idle = selection.shadow or (snapshot.config.leaks == "observe" and not is_through(selection))
         if is_idle:
             return ConnectionTarget(snapshot.config.binary_pool, keeps_name=True)
         return _through(wanted, selection, snapshot)

@@ -21,7 +21,7 @@ def decide(lookup: Lookup, endpoint: ClientEndpoint, decisions: DecisionCache) -
 def prepare(lookup: Lookup, selection: Selection, snapshot: Snapshot) -> bool:
     """Change a client's lookup into the one that the broker gets. Returns whether anything changed."""
     changed = not snapshot.config.brokers.trust_original_principal and clear_originals(lookup)
-    if snapshot.config.shadow:
+    if selection.shadow:
         return changed
     listener = None if selection.listener is None else selection.listener.encode()
     if listener is None:

@@ -151,7 +151,7 @@ class PendingLookups:
             record.miss_reason = OVERLOADED.code
         else:
             pending.charged = size
-        refusal = OVERLOADED if is_excess else decision.refusal if not snapshot.config.shadow else None
+        refusal = OVERLOADED if is_excess else decision.refusal if not decision.selection.shadow else None
         if refusal is not None:
             self._send(self._refused(pending, refusal))
             return None
@@ -159,7 +159,7 @@ class PendingLookups:
         self._named = decision.selection.client_named
         self._start_timeout(snapshot)
         made = frame.with_command(command) if changed or not frame.is_plain else frame.raw
-        if frame.is_plain and not snapshot.config.shadow:
+        if frame.is_plain and not decision.selection.shadow:
             pending.template = self._client.fast_path().learn_lookup(frame.raw, made, decided)
         return made
 
@@ -191,7 +191,7 @@ class PendingLookups:
             refusal = lacks_listener(500, response.message, selection.listener)
             if refusal is not None:
                 record.miss_reason = refusal.code
-                if not pending.snapshot.config.shadow:
+                if not pending.selection.shadow:
                     return self._refused(pending, refusal)
         elif selection.listener is not None:
             decided = answers.decide_found(response, selection, pending.decisions)
@@ -365,7 +365,7 @@ class PendingLookups:
         who = self._client.connect_info
         hops: Hops = set()
         redirect = self._decide_redirect(pending, response, who is not None and who.can_repeat, hops)
-        if redirect.action == "followed" and not pending.snapshot.config.shadow:
+        if redirect.action == "followed" and not pending.selection.shadow:
             pending.following = self._start(self._follow(pending, response, redirect, hops))
             return None
         return self._redirect(pending, redirect, command, frame.raw)
@@ -374,7 +374,7 @@ class PendingLookups:
         """The frame for the client: the redirect, or a refusal."""
         response, record, snapshot = command.lookup_response, pending.record, pending.snapshot
         data = raw
-        if not snapshot.config.shadow:
+        if not pending.selection.shadow:
             if redirect.refusal is not None:
                 return self._refused(pending, redirect.refusal)
             is_put = redirect.action in ("kept", "rewritten")

@@ -282,6 +282,8 @@ class IngressConfig(Section):
     through_sidecar: bool = False
     """Binary protocol: clients reach brokers through this socket. No address in an answer or redirect, known or
     unknown, leads around the sidecar."""
+    shadow: bool | None = None
+    """Shadow mode for this ingress only. Unset: as `shadow` says for all."""
 
 
 class BrokerListeners(Section):
@@ -461,7 +463,7 @@ class Config(Section):
     leaks: Literal["rewrite", "block", "observe"] = "rewrite"
     """What to do with addresses in answers that are not on the listener. block: answer 502. observe: change nothing."""
     shadow: bool = False
-    """Decide, count and record, but change nothing."""
+    """Decide, count and record, but change nothing. An ingress can differ."""
     trusted_proxies: tuple[TrustedNetwork, ...] = _LOOPBACK
     """Addresses and networks whose X-Forwarded-Host, X-Forwarded-Proto and X-Forwarded-For headers are trusted."""
     kubernetes: Kubernetes = Kubernetes()

@@ -164,7 +164,7 @@ class Conversation:
         data = b""
         if cycle.needs_check(connection.status):
             data = await self._gather(connection)
-            if connection.complete or not cycle.config.shadow:
+            if connection.complete or not cycle.shadow:
                 cycle.answer_lookup(connection, data)
                 self._connection = None
                 return None

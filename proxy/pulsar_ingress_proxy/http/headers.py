@@ -151,6 +151,7 @@ def forwarded_head(
     peer: bytes,
     is_lookup: bool,
     listener: str | None,
+    shadow: bool,
     framing: bytes = b"",
 ) -> bytes:
     """The head for the broker: its own Host, the peer appended to X-Forwarded-For, and the listener of a lookup.
@@ -161,14 +162,14 @@ def forwarded_head(
     if trusted and (forwarded_for := special.get(b"x-forwarded-for")):
         peer = b"%b, %b" % (forwarded_for, peer)
     principals = head.principals if config.brokers.trust_original_principal else ()
-    if is_lookup and not config.shadow:
+    if is_lookup and not shadow:
         # No content coding, as the sidecar reads the answer.
         own = b"Accept-Encoding: identity\r\n"
         if listener is not None:
             own += b"X-Pulsar-ListenerName: %b\r\n" % listener.encode()
     else:
         own = b"Accept-Encoding: %b\r\n" % special[b"accept-encoding"] if b"accept-encoding" in special else b""
-        if config.shadow:
+        if shadow:
             own += b"".join([b"X-Pulsar-ListenerName: %b\r\n" % value for value in head.listener_names])
     return b"%b\r\n%b\r\n%b%bX-Forwarded-For: %b\r\n%bX-Forwarded-Proto: %b\r\n%b%b\r\n" % (
         start_line.encode("latin-1"),

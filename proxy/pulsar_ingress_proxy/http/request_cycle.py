@@ -88,6 +88,8 @@ class RequestCycle:
     """Whether the head was refused after the decision, so that the record has no selection."""
     _is_lookup: bool = False
     _listener: str | None = None
+    shadow: bool = False
+    """Whether the request is only recorded, and nothing is changed."""
     _question: tuple[str, str, ServiceUrl, Iterator[ServiceUrl]] = field(init=False)
     """What was asked last: method, request target, broker, and the brokers to try next."""
     _conversation: Conversation | None = None
@@ -164,6 +166,7 @@ class RequestCycle:
         )
         decision = decided.decision
         self._listener = decision.selection.listener
+        self.shadow = decision.selection.shadow
         self._miss_reason = decision.miss_reason
         if message.version is HttpVersion10:
             # RFC 9110 7.8 and 10.1.1: Upgrade and Expect are ignored in HTTP/1.0.
@@ -178,13 +181,13 @@ class RequestCycle:
         if is_excess:
             self._miss_reason = OVERLOADED.code
             return OVERLOADED
-        return None if config.shadow else decision.refusal
+        return None if self.shadow else decision.refusal
 
     def _plan(self) -> tuple[str, Iterator[ServiceUrl]]:
         """The request target, and the brokers to try in order."""
         assert self._decided is not None
         query, target, decision = self._query, self._message.path, self._decided.decision
-        if query and self._is_lookup and self._decided.request.query_names and not self.config.shadow:
+        if query and self._is_lookup and self._decided.request.query_names and not self.shadow:
             selection = decision.selection
             kept = selection.client_named if selection.client_named_by == "query" else None
             query = self.decisions.query_with(query, kept if kept == selection.listener else None)
@@ -231,7 +234,7 @@ class RequestCycle:
             framing += b"\r\n".join((*headers.UPGRADE, b""))
         return headers.forwarded_head(
             f"{method} {target} HTTP/1.1", head, url, self.config, self._trusted, self.client.peer_field,
-            self._is_lookup, self._listener, framing,
+            self._is_lookup, self._listener, self.shadow, framing,
         )  # fmt: skip
 
     # Answering.
@@ -273,7 +276,7 @@ class RequestCycle:
         status, fields = connection.status, connection.fields
         if connection.location is not None and 300 <= status < 400:
             redirect = self._redirect(connection.location.decode("latin-1"))
-            if not self.config.shadow:
+            if not self.shadow:
                 if redirect.refusal is not None or redirect.broker is not None:
                     self.dismiss(connection)
                     if redirect.refusal is None:
@@ -287,7 +290,7 @@ class RequestCycle:
             if method != "HEAD":
                 self.answer_lookup(connection, connection.take())
                 return None
-            if not self.config.shadow:
+            if not self.shadow:
                 connection.length = None  # a GET would get a rewritten body (RFC 9110 8.6)
         if method == "HEAD" or status in _NO_BODY:
             if connection.length is not None and status != 204:
@@ -308,7 +311,7 @@ class RequestCycle:
     def answer_lookup(self, connection: UpstreamConnection, body: bytes) -> None:
         """Answer a lookup with its addresses on the listener, or with a refusal."""
         status, reason, fields, refusal = connection.status, connection.reason, connection.fields, None
-        if self.config.shadow:
+        if self.shadow:
             with suppress(BadAnswer):
                 self._check_answer(connection, body)
         else:

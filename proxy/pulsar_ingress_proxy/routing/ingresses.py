@@ -16,6 +16,8 @@ class Ingress:
     lookup_properties: Mapping[str, str] = field(default_factory=dict, hash=False)
     override_lookup_properties: bool = False
     through_sidecar: bool = False
+    shadow: bool | None = None
+    """None: as the config says for all ingresses."""
 
     def exposes(self, area: str) -> bool:
         """Whether requests of this area are allowed; `admin` includes `client`."""

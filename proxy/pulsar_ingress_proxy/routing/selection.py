@@ -53,6 +53,8 @@ class Selection:
     refusal: Refusal | None = None
     client_named: str | None = None
     client_named_by: NamedBy | None = None
+    shadow: bool = False
+    """Whether the request is only recorded, and nothing is changed."""
 
     @property
     def hit(self) -> bool:
@@ -89,16 +91,17 @@ def _own_choice(request: Request, named: str | None, by: NamedBy | None, snapsho
     """Rules 3 to 5, whatever the client named."""
     ingress = _ingress(request, snapshot)
     default = snapshot.config.lookup_listener_name
+    shadow = snapshot.config.shadow if ingress is None or ingress.shadow is None else ingress.shadow
     if request.bind_listener is not None:
-        return Selection(ingress, request.bind_listener, "bind", client_named=named, client_named_by=by)
+        return Selection(ingress, request.bind_listener, "bind", None, None, named, by, shadow)
     if ingress is not None:
-        return Selection(ingress, ingress.listener, "ingress", client_named=named, client_named_by=by)
+        return Selection(ingress, ingress.listener, "ingress", None, None, named, by, shadow)
     if default is not None:
-        return Selection(None, default, "default", client_named=named, client_named_by=by)
+        return Selection(None, default, "default", None, None, named, by, shadow)
     refusal = None
     if snapshot.config.miss == "reject" and request.target.kind == "lookup":
         refusal = Refusal(400, "no-rule", "no rule says which listener this lookup is for: its host is of no ingress")
-    return Selection(None, None, "none", "no-rule", refusal, named, by)
+    return Selection(None, None, "none", "no-rule", refusal, named, by, shadow)
 
 
 def _if_reported(own: Selection, request: Request, snapshot: Snapshot) -> Selection:

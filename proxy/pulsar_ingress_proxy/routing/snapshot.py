@@ -73,6 +73,7 @@ def _ingresses(config: Config) -> Iterable[Ingress]:
             lookup_properties=dict(ingress.lookup_properties),
             override_lookup_properties=ingress.override_lookup_properties,
             through_sidecar=ingress.through_sidecar,
+            shadow=ingress.shadow,
         )
 
 

@@ -220,7 +220,7 @@ def _explanation(
         refusal=OwnAnswer(status=refused.status, code=refused.code, text=refused.text) if refused else None,
         steps=steps(request, selection, snapshot),
         suggestion=suggestion(request, decision, snapshot),
-        shadow=snapshot.config.shadow,
+        shadow=selection.shadow,
         **({} if refused else answered),
     )
 
