@@ -4,7 +4,7 @@ UV_VERSION := 0.13.7
 LOCKS := deploy/requirements
 BIN := .venv/bin
 
-.PHONY: help install setup demo test lint format docs e2e e2e-full image image-pipeline bench bench-performance bench-pipeline soak profile lock clean
+.PHONY: help install setup demo test lint format docs e2e e2e-full image image-pipeline bench bench-performance bench-pipeline fuzz soak profile lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -77,6 +77,9 @@ bench-performance: .venv/.e2e ## What docs/performance.md says, in twelve minute
 
 bench-pipeline: .venv/.dev .venv/.spark ## CPU time per event, and all tables beside DuckDB; 10 million events, or ARGS="--millions 1 3"
 	$(BIN)/python -m bench.pipeline $(ARGS)
+
+fuzz: .venv/.e2e .venv/.spark ## Let libFuzzer choose the examples of property tests, SECONDS=60 for each; or some: ARGS=http-stream
+	$(BIN)/python tests/e2e/fuzz/fuzzing.py --seconds $(or $(SECONDS),60) $(ARGS)
 
 soak: .venv/.dev ## Mixed load on a sidecar for MINUTES=5, then whether lookups, events, in-flight requests and memory add up
 	$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),5) $(ARGS)

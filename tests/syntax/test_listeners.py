@@ -322,7 +322,7 @@ def test_any_valid_advertised_listeners_are_read_as_they_were_meant(case: tuple[
 
 
 @given(SYNTAX)
-def test_any_advertised_listeners_text_is_refused_or_reads_the_same_when_written_again(text: str) -> None:
+def test_any_advertised_listeners_are_refused_or_read_the_same_when_written_again(text: str) -> None:
     try:
         listeners = parse_advertised_listeners(text)
     except SyntaxFaults:
@@ -349,7 +349,7 @@ def test_bind_addresses_read_the_same_when_written_again(sockets: list[tuple[str
 
 
 @given(SYNTAX)
-def test_any_bind_addresses_text_is_refused_or_reads_the_same_when_written_again(text: str) -> None:
+def test_any_bind_addresses_are_refused_or_read_the_same_when_written_again(text: str) -> None:
     try:
         addresses = parse_bind_addresses(text)
     except SyntaxFaults:

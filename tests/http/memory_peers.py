@@ -1,0 +1,188 @@
+"""A sidecar's HTTP side without sockets: bytes go in, and a strict broker looks at every byte that comes out."""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable
+
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
+from pulsar_ingress_proxy.http.server import HttpServer
+from pulsar_ingress_proxy.net.context import ServerContext
+from pulsar_ingress_proxy.net.pool import BrokerPool, Made
+from pulsar_ingress_proxy.net.tls import BrokerTls
+from pulsar_ingress_proxy.observability.metrics import Metrics
+from pulsar_ingress_proxy.observability.recorder import Recorder
+from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
+
+CONFIG = {
+    "bindAddresses": ["http://127.0.0.1:8080"],
+    "brokers": {"webServiceUrl": ["http://broker:8080"]},
+    "ingresses": [
+        {"name": "public", "hosts": ["pulsar.example.com"], "listener": "external", "allowedListeners": ["partner"]}
+    ],
+    "lookupListenerName": "external",
+    "advertisedListeners": [
+        {
+            "broker": "broker",
+            "listeners": "internal:http://broker:8080,external:http://b.example.com,partner:http://p.example.com",
+        }
+    ],
+}
+SNAPSHOT = build(load_mapping(CONFIG))
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+TURNS = 30
+"""Turns of the event loop that a request needs at most, from a task to its answer."""
+
+_START = re.compile(rb"[A-Z-]+ [!-~]+ HTTP/1\.1")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+): ([^\r\n\0]*)")
+_ONCE = (b"host", b"x-forwarded-for", b"x-forwarded-proto")
+_NEVER = (b"x-original-principal", b"forwarded", b"x-forwarded-host", b"x-forwarded-port", b"te", b"keep-alive")
+
+
+class MemoryTransport(asyncio.Transport):
+    """Gives what is written to a function; a protocol that closes it is told so in the loop's next turn."""
+
+    def __init__(self, protocol: asyncio.Protocol, written: Callable[[bytes], None]) -> None:
+        super().__init__({"peername": ("127.0.0.1", 4711)})
+        self._protocol, self._written = protocol, written
+        self._is_closed = False
+        protocol.connection_made(self)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self._is_closed:
+            self._written(bytes(data))
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self._is_closed
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+class StrictBroker:
+    """One connection to a broker that accepts nothing but well-formed requests, one at a time, and answers each."""
+
+    def __init__(self) -> None:
+        self.protocol: asyncio.Protocol | None = None
+        self._received = b""
+        self.requests: list[tuple[bytes, bytes]] = []
+        """Start lines and bodies."""
+
+    def receive(self, data: bytes) -> None:
+        self._received += data
+        head, end, rest = self._received.partition(b"\r\n\r\n")
+        if not end:
+            return
+        start, *lines = head.split(b"\r\n")
+        body, rest = read_body(read_fields(start, lines), rest)
+        if body is None:
+            return
+        assert not rest, f"after a whole request: {rest!r}"
+        self._received = b""
+        self.requests.append((start, body))
+        assert self.protocol is not None
+        answer = ANSWER if not start.startswith(b"HEAD") else ANSWER.removesuffix(b"ok")
+        asyncio.get_running_loop().call_soon(self.protocol.data_received, answer)
+
+
+def read_fields(start: bytes, lines: Iterable[bytes]) -> dict[bytes, bytes]:
+    """The fields of a head as the sidecar may send it."""
+    assert _START.fullmatch(start), start
+    fields: dict[bytes, list[bytes]] = {}
+    for line in lines:
+        match = _FIELD.fullmatch(line)
+        assert match, line
+        fields.setdefault(match[1].lower(), []).append(match[2])
+    for name in _ONCE:
+        assert len(fields.get(name, ())) == 1, (name, fields)
+    for name in _NEVER:
+        assert name not in fields, fields
+    assert len(fields.get(b"content-length", ())) + len(fields.get(b"transfer-encoding", ())) <= 1, fields
+    assert fields[b"host"] == [b"broker:8080"]
+    if start.startswith((b"GET /lookup/v2/topic/persistent/", b"HEAD /lookup/v2/topic/persistent/")):
+        names = fields.get(b"x-pulsar-listenername", [])
+        assert len(names) <= 1, names
+        assert set(names) <= {b"external", b"partner"}, names
+    return {name: values[0] for name, values in fields.items()}
+
+
+def read_body(fields: dict[bytes, bytes], rest: bytes) -> tuple[bytes | None, bytes]:
+    """The body and what follows it; None while it is incomplete."""
+    if b"transfer-encoding" in fields:
+        assert fields[b"transfer-encoding"] == b"chunked"
+        body = b""
+        while True:
+            size, end, rest = rest.partition(b"\r\n")
+            if not end:
+                return None, b""
+            assert re.fullmatch(rb"[0-9a-f]+", size), size
+            length = int(size, 16)
+            if len(rest) < length + 2:
+                return None, b""
+            assert rest[length : length + 2] == b"\r\n", rest[: length + 2]
+            body, rest = body + rest[:length], rest[length + 2 :]
+            if not length:
+                return body, rest
+    length = int(fields.get(b"content-length", b"0"))
+    return (rest[:length], rest[length:]) if len(rest) >= length else (None, b"")
+
+
+class MemoryBrokers(BrokerPool):
+    """Connects to strict brokers."""
+
+    def __init__(self) -> None:
+        super().__init__(5, BrokerTls(SNAPSHOT.config))
+        self.dialled: list[StrictBroker] = []
+
+    async def dial(self, url: ServiceUrl, make: Callable[[], Made]) -> Made:
+        assert str(url) == "http://broker:8080"
+        broker, protocol = StrictBroker(), make()
+        broker.protocol = protocol
+        MemoryTransport(protocol, broker.receive)
+        self.dialled.append(broker)
+        return protocol
+
+
+async def exchange(pieces: Iterable[bytes]) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Send pieces as one client. Returns the requests that brokers got, and all that the client got."""
+    brokers = MemoryBrokers()
+    pool = ConnectionPool(brokers, 25)
+    context = ServerContext(SNAPSHOT, brokers, Recorder(Metrics("")))
+    server = HttpServer(context, pool, SNAPSHOT.config.bind_addresses[0])
+    client, received = server(), bytearray()
+    transport = MemoryTransport(client, received.extend)
+    for piece in pieces:
+        if not transport.is_closing():
+            client.data_received(piece)
+        await _turns()
+    if not transport.is_closing():
+        client.eof_received()
+    transport.close()
+    await _turns()
+    assert server.in_flight[0] == 0, "a request did not end"
+    assert context.buffers.used == 0, "a buffer was not given back"
+    pool.close()
+    await server.close(0)
+    await _turns()
+    return [request for broker in brokers.dialled for request in broker.requests], bytes(received)
+
+
+async def _turns() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)

@@ -1,0 +1,39 @@
+"""Any bytes from a client: brokers get whole requests in one framing, the same ones however the bytes are cut."""
+
+import asyncio
+from itertools import pairwise
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+from memory_peers import exchange
+
+LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar.example.com\r\n"
+UPLOAD = b"POST /admin/v2/x HTTP/1.1\r\nHost: pulsar.example.com\r\n"
+LINES = (
+    b"\r\n", b"\n", b"\r", b" ", b"\0", b"Content-Length: 5\r\n", b"Content-Length: 0\r\n", b"Content-Length: +5\r\n",
+    b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: identity\r\n", b"Connection: close\r\n",
+    b"Connection: host, x-forwarded-for\r\n", b"Connection: upgrade\r\n", b"Upgrade: websocket\r\n",
+    b"Expect: 100-continue\r\n", b"X-Pulsar-ListenerName: internal\r\n", b"X-Pulsar-ListenerName: partner\r\n",
+    b"X-Original-Principal: admin\r\n", b"X-Forwarded-For: 10.0.0.1\r\n", b"X-Forwarded-Host: a\r\n", b"Host: a\r\n",
+    b"hello", b"5\r\nhello\r\n", b"5;a=b\r\nhello\r\n", b"0\r\n\r\n", b"0\r\nX-A: b\r\n\r\n",
+)  # fmt: skip
+
+
+def check(stream: bytes, cuts: list[int]) -> None:
+    """Send a stream whole and in pieces; every byte that reaches a broker is looked at."""
+    whole, answers = asyncio.run(exchange([stream] if stream else []))
+    places = [0, *sorted({cut % (len(stream) + 1) for cut in cuts}), len(stream)]
+    in_pieces, _ = asyncio.run(exchange(stream[start:end] for start, end in pairwise(places) if end > start))
+    assert whole == in_pieces
+    assert b"internal-error" not in answers
+
+
+PARTS = st.sampled_from((LOOKUP, UPLOAD, *LINES)) | st.binary(max_size=8)
+
+
+@given(st.lists(PARTS, max_size=12), st.lists(st.integers(0)))
+@example([LOOKUP, b"\r\n", LOOKUP, b"\r\n"], [7, 90])
+@example([UPLOAD, b"Transfer-Encoding: chunked\r\n", b"\r\n", b"5\r\nhello\r\n", b"0\r\n\r\n", LOOKUP, b"\r\n"], [100])
+@example([UPLOAD, b"Expect: 100-continue\r\n", b"Content-Length: 5\r\n", b"\r\n", b"hello"], [])
+def test_brokers_get_the_same_whole_requests_however_bytes_are_cut(parts: list[bytes], cuts: list[int]) -> None:
+    check(b"".join(parts), cuts)
