@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
@@ -30,7 +31,6 @@ CONFIG = {
     ],
 }
 SNAPSHOT = build(load_mapping(CONFIG))
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 TURNS = 30
 """Turns of the event loop that a request needs at most, from a task to its answer."""
 
@@ -76,13 +76,16 @@ class MemoryTransport(asyncio.Transport):
 
 
 class StrictBroker:
-    """One connection to a broker that accepts nothing but well-formed requests, one at a time, and answers each."""
+    """One connection to a broker that accepts nothing but well-formed requests, one at a time."""
 
-    def __init__(self) -> None:
-        self.protocol: asyncio.Protocol | None = None
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        self.protocol = protocol
+        self.transport = MemoryTransport(protocol, self.receive)
         self._received = b""
         self.requests: list[tuple[bytes, bytes]] = []
         """Start lines and bodies."""
+        self.is_asked = False
+        """Whether a whole request waits for its answer."""
 
     def receive(self, data: bytes) -> None:
         self._received += data
@@ -94,11 +97,25 @@ class StrictBroker:
         if body is None:
             return
         assert not rest, f"after a whole request: {rest!r}"
+        assert not self.is_asked, "a second request before the first is answered"
         self._received = b""
         self.requests.append((start, body))
-        assert self.protocol is not None
-        answer = ANSWER if not start.startswith(b"HEAD") else ANSWER.removesuffix(b"ok")
-        asyncio.get_running_loop().call_soon(self.protocol.data_received, answer)
+        self.is_asked = True
+
+    def answer(self, body: bytes = b"ok", *cuts: int) -> None:
+        """Answer the request, in pieces."""
+        start, _ = self.requests[-1]
+        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body * (start[:5] != b"HEAD "))
+        self.is_asked = False
+        for piece in pieces(answer, cuts):
+            if not self.transport.is_closing():
+                self.protocol.data_received(piece)
+
+
+def pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
+    """The data cut at these places; none is empty."""
+    places = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})
+    return [data[start:end] for start, end in pairwise(places)]
 
 
 def read_fields(start: bytes, lines: Iterable[bytes]) -> dict[bytes, bytes]:
@@ -152,37 +169,58 @@ class MemoryBrokers(BrokerPool):
 
     async def dial(self, url: ServiceUrl, make: Callable[[], Made]) -> Made:
         assert str(url) == "http://broker:8080"
-        broker, protocol = StrictBroker(), make()
-        broker.protocol = protocol
-        MemoryTransport(protocol, broker.receive)
-        self.dialled.append(broker)
+        protocol = make()
+        self.dialled.append(StrictBroker(protocol))
         return protocol
 
 
-async def exchange(pieces: Iterable[bytes]) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """Send pieces as one client. Returns the requests that brokers got, and all that the client got."""
-    brokers = MemoryBrokers()
-    pool = ConnectionPool(brokers, 25)
-    context = ServerContext(SNAPSHOT, brokers, Recorder(Metrics("")))
-    server = HttpServer(context, pool, SNAPSHOT.config.bind_addresses[0])
-    client, received = server(), bytearray()
-    transport = MemoryTransport(client, received.extend)
-    for piece in pieces:
-        if not transport.is_closing():
-            client.data_received(piece)
-        await _turns()
-    if not transport.is_closing():
-        client.eof_received()
-    transport.close()
-    await _turns()
-    assert server.in_flight[0] == 0, "a request did not end"
-    assert context.buffers.used == 0, "a buffer was not given back"
-    pool.close()
-    await server.close(0)
-    await _turns()
-    return [request for broker in brokers.dialled for request in broker.requests], bytes(received)
+class MemoryServer:
+    """A server with one client. Created in a running event loop."""
+
+    def __init__(self) -> None:
+        self.brokers = MemoryBrokers()
+        self._pool = ConnectionPool(self.brokers, 25)
+        self.metrics = Metrics("")
+        self._context = ServerContext(SNAPSHOT, self.brokers, Recorder(self.metrics))
+        self._server = HttpServer(self._context, self._pool, SNAPSHOT.config.bind_addresses[0])
+        self.client, self.received = self._server(), bytearray()
+        self.transport = MemoryTransport(self.client, self.received.extend)
+
+    @property
+    def in_flight(self) -> float:
+        return self._server.in_flight[0]
+
+    def send(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            self.client.data_received(data)
+
+    async def close(self) -> None:
+        """The client leaves; nothing of it stays."""
+        if not self.transport.is_closing():
+            self.client.eof_received()
+        self.transport.close()
+        await turns()
+        assert self.in_flight == 0, "a request did not end"
+        assert self._context.buffers.used == 0, "a buffer was not given back"
+        self._pool.close()
+        await self._server.close(0)
+        await turns()
 
 
-async def _turns() -> None:
+async def exchange(sent: Iterable[bytes]) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """Send pieces as one client, and answer all. Returns the requests that brokers got, and all that the client got."""
+    server = MemoryServer()
+    for piece in sent:
+        server.send(piece)
+        await turns()
+        while asked := [broker for broker in server.brokers.dialled if broker.is_asked]:
+            for broker in asked:
+                broker.answer()
+            await turns()
+    await server.close()
+    return [request for broker in server.brokers.dialled for request in broker.requests], bytes(server.received)
+
+
+async def turns() -> None:
     for _ in range(TURNS):
         await asyncio.sleep(0)

@@ -1,11 +1,10 @@
 """Any bytes from a client: brokers get whole requests in one framing, the same ones however the bytes are cut."""
 
 import asyncio
-from itertools import pairwise
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from memory_peers import exchange
+from memory_peers import exchange, pieces
 
 LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar.example.com\r\n"
 UPLOAD = b"POST /admin/v2/x HTTP/1.1\r\nHost: pulsar.example.com\r\n"
@@ -21,9 +20,8 @@ LINES = (
 
 def check(stream: bytes, cuts: list[int]) -> None:
     """Send a stream whole and in pieces; every byte that reaches a broker is looked at."""
-    whole, answers = asyncio.run(exchange([stream] if stream else []))
-    places = [0, *sorted({cut % (len(stream) + 1) for cut in cuts}), len(stream)]
-    in_pieces, _ = asyncio.run(exchange(stream[start:end] for start, end in pairwise(places) if end > start))
+    whole, answers = asyncio.run(exchange(pieces(stream, ())))
+    in_pieces, _ = asyncio.run(exchange(pieces(stream, cuts)))
     assert whole == in_pieces
     assert b"internal-error" not in answers
 
