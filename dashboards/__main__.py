@@ -12,12 +12,12 @@ from dashboards.sidecar import sidecar
 HERE = Path(__file__).parent
 
 
-def files(runbooks: str = RUNBOOKS) -> Mapping[str, Callable[[], str]]:
+def files(runbooks: str = RUNBOOKS, grafana: str = "") -> Mapping[str, Callable[[], str]]:
     return {
         "overview.json": overview,
         "sidecar.json": sidecar,
         "pipeline.json": pipeline,
-        "rules.yaml": lambda: rules(runbooks),
+        "rules.yaml": lambda: rules(runbooks, grafana),
     }
 
 
@@ -25,8 +25,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m dashboards", description=__doc__)
     parser.add_argument("--into", type=Path, default=HERE, metavar="DIR", help="where to (this package)")
     parser.add_argument("--runbooks", default=RUNBOOKS, metavar="URL", help=f"what precedes NAME.md ({RUNBOOKS})")
+    parser.add_argument("--grafana", default="", metavar="URL", help="where the dashboards are, for links in alerts")
     asked = parser.parse_args()
-    for name, text in files(asked.runbooks).items():
+    for name, text in files(asked.runbooks, asked.grafana).items():
         (asked.into / name).write_text(text(), encoding="utf-8")
 
 

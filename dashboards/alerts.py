@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dashboards.promql import grown, select, total
+from dashboards import uids
+from dashboards.promql import SAME, TARGET, grown, select, total
 from dashboards.recordings import ERROR_RATIO, MISS_RATIO, MISSES, slow_ratio
 from dashboards.slo import BURNS, Burn
 from pulsar_ingress_proxy.observability.catalogue import Around, Pipeline, Sidecar
 from pulsar_ingress_proxy.observability.objectives import DAYS, OBJECTIVE, SECONDS
 
-POD = ("namespace", "job", "instance", "pod")
+POD = (*TARGET, "pod")
 """Labels that identify a sidecar. Prometheus omits those that a series does not have."""
 
 WHO = "{{ with $labels.pod }}{{ . }}{{ else }}{{ $labels.instance }}{{ end }}"
@@ -36,7 +37,7 @@ def _happened(series: str, *by: str) -> str:
     started since.
     """
     known = f"{select(Sidecar.build_info)} offset 10m or {select(Around.started)} > time() - 600"
-    return f"{total(grown(series, '10m'), *POD, *by)} > 0\nand on (job, instance)\n  ({known})"
+    return f"{total(grown(series, '10m'), *POD, *by)} > 0\nand {SAME}\n  ({known})"
 
 
 def _burning(burn: Burn) -> Alert:
@@ -55,13 +56,43 @@ def _burning(burn: Burn) -> Alert:
 
 def _of(expr: str, command: str) -> str:
     """Only for pipelines whose command matches."""
-    return f"{expr}\nand on (job, instance)\n  {select(Pipeline.build_info, command)}"
+    return f"{expr}\nand {SAME}\n  {select(Pipeline.build_info, command)}"
 
 
 SERVICE, JOB = 'command="stream"', 'command!="stream"'
-_CAUGHT_UP = f"({select(Pipeline.caught_up)} or on (job, instance) {select(Around.started)})"
+_CAUGHT_UP = f"({select(Pipeline.caught_up)} or {SAME} {select(Around.started)})"
 _QUARANTINED = [total(grown(select(counter), "1h"), *POD) for counter in (Pipeline.quarantined, Pipeline.lines)]
 
+
+DAY = 24 * 60 * 60
+
+
+def _expiring(severity: Literal["critical", "warning"], days: int, share: float, lasting: str) -> Alert:
+    """Both a number of days and a share of the lifetime: meshes renew certificates of a day at half of it, and
+    cert-manager those of 90 days when a third is left."""
+    left = f"({select(Sidecar.certificate_not_after)} - time())"
+    life = f"({select(Sidecar.certificate_not_after)} - {select(Sidecar.certificate_not_before)})"
+    return Alert(
+        "PulsarIngressCertificateExpiry",
+        severity,
+        "certificate-expiry",
+        f"{left} < {days * DAY}\nand\n{left} < {share} * {life}",
+        lasting,
+        "A certificate of sidecar " + WHO + " expires soon",
+        '{{ if eq $labels.use "serve" }}The certificate that clients are shown{{ else }}The certificate that brokers '
+        "are shown{{ end }} expires in {{ $value | humanizeDuration }}. It should have been renewed by now.",
+    )
+
+
+BOARDS: Mapping[str, str] = {
+    "lookups": uids.OVERVIEW,
+    "addresses": uids.OVERVIEW,
+    "brokers": uids.OVERVIEW,
+    "sidecars": uids.SIDECAR,
+    "discovery": uids.SIDECAR,
+    "pipeline": uids.PIPELINE,
+}
+"""The dashboard that shows more about each group of alerts."""
 
 ALERTS: Mapping[str, Sequence[Alert]] = {
     "lookups": [
@@ -138,7 +169,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressDown",
             "critical",
             "sidecar-down",
-            f"{select(Around.up)} == 0\nand on (job, instance)\n  last_over_time({select(Sidecar.build_info)}[1d])",
+            f"{select(Around.up)} == 0\nand {SAME}\n  last_over_time({select(Sidecar.build_info)}[1d])",
             "5m",
             "Sidecar " + WHO + " cannot be scraped",
             "It was scraped within the last day, and no longer answers. Either it is down and the gateway beside it "
@@ -157,7 +188,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressNotReady",
             "critical",
             "not-ready",
-            f"{select(Sidecar.last_reload)} == 0\nunless on (job, instance)\n  {select(Sidecar.generation)}",
+            f"{select(Sidecar.last_reload)} == 0\nunless {SAME}\n  {select(Sidecar.generation)}",
             "2m",
             "Sidecar " + WHO + " has no valid config and answers 503",
             "It started with an invalid config or could not bind a socket. It answers 503 until that is fixed. /readyz "
@@ -167,11 +198,13 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressReloadFailed",
             "warning",
             "reload-failed",
-            f"{select(Sidecar.last_reload)} == 0\nand on (job, instance)\n  {select(Sidecar.generation)}",
+            f"{select(Sidecar.last_reload)} == 0\nand {SAME}\n  {select(Sidecar.generation)}",
             "5m",
             "Sidecar " + WHO + " runs an old config",
             "Its newest config is invalid. The previous one stays in force until the next restart.",
         ),
+        _expiring("critical", 3, 0.05, "5m"),
+        _expiring("warning", 21, 0.2, "1h"),  # 21 days, as in cert-manager's mixin
         Alert(  # without a collector, retention deletes files, and that is not an error
             "PulsarIngressEventsDropped",
             "warning",
@@ -222,7 +255,7 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "warning",
             "pipeline-failing",
             f"{select(Pipeline.last_attempt)} == 0\nor\n"
-            f"{select(Around.up)} == 0\nand on (job, instance)\n"
+            f"{select(Around.up)} == 0\nand {SAME}\n"
             f"  last_over_time({select(Pipeline.build_info, SERVICE)}[1d])\nor\n"
             + _of(f"changes({select(Around.started)}[30m]) > 2", SERVICE),
             "10m",

@@ -38,7 +38,8 @@ def board(
     )
     for link in links:
         dashboard.link(link)
-    for variable in (variables.datasource(), variables.job(of), variables.instance(of, of_all)):
+    chosen = (variables.cluster(of), variables.namespace(of), variables.job(of), variables.instance(of, of_all))
+    for variable in (variables.datasource(), *chosen):
         dashboard.with_variable(variable)
     number = 0
     for name, panels in rows.items():
@@ -51,8 +52,8 @@ def board(
 
 
 def link(title: str, uid: str, *carried: str) -> build.DashboardLink:
-    """A link to another dashboard, with the same data source and time range, and these variables."""
-    chosen = "&".join(f"${{{variable}:queryparam}}" for variable in ("datasource", *carried))
+    """A link to another dashboard, with the same times, data source, cluster and namespace, and these variables."""
+    chosen = "&".join(f"${{{variable}:queryparam}}" for variable in ("datasource", "cluster", "namespace", *carried))
     made = build.DashboardLink(title).type(model.DashboardLinkType.LINK).url(f"/d/{uid}?{chosen}")
     return made.keep_time(True)
 

@@ -17,7 +17,7 @@ from dashboards.panels import (
     rows,
     stacked,
 )
-from dashboards.promql import total
+from dashboards.promql import TARGET, total
 from dashboards.queries import Query, counted, mean, or_none, quantile, rate, shown
 from pulsar_ingress_proxy.observability.catalogue import Sidecar
 from pulsar_ingress_proxy.observability.objectives import OBJECTIVE, SECONDS
@@ -252,10 +252,10 @@ def _latency() -> Sequence[Panel]:
 
 def _sidecars() -> Sequence[Panel]:
     def each(metric: str, *by: str, of: str = "max") -> Query:
-        return Query(f"{of} by ({', '.join(('job', 'instance', *by))}) ({metric})")
+        return Query(f"{of} by ({', '.join((*TARGET, *by))}) ({metric})")
 
     columns: Mapping[str, Query] = {
-        "": each(shown(Sidecar.build_info), "version", "cluster"),
+        "": each(shown(Sidecar.build_info), "version", "pulsar_cluster"),
         "Config": each(shown(Sidecar.last_reload)),
         "Generation": each(shown(Sidecar.generation)),
         "Addresses": each(shown(Sidecar.book_entries), of="sum"),
@@ -263,7 +263,8 @@ def _sidecars() -> Sequence[Panel]:
         "Not synced": each(f"({shown(Sidecar.discovery_synced)} == bool 0)", of="sum"),
         "Connections": each(shown(Sidecar.connections), of="sum"),
     }
-    this = f"/d/{uids.SIDECAR}?var-instance=${{__value.text}}&${{datasource:queryparam}}&${{job:queryparam}}"
+    chosen = "&".join(f"${{{name}:queryparam}}" for name in ("datasource", "cluster", "namespace", "job"))
+    this = f"/d/{uids.SIDECAR}?var-instance=${{__value.text}}&{chosen}"
     return [
         rows(
             "Sidecars",
@@ -271,7 +272,14 @@ def _sidecars() -> Sequence[Panel]:
             "differs between sidecars. If it stands still while others increase, the sidecar does not see "
             "changes. Without a generation, the sidecar has no valid config and answers 503. See "
             "docs/runbooks/not-ready.md.",
-            {"instance": "Instance", "job": "Job", "version": "Version", "cluster": "Cluster"},
+            {
+                "instance": "Instance",
+                "job": "Job",
+                "namespace": "Namespace",
+                "cluster": "Cluster",
+                "version": "Version",
+                "pulsar_cluster": "Pulsar cluster",
+            },
             columns,
             {
                 "Instance": leading_to("This sidecar", this),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dashboards import uids
 from dashboards.boards import board, link, text
 from dashboards.panels import BLUE, GREEN, ORANGE, RED, Panel, in_words, lines, number, rows, stacked, states
+from dashboards.promql import TARGET
 from dashboards.queries import Query, counted, or_none, quantile, rate, shown
 from pulsar_ingress_proxy.observability.catalogue import Metric, Pipeline
 
@@ -196,7 +197,7 @@ def _throughput() -> Sequence[Panel]:
 
 def _pipelines() -> Sequence[Panel]:
     def each(metric: str, *by: str) -> Query:
-        return Query(f"max by ({', '.join(('job', 'instance', *by))}) ({metric})")
+        return Query(f"max by ({', '.join((*TARGET, *by))}) ({metric})")
 
     columns: Mapping[str, Query] = {
         "": each(shown(Pipeline.build_info), "version", "command"),
@@ -209,7 +210,14 @@ def _pipelines() -> Sequence[Panel]:
             "Pipelines",
             "One row per process, or per metrics file of a process that has ended (`run`, `once`). Use "
             "one writer for the same tables: of two, the second one to commit fails.",
-            {"instance": "Instance", "job": "Job", "version": "Version", "command": "Command"},
+            {
+                "instance": "Instance",
+                "job": "Job",
+                "namespace": "Namespace",
+                "cluster": "Cluster",
+                "version": "Version",
+                "command": "Command",
+            },
             columns,
             {"Last attempt": in_words(TRIED)},
             span=16,

@@ -2,6 +2,11 @@
 
 from pulsar_ingress_proxy.observability.catalogue import Metric
 
+TARGET = ("cluster", "namespace", "job", "instance")
+"""Labels that identify a process. A series need not have the first two, which are then equal."""
+SAME = f"on ({', '.join(TARGET)})"
+"""Matches series of the same process."""
+
 
 def select(metric: Metric, *matchers: str) -> str:
     return f"{metric.name}{{{', '.join(matchers)}}}" if matchers else metric.name

@@ -1,7 +1,7 @@
 """Recording rules, named `level:metric:operations`, that alerts compare with a threshold.
 
-They use `sum by (namespace, job)` instead of the usual `sum without (instance)`: series scraped from pods also have
-labels of the pod, the container and the endpoint, and labels that an operator added.
+They use `sum by (cluster, namespace, job)` instead of the usual `sum without (instance)`: series scraped from pods
+also have labels of the pod, the container and the endpoint, and labels that an operator added.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from dashboards.slo import WINDOWS
 from pulsar_ingress_proxy.observability.catalogue import PREFIX, Metric, Sidecar
 from pulsar_ingress_proxy.observability.objectives import SECONDS
 
-JOB = ("namespace", "job")
+JOB = ("cluster", "namespace", "job")
 INGRESS = (*JOB, "ingress")
 KIND = 'kind="lookup"'
 
@@ -58,7 +58,7 @@ RECORDINGS: Mapping[str, Sequence[Recording]] = {
         Recording(
             MISS_RATIO,
             f'{MISSES}{{ingress!=""}}\n/ ({MISSES} + ({HITS} or 0 * {MISSES}))\n'
-            f'or\n{MISSES}{{ingress=""}}\n/ on (namespace, job) group_left ()\n  {LOOKUPS}',
+            f'or\n{MISSES}{{ingress=""}}\n/ on ({", ".join(JOB)}) group_left ()\n  {LOOKUPS}',
         ),
     ],
     "brokers": [

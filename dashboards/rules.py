@@ -1,18 +1,30 @@
 """The rules file: recordings and alerts as Prometheus reads them."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from dashboards.alerts import ALERTS
+from dashboards.alerts import ALERTS, BOARDS
+from dashboards.promql import TARGET
 from dashboards.recordings import RECORDINGS
 
-RUNBOOKS = "docs/runbooks/"
-"""Path of the runbooks. The chart prepends their address if it is set."""
+PAGES = "docs/runbooks/"
+CHART = Path(__file__).parents[1] / "helm/pulsar-ingress-proxy/Chart.yaml"
 
 
-def rules(runbooks: str = RUNBOOKS) -> str:
+def published(chart: str) -> str:
+    """URL of the runbooks at `home` of a Chart.yaml, which is where the project is published; else their path."""
+    home: str | None = yaml.safe_load(chart).get("home")
+    return f"{home.rstrip('/')}/blob/HEAD/{PAGES}" if home else PAGES
+
+
+RUNBOOKS = published(CHART.read_text(encoding="utf-8"))
+
+
+def rules(runbooks: str = RUNBOOKS, grafana: str = "") -> str:
+    """The rules, with links to runbooks and to dashboards at these URLs."""
     groups = [
         {
             "name": f"pulsar-ingress-{name}.rules",
@@ -33,6 +45,7 @@ def rules(runbooks: str = RUNBOOKS) -> str:
                         "summary": alert.summary,
                         "description": alert.description,
                         "runbook_url": f"{runbooks}{alert.page}.md",
+                        "dashboard_url": f"{grafana.rstrip('/')}/d/{BOARDS[name]}?{CHOSEN}",
                     },
                 }
                 for alert in alerts
@@ -42,6 +55,11 @@ def rules(runbooks: str = RUNBOOKS) -> str:
     ]
     return HEADER + yaml.dump({"groups": groups}, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True)
 
+
+CHOSEN = "from=now-3h&to=now" + "".join(
+    f"{{{{ with $labels.{label} }}}}&var-{label}={{{{ . | urlquery }}}}{{{{ end }}}}" for label in TARGET
+)
+"""What the dashboard shows: the labels that an alert has."""
 
 HEADER = "# Written by `python -m dashboards`; change dashboards/alerts.py or dashboards/recordings.py instead.\n"
 

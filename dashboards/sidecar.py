@@ -198,12 +198,23 @@ def _config() -> Sequence[Panel]:
             Query(total(f"increase({shown(Sidecar.reloads)}[$__rate_interval])", "result"), "{{result}}"),
             colours={"success": GREEN, "failure": RED},
             bars=True,
+            span=6,
         ),
         lines(
             "Generation",
             "short",
             "Each step is a change of the config or of discovery's results.",
             Query(shown(Sidecar.generation), "{{instance}}"),
+            span=6,
+        ),
+        lines(
+            "Certificates expire in",
+            "s",
+            "Time until the certificate that clients (`serve`) and brokers (`brokers`) are shown expires. It jumps up "
+            "when a renewed file is loaded. If it falls steadily, renewal fails. See "
+            "docs/runbooks/certificate-expiry.md.",
+            Query(f"{shown(Sidecar.certificate_not_after)} - time()", "{{use}}, {{instance}}"),
+            span=6,
         ),
         stacked(
             "Address book by source",
@@ -211,6 +222,7 @@ def _config() -> Sequence[Panel]:
             "Entries of the address book. A drop means that brokers or routes were removed from the "
             "cluster. `check` prints the address book.",
             Query(total(shown(Sidecar.book_entries), "source"), "{{source}}"),
+            span=6,
         ),
         states(
             "Discovery",

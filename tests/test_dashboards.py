@@ -13,13 +13,16 @@ from test_docs import metric_names, parts
 from dashboards.__main__ import HERE, files
 from dashboards.alerts import ALERTS
 from dashboards.recordings import RECORDINGS
-from dashboards.rules import RUNBOOKS, rules
+from dashboards.rules import RUNBOOKS, published, rules
 from pulsar_ingress_proxy.observability.catalogue import PREFIX, PROCESS, Metric, Pipeline, Sidecar
 
 ROOT = Path(__file__).parent.parent
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(HERE.glob("*.json"))}
 EVERY_ALERT = [alert for alerts in ALERTS.values() for alert in alerts]
 PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
+
+SCOPE = {"cluster": ".*", "namespace": ".*", "job": ".+", "instance": ".+"}
+"""The variables of every query, and what matches all; a plain Prometheus has no cluster and no namespace."""
 
 every_board = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
 
@@ -86,7 +89,7 @@ def test_metric_names_are_unique_and_follow_prometheus_conventions() -> None:
 
 
 def test_every_label_in_a_panel_query_or_legend_exists() -> None:
-    labels = {"le", "job", "instance", "namespace", "pod", "alertname"}
+    labels = {"le", "job", "instance", "namespace", "cluster", "pod", "alertname"}
     for metric in (*Sidecar.every(), *Pipeline.every()):
         labels |= set(metric.labels)
     for board in BOARDS.values():
@@ -103,15 +106,15 @@ class TestBoards:
     """What dashboard-linter asks for, held here too, since it is not at hand everywhere; and some of our own."""
 
     @every_board
-    def test_board_has_datasource_job_and_instance_variables(self, board: dict[str, Any]) -> None:
+    def test_board_has_datasource_cluster_namespace_job_and_instance_variables(self, board: dict[str, Any]) -> None:
         variables = {each["name"]: each for each in board["templating"]["list"]}
-        assert list(variables) == ["datasource", "job", "instance"]
+        assert list(variables) == ["datasource", *SCOPE]
         assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
         assert variables["datasource"]["label"] == "Data source"
-        for name in ("job", "instance"):
+        for name, every in SCOPE.items():
             each = variables[name]
             assert (each["type"], each["label"], each["datasource"]["uid"]) == ("query", name.title(), "${datasource}")
-            assert (each["multi"], each["allValue"], each["refresh"]) == (True, ".+", 2)
+            assert (each["multi"], each["allValue"], each["refresh"]) == (True, every, 2)
         assert board["editable"] is False
 
     @every_board
@@ -137,11 +140,12 @@ class TestBoards:
                 assert title in titles, title
 
     @every_board
-    def test_panel_queries_select_the_chosen_job_and_instance(self, board: dict[str, Any]) -> None:
+    def test_panel_queries_select_the_chosen_cluster_namespace_job_and_instance(self, board: dict[str, Any]) -> None:
+        chosen = ", ".join(f'{name}=~"${name}"' for name in SCOPE)
         for expr in exprs(board):
             selectors = re.findall(r"{([^}]*)}", expr)
             assert selectors
-            assert all(selector.startswith('job=~"$job", instance=~"$instance"') for selector in selectors), expr
+            assert all(selector.startswith(chosen) for selector in selectors), expr
             assert len(selectors) == len(re.findall(rf"\b(?:{PREFIX}|process_)\w+", expr)), expr
             assert set(re.findall(r"rate\([^[]*\[([^]]*)\]", expr)) <= {"$__rate_interval"}, expr
 
@@ -167,16 +171,19 @@ class TestBoards:
 
 
 class TestAlerts:
-    def test_every_alert_has_severity_summary_description_and_runbook_url(self) -> None:
+    def test_every_alert_has_severity_summary_description_runbook_and_dashboard(self) -> None:
         for group in yaml.safe_load(rules())["groups"]:
             for rule in group["rules"]:
                 if "alert" in rule:
                     assert rule["labels"].keys() == {"severity"}
                     assert rule["labels"]["severity"] in ("critical", "warning", "info")
-                    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+                    assert rule["annotations"].keys() == {"summary", "description", "runbook_url", "dashboard_url"}
                     assert not rule["annotations"]["summary"].endswith("."), rule
                     assert rule["annotations"]["description"].endswith("."), rule
                     assert rule["annotations"]["runbook_url"].startswith(RUNBOOKS)
+                    path, _, chosen = rule["annotations"]["dashboard_url"].partition("?")
+                    assert path.removeprefix("/d/") in {board["uid"] for board in BOARDS.values()}
+                    assert re.findall(r"var-(\w+)", chosen) == list(SCOPE)
 
     def test_every_alert_has_its_page_and_every_page_its_alert(self) -> None:
         assert {path.stem for path in PAGES} == {alert.page for alert in EVERY_ALERT}
@@ -194,7 +201,15 @@ class TestAlerts:
     def test_base_url_of_the_runbooks_can_be_changed(self) -> None:
         moved = rules("https://runbooks.example.com/")
         assert RUNBOOKS not in moved
+        assert published("home: https://code.example.com/proxy/\n") == (
+            "https://code.example.com/proxy/blob/HEAD/docs/runbooks/"
+        )
+        assert published("name: proxy\n") == "docs/runbooks/"
         assert moved == rules().replace(f"runbook_url: {RUNBOOKS}", "runbook_url: https://runbooks.example.com/")
+
+    def test_base_url_of_the_dashboards_can_be_set(self) -> None:
+        moved = rules(grafana="https://grafana.example.com/")
+        assert moved.count("dashboard_url: https://grafana.example.com/d/") == len(EVERY_ALERT)
 
     @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
     def test_runbook_has_commands_to_check_and_to_fix_the_problem(self, path: Path) -> None:

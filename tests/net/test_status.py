@@ -29,6 +29,7 @@ CONTRACT = {
     "address_book_entries": ["source"],
     "config_reloads": ["result"],
     "config_last_reload_successful": [],
+    "certificate_not_after_seconds": ["use"],
     "discovery_synced": ["kind"],
     "discovery_restarts": ["kind", "reason"],
     "discovery_conflicts": [],

@@ -110,6 +110,7 @@ class Sidecar:
         except CannotStart:
             await self.stop()
             raise
+        self._note_certificates()
         self._lag = LoopLag(self.metrics.loop_lag)
         self.metrics.last_reload.set(1)
         self._not_ready = None
@@ -133,6 +134,7 @@ class Sidecar:
             self._tls.adopt(tls)
         else:
             self._tls = tls
+        self._note_certificates()
         self._install(config, "reload")
         for bind in wanted:
             if server := kept.pop(_place(bind), None):
@@ -150,9 +152,22 @@ class Sidecar:
 
     def refresh_certificates(self) -> bool:
         """Reload certificates whose files have changed. Returns whether any did."""
-        towards = (self._tls, self._pool.brokers.tls if self._pool is not None else None)
-        refreshed = [tls.refresh() for tls in towards if tls is not None]
+        assert self._pool is not None
+        refreshed = [tls.refresh() for tls in (self._tls, self._pool.brokers.tls) if tls is not None]
+        self._note_certificates()
         return any(refreshed)
+
+    def _note_certificates(self) -> None:
+        assert self._pool is not None
+        begins, expires = self.metrics.certificate_not_before, self.metrics.certificate_not_after
+        for use, tls in (("serve", self._tls), ("brokers", self._pool.brokers.tls)):
+            validity = tls.validity if tls is not None else None
+            if validity is None:
+                begins.drop(use)
+                expires.drop(use)
+            else:
+                begins.set(validity.not_before, use)
+                expires.set(validity.not_after, use)
 
     async def stop(self) -> None:
         """Become unready, stop accepting, drain, flush events and spans, and close everything."""

@@ -1,9 +1,13 @@
 """TLS for clients and brokers. The caller polls `refresh` to reload certificates whose files have changed."""
 
+import base64
 import logging
 import os
+import re
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 
 from pulsar_ingress_proxy.config import Config
@@ -13,6 +17,7 @@ from pulsar_ingress_proxy.syntax.listeners import TLS_SCHEMES
 log = logging.getLogger("proxy.tls")
 
 _Stamp = tuple[tuple[int, ...] | None, ...]
+_Made = tuple[ssl.SSLContext, "Validity | None"]
 
 
 class CannotLoad(ValueError):
@@ -27,6 +32,14 @@ class WrongIdentity(OSError):
     """The peer's certificate is valid, but has another identity than expected."""
 
 
+@dataclass(frozen=True, slots=True)
+class Validity:
+    """When a certificate is valid, in Unix times."""
+
+    not_before: float
+    not_after: float
+
+
 class ServerTls:
     """The certificate of https and pulsar+ssl sockets. `context`, for create_server, stays the same object."""
 
@@ -34,6 +47,10 @@ class ServerTls:
         paths = [path for path in (tls.certificate, tls.key, tls.client_ca) if path is not None]
         self._loaded = _Loaded(paths, lambda: _server_context(tls))
         self.context = _NewestContext(self._loaded.context)
+
+    @property
+    def validity(self) -> Validity | None:
+        return self._loaded.validity
 
     def refresh(self) -> bool:
         """Reload changed files for new handshakes. Returns whether anything changed."""
@@ -67,6 +84,11 @@ class BrokerTls:
         if scheme not in self._loaded:
             self._loaded[scheme] = self._load(scheme)
         return self._loaded[scheme].context
+
+    @property
+    def validity(self) -> Validity | None:
+        """Of the certificate that brokers are shown; None without one. Both schemes have the same."""
+        return next((loaded.validity for loaded in self._loaded.values()), None)
 
     def refresh(self) -> bool:
         """Reload changed files for new connections. Returns whether anything changed."""
@@ -118,13 +140,13 @@ class _NewestContext(ssl.SSLContext):
 
 
 class _Loaded:
-    """A context and the files it was loaded from."""
+    """A context, the files it was loaded from, and when its certificate is valid."""
 
-    def __init__(self, paths: list[str], make: Callable[[], ssl.SSLContext]) -> None:
+    def __init__(self, paths: list[str], make: Callable[[], _Made]) -> None:
         self._paths = paths
         self._make = make
         self._stamp = _stamp(paths)  # before reading, so that a concurrent change is noticed later
-        self.context = make()
+        self.context, self.validity = make()
 
     def refresh(self) -> bool:
         stamp = _stamp(self._paths)
@@ -132,7 +154,7 @@ class _Loaded:
             return False
         self._stamp = stamp  # also on failure, so that it is logged once
         try:
-            self.context = self._make()
+            self.context, self.validity = self._make()
         except CannotLoad as fault:
             log.warning("%s; keeping the certificates loaded before", fault)
             return False
@@ -164,7 +186,7 @@ def _has_brokers(config: Config, scheme: str) -> bool:
 # Not create_default_context: from Python 3.13 it sets VERIFY_X509_STRICT, which rejects the CAs of many clusters.
 
 
-def _server_context(tls: keys.ServerTls) -> ssl.SSLContext:
+def _server_context(tls: keys.ServerTls) -> _Made:
     context = _modern(ssl.PROTOCOL_TLS_SERVER)
     context.set_alpn_protocols(["http/1.1"])  # pulsar+ssl clients offer none; a mismatch is not an error
     context.sni_callback = _store_server_name
@@ -175,10 +197,10 @@ def _server_context(tls: keys.ServerTls) -> ssl.SSLContext:
         loads.append(partial(_load_ca, context, "tls.clientCa", tls.client_ca))
         context.verify_mode = ssl.CERT_REQUIRED
     _load_all(loads)
-    return context
+    return context, read_validity(_read("tls.certificate", tls.certificate))
 
 
-def _broker_context(tls: keys.BrokerTls, scheme: str) -> ssl.SSLContext:
+def _broker_context(tls: keys.BrokerTls, scheme: str) -> _Made:
     context = _modern(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = tls.peer_identity is None
     protocols = ["http/1.1"] if scheme == "https" else []  # the binary protocol has no ALPN name
@@ -197,7 +219,9 @@ def _broker_context(tls: keys.BrokerTls, scheme: str) -> ssl.SSLContext:
         assert tls.key is not None
         loads.append(partial(_load_pair, context, "brokers.tls", tls.certificate, tls.key))
     _load_all(loads)
-    return context
+    if tls.certificate is None:
+        return context, None
+    return context, read_validity(_read("brokers.tls.certificate", tls.certificate))
 
 
 def _modern(protocol: int) -> ssl.SSLContext:
@@ -275,6 +299,44 @@ def _read(place: str, path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise CannotLoad(f"{place}: {path} cannot be read: {error.strerror}: name a readable PEM file") from None
+
+
+_PEM = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----(.+?)-----END", re.DOTALL)
+_VERSION, _UTC_TIME = 0xA0, 0x17
+
+
+def read_validity(pem: bytes) -> Validity | None:
+    """When the first certificate of a file is valid; None if that cannot be told, which OpenSSL finds out later.
+
+    Python's ssl module tells this only of certificates that it has verified.
+    """
+    found = _PEM.search(pem)
+    try:
+        (_, certificate), *_ = _elements(base64.b64decode(found[1] if found else b""))
+        (_, signed), *_ = _elements(certificate)
+        _, _, _, validity, *_ = [content for tag, content in _elements(signed) if tag != _VERSION]  # RFC 5280 4.1
+        not_before, not_after = _elements(validity)
+        return Validity(_unix_time(*not_before), _unix_time(*not_after))
+    except (ValueError, IndexError):
+        return None
+
+
+def _elements(der: bytes) -> Iterator[tuple[int, bytes]]:
+    """The tags and contents of DER elements in a row."""
+    at = 0
+    while at < len(der):
+        tag, length, at = der[at], der[at + 1], at + 2
+        if length & 0x80:  # the length of the length
+            at, length = at + (length & 0x7F), int.from_bytes(der[at : at + (length & 0x7F)])
+        yield tag, der[at : at + length]
+        at += length
+
+
+def _unix_time(tag: int, content: bytes) -> float:
+    text = content.decode("ascii")
+    if tag == _UTC_TIME:  # two digits of the year, of 1950 to 2049 (RFC 5280 4.1.2.5.1)
+        text = ("19" if text >= "50" else "20") + text
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
 def error_text(error: OSError) -> str:

@@ -92,6 +92,14 @@ class Sidecar(Catalogue):
     book_entries = gauge("address_book_entries", "Entries of the address book, by source.", "source")
     reloads = counter("config_reloads", "Config reloads, by result.", "result")
     last_reload = gauge("config_last_reload_successful", "1 if the newest config is in force, 0 if loading it failed.")
+    certificate_not_before = gauge(
+        "certificate_not_before_seconds", "Unix time from which the certificate in use is valid.", "use"
+    )
+    certificate_not_after = gauge(
+        "certificate_not_after_seconds",
+        "Unix time at which the certificate in use expires: `serve` is shown to clients, `brokers` to brokers.",
+        "use",
+    )
     discovery_synced = gauge(
         "discovery_synced", "1 if discovery is in sync with this kind of object, 0 if it is stale.", "kind"
     )
@@ -99,7 +107,7 @@ class Sidecar(Catalogue):
     discovery_conflicts = gauge("discovery_conflicts", "Objects that contradict each other or are incomplete.")
     events_written = counter("events_written", "Events written to the event log.")
     events_dropped = counter("events_dropped", "Events lost, by reason.", "reason")
-    build_info = gauge("build_info", "Always 1.", "version cluster")
+    build_info = gauge("build_info", "Always 1. `pulsar_cluster` is clusterName.", "version pulsar_cluster")
 
 
 class Pipeline(Catalogue):

@@ -127,6 +127,8 @@ class Metrics(Numbers):
         self.book_entries = Number(Sidecar.book_entries)
         self.reloads = Number(Sidecar.reloads)
         self.last_reload = Number(Sidecar.last_reload)
+        self.certificate_not_before = Number(Sidecar.certificate_not_before)
+        self.certificate_not_after = Number(Sidecar.certificate_not_after)
         self.discovery_synced = Number(Sidecar.discovery_synced)
         self.discovery_restarts = Number(Sidecar.discovery_restarts)
         self.discovery_conflicts = Number(Sidecar.discovery_conflicts)

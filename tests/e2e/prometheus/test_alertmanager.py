@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from alertmanager_server import alerting
@@ -9,6 +10,7 @@ from watched_sidecar import LOOKUP, OWNED, watched
 
 from dashboards.rules import rules
 
+GRAFANA = "https://grafana.example.com/"
 PAGES = "https://runbooks.example.com/"
 FASTER = 60
 
@@ -22,9 +24,8 @@ def hastened(text: str) -> str:
     """
 
     def sooner(lasting: re.Match[str]) -> str:
-        number, unit = int(lasting[2]), lasting[3]
-        assert unit == "m", lasting[0]
-        return f"{lasting[1]}{number * 60 // FASTER}s"
+        seconds = int(lasting[2]) * {"m": 60, "h": 3600}[lasting[3]]
+        return f"{lasting[1]}{seconds // FASTER}s"
 
     changed, count = re.subn(r"^( +for: )(\d+)([mh])$", sooner, text, flags=re.MULTILINE)
     assert count > 10
@@ -33,7 +34,7 @@ def hastened(text: str) -> str:
 
 async def test_only_unknown_listener_and_leak_alerts_reach_the_webhook(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
-    file.write_text(hastened(rules(PAGES)))
+    file.write_text(hastened(rules(PAGES, GRAFANA)))
     async with (
         alerting(tmp_path) as (address, told),
         watched(tmp_path, file, alertmanager=address, discovers=False) as scene,
@@ -56,6 +57,8 @@ async def test_only_unknown_listener_and_leak_alerts_reach_the_webhook(tmp_path:
             "summary": "Lookups ask for a listener that brokers do not have",
             "description": f"{scene.instance} refused lookups through public with unknown-listener: 1 in ten minutes.",
             "runbook_url": f"{PAGES}unknown-listener.md",
+            "dashboard_url": f"{GRAFANA}d/pulsar-ingress-overview?from=now-3h&to=now&var-job=sidecars"
+            f"&var-instance={quote(scene.instance)}",
         }
         leak = await told.of("PulsarIngressLeak")
         assert leak["labels"].items() >= {"severity": "critical", "listener": "external", "where": "body"}.items()

@@ -134,6 +134,8 @@ async def variables_offer_what_is_scraped(scene: Scene, stream: Stream) -> None:
         is_pipeline = title == "pipeline"
         offered = {
             "job": ["pipeline" if is_pipeline else "sidecars"],
+            "cluster": [],
+            "namespace": [],
             "instance": [stream.address if is_pipeline else scene.instance],
         }
         variables = {each["name"]: each["query"] for each in dashboard["templating"]["list"]}
@@ -166,6 +168,7 @@ def targets(dashboard: dict[str, Any]) -> Iterator[Target]:
 def substituted(expr: str) -> str:
     """As Grafana would ask with all chosen."""
     expr = expr.replace("$__rate_interval", "5m").replace("$__range", "5m")
+    expr = re.sub(r"\$(cluster|namespace)\b", ".*", expr)
     expr = re.sub(r"\$(job|instance)\b", ".+", expr)
     assert "$" not in expr
     return expr

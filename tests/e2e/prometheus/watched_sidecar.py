@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import trustme
 import yaml
 from aiohttp import ClientSession
 from aiohttp.web import Request, StreamResponse
@@ -106,13 +107,23 @@ async def watched(
         if discovers:
             cluster.brokers[1].script.append(says(Answer(401)))  # to discovery, which asks first
         config = folder / "config.yaml"
-        config.write_text(yaml.safe_dump(sidecar_config(cluster, port, metrics, folder / "events", discovers)))
+        settings = sidecar_config(cluster, port, metrics, folder / "events", discovers)
+        config.write_text(yaml.safe_dump(settings | {"tls": certificate(folder)}))
         async with (
             started(BIN / "pulsar-ingress-proxy", "run", "--config", config, says="serving"),
             scraping({"sidecars": {at: at}, **others}, folder, rules, alertmanager) as prometheus,
             ClientSession() as client,
         ):
             yield Scene(cluster, config, prometheus, at, client, f"http://127.0.0.1:{port}")
+
+
+def certificate(folder: Path) -> dict[str, str]:
+    """Of no socket here, but its expiry is watched."""
+    pair = trustme.CA().issue_cert(HOST)
+    files = {"certificate": folder / "tls.crt", "key": folder / "tls.key"}
+    pair.cert_chain_pems[0].write_to_path(files["certificate"])
+    pair.private_key_pem.write_to_path(files["key"])
+    return {key: str(path) for key, path in files.items()}
 
 
 def sidecar_config(
