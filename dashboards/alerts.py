@@ -8,7 +8,7 @@ from dashboards import uids
 from dashboards.promql import SAME, TARGET, grown, select, total
 from dashboards.recordings import ERROR_RATIO, MISS_RATIO, MISSES, slow_ratio
 from dashboards.slo import BURNS, Burn
-from pulsar_ingress_proxy.observability.catalogue import Around, Pipeline, Sidecar
+from pulsar_ingress_proxy.observability.catalogue import Around, Gateway, Pipeline, Sidecar
 from pulsar_ingress_proxy.observability.objectives import DAYS, OBJECTIVE, SECONDS
 
 POD = (*TARGET, "pod")
@@ -83,6 +83,9 @@ def _expiring(severity: Literal["critical", "warning"], days: int, share: float,
         "are shown{{ end }} expires in {{ $value | humanizeDuration }}. It should have been renewed by now.",
     )
 
+
+# The host of the ServiceEntry in deploy/istio/fail-open.yaml: a retry there is one that a broker answers.
+BYPASS = 'cluster_name=~"outbound.*pulsar-ingress-proxy[.]fail-open[.]internal"'
 
 BOARDS: Mapping[str, str] = {
     "lookups": uids.OVERVIEW,
@@ -183,6 +186,16 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "10m",
             "No sidecar is scraped",
             "Either no sidecar is running, or Prometheus is not configured to find them.",
+        ),
+        Alert(
+            "PulsarIngressBypassed",
+            "warning",
+            "sidecar-down",
+            total(f"increase({select(Gateway.retried, BYPASS)}[10m])", "cluster", "namespace", "pod") + " > 0",
+            "5m",
+            "The gateway{{ with $labels.pod }} {{ . }}{{ end }} sends lookups past its sidecar",
+            'It cannot connect to the sidecar and asks brokers directly: {{ printf "%.0f" $value }} requests in ten '
+            "minutes. Redirects of these lookups lead clients to internal names.",
         ),
         Alert(
             "PulsarIngressNotReady",

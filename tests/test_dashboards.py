@@ -14,7 +14,7 @@ from dashboards.__main__ import HERE, files
 from dashboards.alerts import ALERTS
 from dashboards.recordings import RECORDINGS
 from dashboards.rules import RUNBOOKS, published, rules
-from pulsar_ingress_proxy.observability.catalogue import PREFIX, PROCESS, Metric, Pipeline, Sidecar
+from pulsar_ingress_proxy.observability.catalogue import PREFIX, PROCESS, Gateway, Metric, Pipeline, Sidecar
 
 ROOT = Path(__file__).parent.parent
 BOARDS = {path.stem: json.loads(path.read_text()) for path in sorted(HERE.glob("*.json"))}
@@ -52,7 +52,7 @@ def test_every_committed_dashboard_and_rules_file_is_generated() -> None:
 
 def test_every_metric_in_a_query_exists() -> None:
     recorded = {recording.record for recordings in RECORDINGS.values() for recording in recordings}
-    known = set(metric_names()) | recorded | {"up"}
+    known = set(metric_names()) | recorded | {"up", *(metric.name for metric in Gateway.every())}
     asked = [expr for board in BOARDS.values() for expr in exprs(board)]
     asked += [recording.expr for recordings in RECORDINGS.values() for recording in recordings]
     asked += [alert.expr for alert in EVERY_ALERT]

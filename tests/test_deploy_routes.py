@@ -41,6 +41,17 @@ def istio_matches(path: str) -> Iterator[tuple[str | None, str]]:
             yield match.get("method", {}).get("exact"), uri.get("regex") or re.escape(uri["prefix"]) + ".*"
 
 
+def fail_open_matches(path: str) -> Iterator[tuple[str | None, str]]:
+    """Of the route whose destination has the brokers among its endpoints."""
+    (host,) = one(path, "ServiceEntry")["spec"]["hosts"]
+    for rule in one(path, "VirtualService")["spec"]["http"]:
+        if [each["destination"]["host"] for each in rule["route"]] == [host]:
+            assert rule["retries"]["retryOn"] == "connect-failure"
+            for match in rule["match"]:
+                uri = match["uri"]
+                yield match["method"]["exact"], uri.get("regex") or re.escape(uri["prefix"]) + ".*"
+
+
 def gateway_api_matches(path: str) -> Iterator[tuple[str | None, str]]:
     for rule in one(path, "HTTPRoute")["spec"]["rules"]:
         for match in rule["matches"]:
@@ -65,6 +76,7 @@ def nginx_matches(path: str) -> Iterator[tuple[str | None, str]]:
 
 ROUTES = {
     "istio/bypass.yaml": istio_matches,
+    "istio/fail-open.yaml": fail_open_matches,
     "envoy-gateway/routes.yaml": gateway_api_matches,
     "envoy-gateway/bypass.yaml": gateway_api_matches,
     "traefik/ingressroute.yaml": traefik_matches,
@@ -87,6 +99,7 @@ def test_routes_past_the_sidecar_let_through_only_what_clients_need(path: str) -
     ("kind", "bypass", "route"),
     [
         ("VirtualService", "istio/bypass.yaml", "istio/routes.yaml"),
+        ("VirtualService", "istio/fail-open.yaml", "istio/routes.yaml"),
         ("HTTPRoute", "envoy-gateway/bypass.yaml", "envoy-gateway/routes.yaml"),
         ("IngressRoute", "traefik/bypass.yaml", "traefik/ingressroute.yaml"),
     ],
@@ -97,6 +110,20 @@ def test_bypass_route_has_the_name_and_hosts_of_the_route_it_replaces(kind: str,
         assert this["metadata"][key] == that["metadata"][key]
     for key in ("hosts", "gateways", "hostnames", "parentRefs", "tls", "entryPoints"):
         assert this["spec"].get(key) == that["spec"].get(key)
+
+
+def test_istio_fail_open_is_the_usual_route_with_the_brokers_behind_the_sidecar() -> None:
+    usual = {kind: one("istio/routes.yaml", kind)["spec"] for kind in ("ServiceEntry", "VirtualService")}
+    entry = one("istio/fail-open.yaml", "ServiceEntry")["spec"]
+    assert entry["ports"] == usual["ServiceEntry"]["ports"]
+    assert [each["address"] for each in entry["endpoints"]][:1] == [
+        each["address"] for each in usual["ServiceEntry"]["endpoints"]
+    ]
+    assert entry["subjectAltNames"] == [config("istio/configmap.yaml").brokers.tls.peer_identity]
+    first, *others = one("istio/fail-open.yaml", "VirtualService")["spec"]["http"]
+    assert others == usual["VirtualService"]["http"]
+    (bypass,) = one("istio/bypass.yaml", "VirtualService")["spec"]["http"]
+    assert (first["match"], first["headers"]) == (bypass["match"], bypass["headers"])
 
 
 def seconds(text: str) -> float:

@@ -133,6 +133,17 @@ class Pipeline(Catalogue):
     build_info = gauge("build_info", "Always 1.", "version command", prefix=PIPELINE)
 
 
+class Gateway(Catalogue):
+    """Metrics of the Envoy that Istio's gateway is."""
+
+    retried = Metric(
+        "counter",
+        "envoy_cluster_upstream_rq_retry_success",
+        "Requests that were answered after a retry.",
+        ("cluster_name",),
+    )
+
+
 class Around(Catalogue):
     """Metrics that the Prometheus client library and Prometheus itself provide."""
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import trustme
+import yaml
 from apiclient import Object
 from istio_program import documents, inject, named, rendered
 
@@ -26,6 +27,14 @@ def config() -> str:
     """The sidecar's, of deploy/istio."""
     text: str = named(manifests("configmap.yaml"), "ConfigMap", "pulsar-ingress-proxy-config")["data"]["config.yaml"]
     return text
+
+
+def statistics() -> list[str]:
+    """Expressions of those that gateway-sidecar.patch.yaml turns on."""
+    (patch,) = manifests("gateway-sidecar.patch.yaml")
+    settings = yaml.safe_load(patch["spec"]["template"]["metadata"]["annotations"]["proxy.istio.io/config"])
+    expressions: list[str] = settings["proxyStatsMatcher"]["inclusionRegexps"]
+    return expressions
 
 
 def istiod(charts: Path, values: Object) -> list[Object]:

@@ -5,6 +5,7 @@ and endpoints come with the configuration, not by ADS. The ingress's certificate
 Secret; those of the workload, which Istio's agent would hand out, are the tests' own.
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from apiclient import Object
@@ -19,16 +20,31 @@ UNKNOWN = {
 }
 
 
-def bootstrap(pushed: Pushed, workload: Workload) -> Object:
-    """All that the Envoy of a pod is told, at once: what it would ask istiod and Istio's agent for is in its place."""
+ADMIN = ("127.0.0.1", 15000)  # as Istio has it
+
+
+def bootstrap(
+    pushed: Pushed, workload: Workload, names: Mapping[str, Sequence[str]], shown: Sequence[str] = ()
+) -> Object:
+    """All that the Envoy of a pod is told, at once: what it would ask istiod and Istio's agent for is in its place.
+
+    So are the addresses that DNS has for names. Statistics are shown if their names match one of these expressions.
+    """
     routes = {each["name"]: each for each in pushed["routes"]}
     endpoints = {each["clusterName"]: each for each in pushed["endpoints"]}
     static = {
         "listeners": [_static(each, routes) for each in pushed["listeners"]],
-        "clusters": [_static(_with_endpoints(each, endpoints), routes) for each in pushed["clusters"]],
+        "clusters": [
+            _static(_resolved(_with_endpoints(each, endpoints), names), routes) for each in pushed["clusters"]
+        ],
         "secrets": [*pushed["secrets"], *_secrets(workload)],
     }
-    return {"node": {"id": "envoy", "cluster": "envoy"}, "staticResources": static}
+    return {
+        "node": {"id": "envoy", "cluster": "envoy"},
+        "admin": {"address": _address(*ADMIN)},
+        "statsConfig": _statistics(shown),
+        "staticResources": static,
+    }
 
 
 def taking_the_port(pushed: Pushed, address: str, port: int, application: tuple[str, int]) -> Pushed:
@@ -62,6 +78,35 @@ def _with_endpoints(cluster: Object, endpoints: dict[str, Object]) -> Object:
         return cluster
     left = {key: value for key, value in cluster.items() if key not in ("type", "edsClusterConfig")}
     return left | {"type": "STATIC", "loadAssignment": endpoints[cluster["name"]]}
+
+
+def _resolved(cluster: Object, names: Mapping[str, Sequence[str]]) -> Object:
+    """With an endpoint for each address of a name, which is what Envoy makes of STRICT_DNS."""
+    if cluster.get("type") != "STRICT_DNS":
+        return cluster
+    localities = [
+        each | {"lbEndpoints": [one for endpoint in each["lbEndpoints"] for one in _each_address(endpoint, names)]}
+        for each in cluster["loadAssignment"]["endpoints"]
+    ]
+    return cluster | {"loadAssignment": cluster["loadAssignment"] | {"endpoints": localities}}
+
+
+def _each_address(endpoint: Object, names: Mapping[str, Sequence[str]]) -> list[Object]:
+    place = endpoint["endpoint"]["address"]["socketAddress"]
+    return [
+        endpoint | {"endpoint": endpoint["endpoint"] | {"address": _address(address, place["portValue"])}}
+        for address in names.get(place["address"], [place["address"]])
+    ]
+
+
+def _statistics(shown: Sequence[str]) -> Object:
+    """As in tools/packaging/common/envoy_bootstrap.json: what proxyStatsMatcher names, with the cluster as a label."""
+    patterns: list[Object] = [{"safeRegex": {"regex": each}} for each in shown]
+    return {
+        "statsTags": [{"tagName": "cluster_name", "regex": r"^cluster(\.(.+);)"}],
+        "useAllDefaultTags": False,
+        "statsMatcher": {"inclusionList": {"patterns": patterns}} if patterns else {"rejectAll": True},
+    }
 
 
 def _static(value: Any, routes: dict[str, Object]) -> Any:

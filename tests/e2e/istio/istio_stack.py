@@ -9,7 +9,7 @@ import asyncio
 import json
 import signal
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +21,8 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 from apiclient import Object
 from istio_certificates import BROKER, GATEWAY, Authority
-from istio_cluster import GATEWAY_POD, HOST, SERVICE, WEB
-from istio_envoys import bootstrap, taking_the_port
+from istio_cluster import GATEWAY_POD, HOST, SERVICE, WEB, statistics
+from istio_envoys import ADMIN, bootstrap, taking_the_port
 from istio_meshes import BROKER_ADDRESSES, GATEWAY_ADDRESS, ROUTES, Mesh
 from istio_program import named
 from pod_containers import Container, start
@@ -31,6 +31,9 @@ from pod_volumes import Folder, Unknown
 from processes import BIN, started
 
 from pulsar_ingress_proxy.demo.cluster import Listener, SimulatedCluster
+
+NAMES = {SERVICE: list(BROKER_ADDRESSES.values())}
+"""The cluster's DNS: a Service without an address has those of all its pods."""
 
 
 class Outside(AbstractResolver):
@@ -54,6 +57,7 @@ class IstioStack:
     client: aiohttp.ClientSession
     sidecar: Container
     volumes: dict[str, Folder]
+    _start: Callable[[], Awaitable[Container]]
     _envoys: dict[str, AsyncExitStack] = field(default_factory=dict)
 
     @property
@@ -61,10 +65,24 @@ class IstioStack:
         """Where Istio's agent writes and the sidecar reads them."""
         return self.volumes["istio-certs"].path
 
+    async def restart_sidecar(self) -> None:
+        """As a kubelet does when the container has ended."""
+        self.sidecar = await self._start()
+        await self.sidecar.process.says("serving")
+
+    async def gateway_metrics(self) -> str:
+        """What Prometheus scrapes of the gateway's Envoy."""
+        inside = aiohttp.TCPConnector(socket_factory=lambda _: self.networks["gateway"].socket())
+        async with (
+            aiohttp.ClientSession(connector=inside) as session,
+            session.get(f"http://{ADMIN[0]}:{ADMIN[1]}/stats/prometheus") as answer,
+        ):
+            return await answer.text()
+
     async def open_gateway(self, *names: str) -> None:
         """Give the gateway's Envoy what istiod makes of these manifests; the one before goes."""
         pushed = self.mesh.pushed(*(names or ROUTES))[GATEWAY_POD]
-        await self._envoy("gateway", bootstrap(pushed, self.mesh.authority.issue(GATEWAY)))
+        await self._envoy("gateway", bootstrap(pushed, self.mesh.authority.issue(GATEWAY), NAMES, statistics()))
 
     async def open_brokers(self, *names: str, authority: Authority | None = None, identity: str = BROKER) -> None:
         """Give the brokers' pods Envoys by these manifests, with certificates of this authority and identity."""
@@ -73,7 +91,7 @@ class IstioStack:
         async def open_one(number: int, address: str) -> None:
             pushed = self.mesh.pushed(*(names or ROUTES))[f"pulsar-broker-{number}"]
             taken = taking_the_port(pushed, address, WEB, (_application(number), WEB))
-            await self._envoy(f"broker-{number}", bootstrap(taken, workload))
+            await self._envoy(f"broker-{number}", bootstrap(taken, workload, NAMES))
 
         async with asyncio.TaskGroup() as tasks:
             for each in BROKER_ADDRESSES.items():
@@ -127,13 +145,18 @@ async def istio_stack(
             mesh.authority.issue(GATEWAY).write(volumes["istio-certs"].path)
         hosts = folder / "pod-hosts"
         hosts.write_text(_hosts())
-        sidecar = await start(pod, container, folder / "root", networks["gateway"], hosts, volumes, {})
-        stack.push_async_callback(sidecar.process.end, signal.SIGKILL)
+
+        async def begin() -> Container:
+            begun = await start(pod, container, folder / "root", networks["gateway"], hosts, volumes, {})
+            stack.push_async_callback(begun.process.end, signal.SIGKILL)
+            return begun
+
+        sidecar = await begin()
         connector = aiohttp.TCPConnector(
             resolver=Outside(), ssl=trust, socket_factory=lambda _: networks["client"].socket(), limit=0
         )
         client = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
-        found = IstioStack(mesh, folder, cluster, networks, client, sidecar, volumes)
+        found = IstioStack(mesh, folder, cluster, networks, client, sidecar, volumes, begin)
         stack.push_async_callback(found.close)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(sidecar.process.says("holding" if early else "serving"))
@@ -158,10 +181,9 @@ def _application(number: int) -> str:
 
 
 def _hosts() -> str:
-    """The cluster's DNS: a Service without an address has those of all its pods."""
-    lines = ["127.0.0.1 localhost"]
-    for number, address in BROKER_ADDRESSES.items():
-        lines += [f"{address} {SERVICE}", f"{address} pulsar-broker-{number}.{SERVICE}"]
+    """The same, and the pods' own names."""
+    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, found in NAMES.items() for address in found)]
+    lines += [f"{address} pulsar-broker-{number}.{SERVICE}" for number, address in BROKER_ADDRESSES.items()]
     return "\n".join(lines) + "\n"
 
 
