@@ -91,8 +91,7 @@ async def test_lookups_go_to_brokers_while_the_sidecar_is_dead_and_back_when_it_
     assert set(outcomes["down"]) == {(200, "broker")}
     assert set(outcomes["rising"]) <= {(200, "broker"), (200, "sidecar")}
     lost = [each for each in (*outcomes["falling"], *outcomes["in between"]) if each[0] != 200]
-    assert set(lost) <= {(503, "nobody")}
-    assert len(lost) <= CLIENTS  # they were with the sidecar when it was killed
+    assert set(lost) <= {(503, "nobody")}  # a connection that the dying sidecar had, or its kernel accepted for it
     assert await bypassed(istio) >= sum(each.count((200, "broker")) for each in outcomes.values())
     assert {tuple(request.values("X-Pulsar-ListenerName")) for request in asked} == {("external",)}
     assert {request.values("X-Forwarded-Client-Cert")[-1].rpartition("URI=")[2] for request in asked} == {GATEWAY}
