@@ -98,6 +98,7 @@ def test_the_example_of_the_reference_loads_as_it_stands(tmp_path: Path) -> None
         ("events.rotateBytes", 67_108_864),
         ("events.rotateSeconds", 300),
         ("events.retainBytes", 536_870_912),
+        ("events.flushMillis", 200),
         ("events.compress", "gzip"),
         ("metrics.address", "0.0.0.0:9090"),
         ("console.address", "127.0.0.1:9091"),

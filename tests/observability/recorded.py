@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -87,6 +88,7 @@ class Counted:
         self.folder = folder
         self.added = 0
         self.written = 0
+        self.has_written = threading.Event()
         self.dropped: Counter[str] = Counter()
         self.log = EventLog(
             Events.model_validate({"path": str(folder), **settings}),
@@ -99,6 +101,7 @@ class Counted:
 
     def _count_written(self, count: int) -> None:
         self.written += count
+        self.has_written.set()
 
     def _count_dropped(self, reason: str, count: int) -> None:
         self.dropped[reason] += count

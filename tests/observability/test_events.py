@@ -56,6 +56,18 @@ def test_an_unfinished_file_begins_with_a_dot_and_is_counted_as_written(tmp_path
     log.close()
 
 
+def test_events_are_written_every_flush_millis(tmp_path: Path) -> None:
+    often, rarely = Counted(tmp_path / "often", flushMillis=1), Counted(tmp_path / "rarely", flushMillis=3_600_000)
+    for log in (rarely, often):
+        log.log.start()
+        log.flush()  # the thread waits for the first time
+        log.add(1)
+    assert often.has_written.wait(SECONDS)
+    assert rarely.written == 0
+    for log in (often, rarely):
+        log.close()
+
+
 def test_an_unfinished_file_is_whole_between_any_two_writes(tmp_path: Path) -> None:
     """So kill -9 costs the write it interrupts and nothing else."""
     log = Counted(tmp_path)

@@ -357,6 +357,8 @@ class Events(Section):
     """Age in seconds at which a file is finished, even if it is not full."""
     retain_bytes: Count = 536870912
     """Maximum size in bytes of finished files on disk. The oldest files are deleted."""
+    flush_millis: Count = 200
+    """Milliseconds between writes. If the sidecar is killed, the events since the last write are lost."""
     compress: Literal["gzip", "none"] = "gzip"
     """Compression of the files."""
 

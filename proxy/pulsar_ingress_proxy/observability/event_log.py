@@ -22,9 +22,6 @@ log = logging.getLogger("proxy.events")
 ROOM = 16384
 """Maximum number of queued events: most of a second at the highest rate of one process."""
 
-PAUSE = 0.2
-"""Seconds between checks of the queue."""
-
 BATCH = 1024
 """Events compressed and written at a time: some 750 KB, or EVENT_LINES if that is less."""
 
@@ -114,7 +111,7 @@ class EventLog:
     def _run(self) -> None:
         self._attempt(self._tidy)
         while not self._closing:
-            self._wake.wait(PAUSE)
+            self._wake.wait(self._settings.flush_millis / 1000)
             self._wake.clear()
             waiting = len(self._waiting)
             self._turn()
