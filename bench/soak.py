@@ -30,7 +30,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bench.processes import START_SECONDS, CannotMeasure, Child, free_ports, started
 from bench.soak_ends import BROKERS, HOST, Tally, binary_session, brokers, described, http_session, inside, sessions
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from pulsar_ingress_proxy.demo.brokers import DemoCluster
 
 HTTP_CLIENTS, BINARY_CLIENTS = 24, 12
 MOST_SESSIONS = 100_000  # of each client
@@ -139,7 +139,7 @@ class Ports:
     metrics: int
 
 
-def config(ports: Ports, cluster: SimulatedCluster, binary: list[int], events: Path, follow: bool) -> dict[str, Any]:
+def config(ports: Ports, cluster: DemoCluster, binary: list[int], events: Path, follow: bool) -> dict[str, Any]:
     """A realistic config, with metrics and events; redirects of lookups are rewritten, or followed."""
     listeners = [
         [
@@ -248,10 +248,10 @@ async def _sample(child: Child, resident: list[int]) -> None:
         await asyncio.sleep(SAMPLE_SECONDS)
 
 
-async def _unload(cluster: SimulatedCluster) -> None:
+async def _unload(cluster: DemoCluster) -> None:
     """Bundles lose their owners, so that lookups are redirected again."""
     while True:
-        cluster.metadata.owners.clear()
+        cluster.owners.clear()
         await asyncio.sleep(UNLOAD_SECONDS)
 
 

@@ -15,21 +15,13 @@ from dataclasses import dataclass, field
 from time import monotonic
 from zlib import crc32
 
+from aiohttp.typedefs import Handler
 from aiohttp.web import Request, Response, StreamResponse
 
 from bench.binary_ends import CONNECT, CONNECTED, LOOKUP, LOOKUP_RESPONSE, Frames, connect
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connected, Lookup, LookupResponse
 from pulsar_ingress_proxy.binary.frames import write
-from pulsar_ingress_proxy.demo.cluster import (
-    Answer,
-    Received,
-    SimulatedBroker,
-    SimulatedCluster,
-    always,
-    dies,
-    redirects,
-    says,
-)
+from pulsar_ingress_proxy.demo.brokers import DemoCluster
 
 HOST = "pulsar.example.com"
 INSIDE = ".svc.cluster.local"
@@ -64,40 +56,39 @@ class Tally:
 
 
 @asynccontextmanager
-async def brokers(dice: random.Random, tally: Tally) -> AsyncIterator[tuple[SimulatedCluster, list[int]]]:
+async def brokers(dice: random.Random, tally: Tally) -> AsyncIterator[tuple[DemoCluster, list[int]]]:
     """The cluster for HTTP, and the port of each broker for the binary protocol."""
 
-    async def serve(broker: SimulatedBroker, request: Request, received: Received) -> StreamResponse:
-        broker.requests.clear()
-        if received.header(MARK) != mark(received.body):
-            tally.wrong[f"a broker got another request than was sent: {received.method}"] += 1
+    async def serve(request: Request, handler: Handler) -> StreamResponse:
+        if request.headers.get(MARK) != mark(await request.read()):
+            tally.wrong[f"a broker got another request than was sent: {request.method}"] += 1
         try:
-            return await _fate(broker, request, received)
+            return await _fate(request, handler)
         except ConnectionError:  # the sidecar disconnected, as its client did
             return Response()
 
-    async def _fate(broker: SimulatedBroker, request: Request, received: Received) -> StreamResponse:
+    async def _fate(request: Request, handler: Handler) -> StreamResponse:
         roll = dice.random()
         if roll < 0.75:
-            return await broker.answer(request, received)
+            return await handler(request)
         if roll < 0.83:
-            return await _in_pieces(broker, request, received)
+            return await _in_pieces(request, handler)
         if roll < 0.89:
             await asyncio.sleep(dice.uniform(0.001, 0.02))
-            return await broker.answer(request, received)
+            return await handler(request)
         if roll < 0.93:
-            return await says(Answer(dice.choice((500, 503)), b'{"reason":"soak"}'))(broker, request, received)
+            return Response(status=dice.choice((500, 503)), body=b'{"reason":"soak"}', content_type="application/json")
         if roll < 0.96:
-            return await dies()(broker, request, received)
-        if roll < 0.98 and received.path.startswith("/admin/v2/brokers"):
+            return await _dies(request, handler)
+        if roll < 0.98 and request.path.startswith("/admin/v2/brokers"):
             tally.hung_up += 1
-            return await dies(after=1)(broker, request, received)
-        other = dice.choice(cluster.brokers)
-        return await redirects(f"http://{other.name}:8080")(broker, request, received)
+            return await _dies(request, handler, after=1)
+        location = f"http://{dice.choice(cluster.brokers).name}:8080{request.rel_url.raw_path_qs}"
+        return Response(status=307, headers={"Location": location})
 
-    async with SimulatedCluster(BROKERS) as cluster:
+    async with DemoCluster({"external": HOST}) as cluster:
         for broker in cluster.brokers:
-            broker.script.append(always(serve))
+            broker.intercept = serve
         loop = asyncio.get_running_loop()
         servers = [
             await loop.create_server(lambda: BinaryBroker(dice, tally), "127.0.0.1", 0, backlog=1024)
@@ -110,8 +101,8 @@ async def brokers(dice: random.Random, tally: Tally) -> AsyncIterator[tuple[Simu
                 server.close()
 
 
-async def _in_pieces(broker: SimulatedBroker, request: Request, received: Received) -> StreamResponse:
-    whole = await broker.answer(request, received)
+async def _in_pieces(request: Request, handler: Handler) -> StreamResponse:
+    whole = await handler(request)
     if not isinstance(whole, Response) or not isinstance(whole.body, bytes) or len(whole.body) < 2:
         return whole
     answer = StreamResponse(status=whole.status, headers=whole.headers)
@@ -125,6 +116,21 @@ async def _in_pieces(broker: SimulatedBroker, request: Request, received: Receiv
         await answer.write(piece)
         await asyncio.sleep(0.002)
     return answer
+
+
+async def _dies(request: Request, handler: Handler, after: int | None = None) -> StreamResponse:
+    """The connection ends after so many bytes of the body, or before any answer."""
+    whole = await handler(request)
+    assert isinstance(whole, Response)
+    body = whole.body if isinstance(whole.body, bytes) else b""
+    partial = StreamResponse(status=whole.status, headers=whole.headers)
+    partial.content_length = len(body)
+    if after is not None:
+        await partial.prepare(request)
+        await partial.write(body[:after])
+    if request.transport is not None:
+        request.transport.close()
+    return partial
 
 
 def inside(broker: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
-from pulsar_ingress_proxy.demo.metadata import Topic
+from simulated.metadata import Topic
 
 HEADER = "X-Pulsar-ListenerName"
 Role = Literal["leader", "owner", "other"]

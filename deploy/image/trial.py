@@ -16,7 +16,7 @@ import aiohttp
 
 from deploy.image.base import Missing
 from deploy.image.engines import Container, Image
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from pulsar_ingress_proxy.demo.brokers import DemoCluster
 
 CONFIG = "/etc/pulsar-ingress-proxy/config.yaml"
 HOST = "pulsar.example.com"
@@ -29,7 +29,7 @@ POLL_SECONDS = 0.005
 class Served:
     """A container that is ready."""
 
-    cluster: SimulatedCluster
+    cluster: DemoCluster
     container: Container
     process: asyncio.subprocess.Process
     port: int
@@ -68,7 +68,7 @@ class Served:
 @asynccontextmanager
 async def serving(image: Image, variables: Mapping[str, str] | None = None, **keys: Any) -> AsyncIterator[Served]:
     """A container of the image with these keys of the config, before three brokers."""
-    async with SimulatedCluster(brokers=3) as cluster:
+    async with DemoCluster({"external": HOST}) as cluster:
         port, metrics_port = _free_ports(2)
         config = {
             "bindAddresses": [f"http://127.0.0.1:{port}"],

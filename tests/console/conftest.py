@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from consoles import Place, serving
-
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from simulated.cluster import SimulatedCluster
 
 
 @pytest.fixture

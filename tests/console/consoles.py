@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientResponse, ClientSession
+from simulated.cluster import Answer, SimulatedCluster, says
 from yarl import URL
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.cluster import Answer, SimulatedCluster, says
 
 HOST = "pulsar.example.com"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/"

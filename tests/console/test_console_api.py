@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from consoles import HOST, LOOKUP, Place, serving
 from jsonschema import Draft202012Validator
+from simulated.cluster import SimulatedCluster
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.console import reachability
 from pulsar_ingress_proxy.console.api import ROUTES
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.routing.answers import URL_KEYS
 
 

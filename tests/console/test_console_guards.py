@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from consoles import HOST, LOOKUP, Place, serving
+from simulated.cluster import SimulatedCluster
 
 from pulsar_ingress_proxy.console import server, stream
 from pulsar_ingress_proxy.console.api import ROUTES
 from pulsar_ingress_proxy.console.guards import HEADERS
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 SECRET = "c2VjcmV0LXRva2Vu"
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from aiohttp import ClientSession, DummyCookieJar
+from simulated.cluster import Listener, SimulatedBroker
+from simulated.metadata import Family
 from yarl import URL
-
-from pulsar_ingress_proxy.demo.cluster import Listener, SimulatedBroker
-from pulsar_ingress_proxy.demo.metadata import Family
 
 TOPIC = "persistent://public/default/orders"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"

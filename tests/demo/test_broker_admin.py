@@ -4,10 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 from broker_client import FAMILIES, HEADER, LOOKUP, STATS, TOPIC, Client, both_families, broker_client, named, web
+from simulated.cluster import SimulatedCluster, Topic
+from simulated.metadata import Family, LoadManager
 from yarl import URL
-
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster, Topic
-from pulsar_ingress_proxy.demo.metadata import Family, LoadManager
 
 LOAD_MANAGERS: tuple[LoadManager, ...] = ("modular", "extensible")
 

@@ -6,9 +6,8 @@ from itertools import count, product
 import pytest
 from broker_cases import CASES, Case, Named, Reply, played
 from broker_client import Client, broker_client
-
-from pulsar_ingress_proxy.demo.cluster import Listener, SimulatedCluster
-from pulsar_ingress_proxy.demo.metadata import Family, LoadManager
+from simulated.cluster import Listener, SimulatedCluster
+from simulated.metadata import Family, LoadManager
 
 KINDS: tuple[tuple[Family, LoadManager, bool], ...] = tuple(
     product(("4.x", "5.x"), ("modular", "extensible"), (False, True))

@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import ClientConnectionError, ClientPayloadError, WSMsgType
 from broker_client import HEADER, LOOKUP, STATS, TWO_URLS, Client, broker_client, named, web
-from yarl import URL
-
-from pulsar_ingress_proxy.demo.cluster import (
+from simulated.cluster import (
     Answer,
     Hold,
     SimulatedCluster,
@@ -19,6 +17,7 @@ from pulsar_ingress_proxy.demo.cluster import (
     says,
     wrong_listener,
 )
+from yarl import URL
 
 
 @pytest.fixture

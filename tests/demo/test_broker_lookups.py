@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 from broker_client import HEADER, LOOKUP, STATS, TOPIC, TWO_URLS, Client, both_families, broker_client, named, web
-
-from pulsar_ingress_proxy.demo.cluster import Listener, SimulatedCluster, Topic
-from pulsar_ingress_proxy.demo.metadata import Family, LoadManager
+from simulated.cluster import Listener, SimulatedCluster, Topic
+from simulated.metadata import Family, LoadManager
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pulsar_ingress_pipeline.cli
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load as load_config
 from pulsar_ingress_proxy.demo import load, show
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from pulsar_ingress_proxy.demo.brokers import DemoCluster
 from pulsar_ingress_proxy.routing.snapshot import build
 from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 
@@ -80,7 +80,7 @@ async def test_running_demo_has_hits_misses_redirects_a_leak_and_a_sound_config(
 
 async def test_neither_config_of_the_demo_gives_warnings(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    async with SimulatedCluster(brokers=3) as cluster:
+    async with DemoCluster({}) as cluster:
         show._write(file, show._config(cluster, (18080, 19090, 19091), None))
         assert list(config_warnings(build(load_config(file, {})))) == []
         show._add_partners(file)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from simulated.broker_api import Answer
+from simulated.cluster import Hold, SimulatedCluster, always, dies, says
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.broker_api import Answer
-from pulsar_ingress_proxy.demo.cluster import Hold, SimulatedCluster, always, dies, says
 from pulsar_ingress_proxy.discovery.admin import KIND, AdminPoller, BrokerAdmin, Unanswered, described, read_token
 from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.net.tls import BrokerTls

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 from fake_api import BUILT_IN, INGRESSES, FakeApi, ingress_parts, serving_api
+from simulated.cluster import SimulatedCluster
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.discovery import manager
 from pulsar_ingress_proxy.routing.discovered import NOTHING
 from pulsar_ingress_proxy.tools.preflight import CannotStart

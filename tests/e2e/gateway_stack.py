@@ -11,8 +11,7 @@ import trustme
 import yaml
 from aiohttp.abc import AbstractResolver, ResolveResult
 from processes import BIN, Process, free_port, started
-
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from simulated.cluster import SimulatedCluster
 
 HOST = "pulsar.example.com"
 

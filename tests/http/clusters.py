@@ -16,11 +16,11 @@ from aiohttp import ClientSession, DummyCookieJar
 from multidict import CIMultiDict, CIMultiDictProxy
 from raw import refusal_code
 from running_sidecar import LOOPBACK, RunningSidecar, running
+from simulated.cluster import Answer, Listener, SimulatedCluster, Step, says
+from simulated.metadata import Family, numbered
 from yarl import URL
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
-from pulsar_ingress_proxy.demo.cluster import Answer, Listener, SimulatedCluster, Step, says
-from pulsar_ingress_proxy.demo.metadata import Family, numbered
 from pulsar_ingress_proxy.observability.catalogue import Sidecar as Catalogue
 
 Keys = dict[str, Any]

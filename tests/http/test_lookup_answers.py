@@ -27,8 +27,7 @@ from clusters import (
     named,
 )
 from multidict import CIMultiDict
-
-from pulsar_ingress_proxy.demo.cluster import (
+from simulated.cluster import (
     Answer,
     Received,
     SimulatedBroker,
@@ -38,7 +37,7 @@ from pulsar_ingress_proxy.demo.cluster import (
     says,
     wrong_listener,
 )
-from pulsar_ingress_proxy.demo.metadata import Family, LoadManager
+from simulated.metadata import Family, LoadManager
 
 
 def coded(coding: str, body: bytes) -> Step:

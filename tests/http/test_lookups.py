@@ -24,9 +24,8 @@ from clusters import (
     in_partner,
     named,
 )
-
-from pulsar_ingress_proxy.demo.cluster import Listener
-from pulsar_ingress_proxy.demo.metadata import Family
+from simulated.cluster import Listener
+from simulated.metadata import Family
 
 EXTERNAL_HIT = {("public", "external", "ingress", "http"): 1}
 

@@ -25,9 +25,8 @@ from clusters import (
     inside,
     named,
 )
-
-from pulsar_ingress_proxy.demo.cluster import Answer, Listener, Received, Topic, says
-from pulsar_ingress_proxy.demo.metadata import Family, LoadManager
+from simulated.cluster import Answer, Listener, Received, Topic, says
+from simulated.metadata import Family, LoadManager
 
 LOOKUP_V1 = "/lookup/v2/destination/persistent/prop/cluster/ns/a%2Fb"
 

@@ -21,9 +21,8 @@ from clusters import (
     pointing,
     without_external,
 )
-
-from pulsar_ingress_proxy.demo.cluster import always, redirects
-from pulsar_ingress_proxy.demo.metadata import Family
+from simulated.cluster import always, redirects
+from simulated.metadata import Family
 
 # `follow`: the sidecar asks the broker that was named, and the client gets one answer.
 

@@ -26,9 +26,8 @@ from clusters import (
     without_external,
 )
 from raw import RawBroker
-
-from pulsar_ingress_proxy.demo.cluster import redirects
-from pulsar_ingress_proxy.demo.metadata import Family
+from simulated.cluster import redirects
+from simulated.metadata import Family
 
 Policy = Mapping[str, object]
 PASS: Policy = {"lookup": "pass", "admin": "pass"}

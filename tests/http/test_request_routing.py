@@ -23,8 +23,7 @@ from clusters import (
 )
 from raw import RawBroker, Start, answer_all
 from running_sidecar import while_running
-
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from simulated.cluster import SimulatedCluster
 
 BROKER_2 = "broker-2.pulsar.example.com"
 

@@ -5,9 +5,8 @@ import asyncio
 import pytest
 from aiohttp import ClientSession, WSServerHandshakeError
 from raw import GET, HANDSHAKE, OK, SWITCH, Begin, Start, Wire
+from simulated.cluster import SimulatedCluster
 from standstill import settled
-
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 PATH = "/ws/v2/producer/persistent/public/default/a%2Fb?token=x"
 

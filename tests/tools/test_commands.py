@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from simulated.cluster import SimulatedCluster
 
 from pulsar_ingress_proxy.cli import main
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 
 CONFIG = """
 bindAddresses: [http://127.0.0.1:8080, "partner:http://127.0.0.1:8081"]

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 import trustme
+from simulated.cluster import SimulatedCluster
 
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connected, LookupResponse
 from pulsar_ingress_proxy.binary.frames import write
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.tools.doctor import Finding, as_lines, examine, in_order
 from pulsar_ingress_proxy.tools.terminal import Palette

@@ -13,10 +13,10 @@ import pytest
 import trustme
 from aiohttp import web
 from pytest_aiohttp import AiohttpRawServer
+from simulated.cluster import SimulatedCluster
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.tools import probe
 
 HOST = "pulsar.example.com"

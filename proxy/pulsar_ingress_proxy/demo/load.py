@@ -4,20 +4,20 @@ It gives the console and the metrics something to show.
 """
 
 import asyncio
-import json
 import random
 from collections.abc import Iterator
 
 import aiohttp
+from aiohttp import web
+from aiohttp.typedefs import Handler
 from yarl import URL
 
-from pulsar_ingress_proxy.demo.cluster import Answer, SimulatedCluster, says
+from pulsar_ingress_proxy.demo.brokers import DemoCluster
 
 PAUSE = 0.04
 """Seconds between requests."""
 _LEAK_AT = 40
 _UNLOAD_EVERY = 97
-_FORGET_EVERY = 500
 
 _HOSTS = ("pulsar.example.com",) * 4 + ("partners.example.net",)
 _NAMESPACES = ("public/default", "shop/orders", "shop/billing", "iot/sensors")
@@ -29,20 +29,13 @@ _AGENTS = (
     "pulsar-client-go/0.16",
 )
 
-# An answer with a broker that is not in the address book.
 _STRANGER = "pulsar-broker-9.pulsar-broker.pulsar.svc.cluster.local"
-_LEAK = Answer(
-    200,
-    json.dumps(
-        {
-            "brokerUrl": f"pulsar://{_STRANGER}:6650",
-            "httpUrl": f"http://{_STRANGER}:8080",
-            "nativeUrl": f"pulsar://{_STRANGER}:6650",
-            "brokerUrlSsl": "",
-        }
-    ).encode(),
-    "application/json",
-)
+"""A broker that is not in the address book."""
+
+
+async def _leak(_: web.Request, __: Handler) -> web.StreamResponse:
+    url = f"pulsar://{_STRANGER}:6650"
+    return web.json_response({"brokerUrl": url, "httpUrl": f"http://{_STRANGER}:8080", "nativeUrl": url})
 
 
 async def ask(
@@ -59,7 +52,7 @@ async def ask(
 class Load:
     """Endless requests, the same in every run."""
 
-    def __init__(self, cluster: SimulatedCluster, session: aiohttp.ClientSession, gateway: str) -> None:
+    def __init__(self, cluster: DemoCluster, session: aiohttp.ClientSession, gateway: str) -> None:
         self._cluster = cluster
         self._session = session
         self._gateway = gateway
@@ -67,19 +60,12 @@ class Load:
 
     async def run(self) -> None:
         for number, (host, path) in enumerate(self._requests()):
-            if number == _LEAK_AT:
-                for broker in self._cluster.brokers:
-                    broker.script.append(says(_LEAK))
+            for broker in self._cluster.brokers:
+                broker.intercept = _leak if number == _LEAK_AT else None
             await self._follow(f"https://{host}{path}")
-            if number == _LEAK_AT:
-                for broker in self._cluster.brokers:
-                    broker.script.clear()
             if number % _UNLOAD_EVERY == 0:
                 # As when bundles are unloaded: the next lookups are redirected, until they have owners again.
-                self._cluster.metadata.owners.clear()
-            if number % _FORGET_EVERY == 0:
-                for broker in self._cluster.brokers:
-                    broker.requests.clear()
+                self._cluster.owners.clear()
             await asyncio.sleep(PAUSE * self._dice.uniform(0.2, 1.8))
 
     def _requests(self) -> Iterator[tuple[str, str]]:

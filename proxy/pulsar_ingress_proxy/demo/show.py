@@ -23,7 +23,7 @@ import yaml
 
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load
-from pulsar_ingress_proxy.demo.cluster import EXTERNAL, Listener, SimulatedCluster
+from pulsar_ingress_proxy.demo.brokers import DemoCluster, bundle
 from pulsar_ingress_proxy.demo.load import Load, ask
 from pulsar_ingress_proxy.tools.terminal import Palette
 
@@ -92,7 +92,7 @@ async def _unresolvable(host: str) -> str | None:
     return None
 
 
-def _config(cluster: SimulatedCluster, ports: tuple[int, int, int], events: Path | None) -> dict[str, Any]:
+def _config(cluster: DemoCluster, ports: tuple[int, int, int], events: Path | None) -> dict[str, Any]:
     return {
         "clusterName": "demo",
         "bindAddresses": [f"http://127.0.0.1:{ports[0]}"],
@@ -134,12 +134,10 @@ def _add_partners(file: Path) -> None:
 
 
 @asynccontextmanager
-async def _stage(events: Path | None) -> AsyncIterator[tuple[SimulatedCluster, Sidecar, Path, str]]:
+async def _stage(events: Path | None) -> AsyncIterator[tuple[DemoCluster, Sidecar, Path, str]]:
     """Brokers, sidecar and its config file, for as long as the demo lasts."""
     with tempfile.TemporaryDirectory(prefix="pulsar-ingress-demo-") as folder:
-        partners = Listener(broker_service_url_tls=f"pulsar+ssl://broker-{{n}}.{PARTNERS}:{{n+6651}}")
-        listeners = {"external": EXTERNAL["4.x"], "partners": partners}
-        async with SimulatedCluster(brokers=3, listeners=listeners) as cluster:
+        async with DemoCluster({"external": HOST, "partners": PARTNERS}) as cluster:
             file = Path(folder) / "config.yaml"
             ports = (_free(_PORT), _free(_METRICS_PORT), _free(_CONSOLE_PORT))
             _write(file, _config(cluster, ports, events))
@@ -197,7 +195,7 @@ async def _until(ended: asyncio.Event, load: asyncio.Task[None]) -> None:
 
 
 async def _travel(
-    cluster: SimulatedCluster, session: aiohttp.ClientSession, gateway: str
+    cluster: DemoCluster, session: aiohttp.ClientSession, gateway: str
 ) -> list[tuple[str, Journey, Journey]]:
     """Each request twice: through a gateway that leads to a broker, and through one that leads to the sidecar."""
     journeys = []
@@ -205,8 +203,8 @@ async def _travel(
         path = f"/lookup/v2/topic/persistent/public/default/{topic}"
         without = await _journey(session, cluster.brokers[1].web, path)
         journeys.append((f"lookup {topic}", without, await _journey(session, gateway, path)))
-    owner = cluster.owner(f"persistent://public/default/{TOPICS[0]}") or 0
     path = f"/admin/v2/persistent/public/default/{TOPICS[0]}/stats"
+    owner = cluster.owners[bundle(f"persistent://public/default/{TOPICS[0]}")]
     without = await _journey(session, cluster.brokers[(owner + 1) % 3].web, path)
     journeys.append((f"stats  {TOPICS[0]}", without, await _journey(session, gateway, path)))
     return journeys

@@ -26,8 +26,7 @@ from kubelet_logs import serving_logs
 from pod_containers import Container, start
 from pod_networks import Network, NodeNetwork, dial_machine
 from pod_volumes import Unknown, Volumes
-
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from simulated.cluster import SimulatedCluster
 
 API_ADDRESS = "10.96.0.1"  # the first of the Services' addresses is the API server's, and in its certificate
 NODE = "node-1"

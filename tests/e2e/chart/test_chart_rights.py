@@ -13,8 +13,8 @@ from custom_resources import all_kinds
 from helm_programs import CHART, EXAMPLES, Helm, documents
 from node import node
 from releases import HOST, TOPIC, Client, broker_address, config, config_map, in_force
+from simulated.cluster import SimulatedCluster
 
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
 from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS
 
 pytestmark = pytest.mark.timeout(180)

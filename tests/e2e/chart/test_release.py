@@ -8,8 +8,7 @@ from apiserver import ApiServer
 from helm_programs import CHART, VERSIONS, Helm
 from node import node
 from releases import BROKEN, TOPIC, Client, broker_address, config, config_map, in_force, load
-
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from simulated.cluster import SimulatedCluster
 
 pytestmark = pytest.mark.timeout(180)
 

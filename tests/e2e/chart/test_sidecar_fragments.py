@@ -15,8 +15,7 @@ from apiserver import ApiServer
 from helm_programs import CHART, Helm
 from node import Node, Pod, node
 from releases import BROKEN, HOST, TOPIC, Client, broker_address, config, config_map, in_force
-
-from pulsar_ingress_proxy.demo.cluster import Hold, SimulatedCluster
+from simulated.cluster import Hold, SimulatedCluster
 
 pytestmark = pytest.mark.timeout(180)
 

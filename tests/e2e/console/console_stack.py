@@ -12,9 +12,8 @@ from typing import Any
 import yaml
 from aiohttp import ClientSession
 from processes import Process, free_port, started
+from simulated.cluster import Answer, SimulatedCluster, says
 from yarl import URL
-
-from pulsar_ingress_proxy.demo.cluster import Answer, SimulatedCluster, says
 
 HOST = "pulsar.example.com"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/"

@@ -16,8 +16,7 @@ import yaml
 from gateway_stack import HOST, sidecar_config
 from go_modules import RCLONE, built
 from processes import BIN, Process, free_port, run, started
-
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from simulated.cluster import SimulatedCluster
 
 SCRIPT = Path(__file__).parents[3] / "deploy/events/ship.sh"
 KEY, SECRET = "reader", "of-events"

@@ -17,12 +17,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.typedefs import Handler
 from processes import BIN
 
 from deploy.image import build, trial
 from deploy.image.engines import DOCKERFILE, REPOSITORY, Image, Recipe, engine
 from pulsar_ingress_proxy import __version__
-from pulsar_ingress_proxy.demo.cluster import Hold
 
 pytestmark = pytest.mark.timeout(900)  # a first build makes the base too
 
@@ -162,9 +163,15 @@ async def test_image_health_check_probes_the_metrics_address_of_the_config(image
 
 async def test_sigterm_lets_a_request_finish(image: Image) -> None:
     async with trial.serving(image) as served, aiohttp.ClientSession() as session:
-        hold = Hold()
+        reached, release = asyncio.Event(), asyncio.Event()
+
+        async def hold(request: web.Request, handler: Handler) -> web.StreamResponse:
+            reached.set()
+            await release.wait()
+            return await handler(request)
+
         for broker in served.cluster.brokers:
-            broker.script.append(hold)
+            broker.intercept = hold
 
         async def ask() -> int:
             url = f"http://127.0.0.1:{served.port}{trial.TOPIC}"
@@ -172,10 +179,10 @@ async def test_sigterm_lets_a_request_finish(image: Image) -> None:
                 return answer.status
 
         asking = asyncio.create_task(ask())
-        await hold.reached.wait()
+        await reached.wait()
         served.terminate()
         await served.said("shutting down")
-        hold.release.set()
+        release.set()
         assert await asking in (200, 307)
         code, log = await served.ended()
     assert code == 0, log

@@ -29,8 +29,7 @@ from pod_containers import Container, start
 from pod_networks import Network, NodeNetwork, dial_machine
 from pod_volumes import Folder, Unknown
 from processes import BIN, started
-
-from pulsar_ingress_proxy.demo.cluster import Listener, SimulatedCluster
+from simulated.cluster import Listener, SimulatedCluster
 
 NAMES = {SERVICE: list(BROKER_ADDRESSES.values())}
 """The cluster's DNS: a Service without an address has those of all its pods."""

@@ -14,8 +14,7 @@ import yaml
 from apiclient import Object
 from processes import BIN, Process, free_port, started
 from prometheus_client.parser import text_string_to_metric_families
-
-from pulsar_ingress_proxy.demo.cluster import SimulatedBroker, SimulatedCluster
+from simulated.cluster import SimulatedBroker, SimulatedCluster
 
 HOST = "pulsar.example.com"
 LISTENER = "pulsar-ingress-proxy/listener"

@@ -19,8 +19,7 @@ from apiserver import ApiServer
 from custom_resources import gateway_api
 from gates import HOST, Gate, broker_name, broker_objects, gate, ingress, running_pod, tags, topic
 from processes import BIN, run
-
-from pulsar_ingress_proxy.demo.cluster import SimulatedCluster
+from simulated.cluster import SimulatedCluster
 
 RBAC = Path(__file__).parents[3] / "deploy/rbac.yaml"
 BUILT_IN = ("Ingress", "Service", "Pod", "EndpointSlice")

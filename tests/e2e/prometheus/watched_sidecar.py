@@ -13,8 +13,7 @@ from aiohttp import ClientSession
 from aiohttp.web import Request, StreamResponse
 from processes import BIN, free_port, started
 from prometheus_server import Prometheus, scraping
-
-from pulsar_ingress_proxy.demo.cluster import (
+from simulated.cluster import (
     Answer,
     Received,
     SimulatedBroker,

@@ -12,8 +12,7 @@ from broker_cases import Case, Named, Played, Reply, parsed, played
 from brokers import CLUSTER, Broker
 from cluster import Cluster
 from networks import Answer
-
-from pulsar_ingress_proxy.demo.metadata import Topic
+from simulated.metadata import Topic
 
 SECONDS = 30
 LISTENER_PORT = 8081

@@ -18,8 +18,8 @@ from typing import Self, TypeAlias
 from aiohttp import WSMsgType
 from aiohttp.web import Application, AppRunner, Request, Response, SockSite, StreamResponse, WebSocketResponse
 
-from pulsar_ingress_proxy.demo.broker_api import Answer, Received, answer, redirect, worker_of
-from pulsar_ingress_proxy.demo.metadata import (
+from simulated.broker_api import Answer, Received, answer, redirect, worker_of
+from simulated.metadata import (
     INTERNAL,
     Broker,
     Family,

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Literal
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, unquote_plus
 
-from pulsar_ingress_proxy.demo.metadata import INTERNAL, Assignment, Broker, Family, LoadManager, Metadata, Topic
+from simulated.metadata import INTERNAL, Assignment, Broker, Family, LoadManager, Metadata, Topic
 
 DOMAINS = ("persistent", "non-persistent")
 LOAD_MANAGER_CLASS: Mapping[LoadManager, str] = {

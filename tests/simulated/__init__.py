@@ -1,0 +1,1 @@
+"""Simulated brokers, which are compared with real ones (broker_cases.py)."""
