@@ -10,30 +10,23 @@ from pulsar_ingress_proxy.binary.commands import CARRIERS, LOOKUP_RESPONSE, REDI
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse, SegmentBroker
 from pulsar_ingress_proxy.binary.endpoints import is_through, name_through
 from pulsar_ingress_proxy.routing.addresses import Broker
-from pulsar_ingress_proxy.routing.answers import LeakAction, LeakPolicy, decide_leak, leak_refusal, rewrite_urls
+from pulsar_ingress_proxy.routing.answers import (
+    LeakAction,
+    LeakPolicy,
+    RewrittenUrls,
+    decide_leak,
+    leak_refusal,
+    parsed_url,
+    rewrite_urls,
+)
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.redirects import Policy, RedirectDecision, redirect_to, unknown_target
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import Authority, host_matches
-from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, ServiceUrl, parse_service_url
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, ServiceUrl
 
 _KEYS = ("brokerUrl", "brokerUrlTls")
-
-
-@dataclass(frozen=True, slots=True)
-class RewrittenAddresses:
-    """A broker's plain and TLS address, rewritten for clients of a listener."""
-
-    url: str | None
-    url_tls: str | None
-    is_through: bool
-    """Whether the addresses are only names for CONNECT: the client keeps using the address it is connected to."""
-    broker: str | None
-    had_leak: bool
-    """Whether the broker's command had an address that is not on the listener."""
-    has_leak: bool
-    """Whether one remains after rewriting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,36 +40,29 @@ class AddressDecision:
     """Why the command is withheld from the client."""
 
 
-def rewrite_addresses(message: Addressed, selection: Selection, decisions: DecisionCache) -> RewrittenAddresses:
+def rewrite_addresses(message: Addressed, selection: Selection, decisions: DecisionCache) -> RewrittenUrls:
     """Rewrite a message's two addresses to the selected listener; cached."""
     assert selection.listener is not None
     through = is_through(selection)
     key = ("addresses", message.url, message.url_tls, selection.listener, through)
     found = decisions.get(key)
-    if isinstance(found, RewrittenAddresses):
+    if isinstance(found, RewrittenUrls):
         return found
-    url, url_tls = _text(message.url), _text(message.url_tls)
-    return decisions.keep(key, _rewrite_addresses(url, url_tls, selection.listener, through, decisions.snapshot))
+    return decisions.keep(key, _rewrite_addresses(message, selection.listener, through, decisions.snapshot))
 
 
-def _rewrite_addresses(url: str, url_tls: str, listener: str, through: bool, snapshot: Snapshot) -> RewrittenAddresses:
-    sent = {key: value for key, value in zip(_KEYS, (url, url_tls), strict=True) if value}
+def _rewrite_addresses(message: Addressed, listener: str, through: bool, snapshot: Snapshot) -> RewrittenUrls:
+    sent = {key: _text(url) for key, url in zip(_KEYS, (message.url, message.url_tls), strict=True) if url}
     found = rewrite_urls(sent, _KEYS, listener, snapshot)
-    rewritten = RewrittenAddresses(
-        found.urls.get("brokerUrl"),
-        found.urls.get("brokerUrlTls"),
-        False,
-        found.named,
-        found.had_leak,
-        found.has_leak,
-    )
     if not through or not sent:
-        return rewritten
+        return found
     name = name_through(found.broker, found.named, listener, snapshot)
     if name is None:
-        return replace(rewritten, had_leak=True, has_leak=True)
+        return replace(found, had_leak=True, has_leak=True)
     # A client reads the URL for its own transport and fails if it is absent, so both are set.
-    return replace(rewritten, url=f"pulsar://{name}", url_tls=f"pulsar+ssl://{name}", is_through=True, has_leak=False)
+    return replace(
+        found, urls=dict(zip(_KEYS, (f"pulsar://{name}", f"pulsar+ssl://{name}"), strict=True)), has_leak=False
+    )
 
 
 def decide_found(response: LookupResponse, selection: Selection, decisions: DecisionCache) -> AddressDecision:
@@ -84,9 +70,9 @@ def decide_found(response: LookupResponse, selection: Selection, decisions: Deci
     rewritten, policy = rewrite_addresses(response, selection, decisions), _leak_policy(selection, decisions.snapshot)
     leak = decide_leak(policy, rewritten.had_leak, rewritten.has_leak)
     if leak == "blocked":
-        return AddressDecision(broker=rewritten.broker, leak=leak, refusal=_refusal(rewritten, selection))
-    changed = policy != "observe" and _put(response, rewritten)
-    return AddressDecision(changed, rewritten.broker, leak)
+        return AddressDecision(broker=rewritten.named, leak=leak, refusal=_refusal(rewritten, selection))
+    changed = policy != "observe" and _put(response, rewritten, is_through(selection))
+    return AddressDecision(changed, rewritten.named, leak)
 
 
 def decide_pushed(command: Command, selection: Selection, decisions: DecisionCache) -> AddressDecision:
@@ -107,7 +93,7 @@ def decide_pushed(command: Command, selection: Selection, decisions: DecisionCac
         rewritten = rewrite_addresses(message, selection, decisions)
         if through and bypasses:
             rewritten = replace(rewritten, had_leak=True, has_leak=True)
-        broker = broker or rewritten.broker
+        broker = broker or rewritten.named
         action = decide_leak(policy, rewritten.had_leak, rewritten.has_leak)
         leak = action or leak
         if action == "blocked" and bypasses:
@@ -120,7 +106,7 @@ def decide_pushed(command: Command, selection: Selection, decisions: DecisionCac
             else:
                 message.ClearField("url")
         elif policy != "observe":
-            changed |= _put(message, rewritten)
+            changed |= _put(message, rewritten, through)
     return AddressDecision(changed, broker, leak)
 
 
@@ -131,12 +117,12 @@ def _leak_policy(selection: Selection, snapshot: Snapshot) -> LeakPolicy:
     return "block" if is_through(selection) else snapshot.config.leaks
 
 
-def _refusal(rewritten: RewrittenAddresses, selection: Selection) -> Refusal:
+def _refusal(rewritten: RewrittenUrls, selection: Selection) -> Refusal:
     if is_through(selection):
         text = "the broker's answer has an address that leads past this sidecar, and the ingress has throughSidecar"
-        return Refusal(502, "leak", text, rewritten.broker or "")
+        return Refusal(502, "leak", text, rewritten.named or "")
     assert selection.listener is not None
-    return leak_refusal(selection.listener, rewritten.broker or "")
+    return leak_refusal(selection.listener, rewritten.named or "")
 
 
 def _bypasses_proxy(command: Command) -> bool:
@@ -151,7 +137,7 @@ def _bypasses_proxy(command: Command) -> bool:
 
 def _is_peer(message: Addressed, snapshot: Snapshot) -> bool:
     """Whether all addresses belong to peer clusters (`redirects.peers`)."""
-    found = [_url(_text(url)) for url in (message.url, message.url_tls) if url]
+    found = [parsed_url(_text(url)) for url in (message.url, message.url_tls) if url]
     return all(url is not None and host_matches(url.host, snapshot.config.redirects.peers) for url in found)
 
 
@@ -164,7 +150,7 @@ def decide_redirect(
     # Under `observe` no binary answer is changed. `auto` rewrites: binary clients authenticate on each connection.
     wanted = config.redirects.lookup
     policy: Policy = "pass" if config.leaks == "observe" else "rewrite" if wanted == "auto" else wanted
-    found: list[ServiceUrl] = [url for text in (response.url, response.url_tls) if (url := _url(_text(text)))]
+    found: list[ServiceUrl] = [url for text in (response.url, response.url_tls) if (url := parsed_url(_text(text)))]
     named = next((url for url in found if _broker(url, snapshot) is not None), found[0] if found else None)
     shown = str(named) if named is not None else _text(response.url or response.url_tls)
     if is_through(selection):
@@ -201,38 +187,31 @@ def _cannot_repeat(detail: str) -> Refusal:
 def put_redirect(response: LookupResponse, selection: Selection, snapshot: Snapshot) -> bool:
     """Rewrite a redirect's addresses to the listener. Returns whether anything changed."""
     assert selection.listener is not None
-    return _put(
-        response, _rewrite_addresses(_text(response.url), _text(response.url_tls), selection.listener, False, snapshot)
-    )
+    return _put(response, _rewrite_addresses(response, selection.listener, False, snapshot), False)
 
 
-def _put(message: Addressed, rewritten: RewrittenAddresses) -> bool:
+def _put(message: Addressed, rewritten: RewrittenUrls, through: bool) -> bool:
     changed = False
-    for field, text in (("url", rewritten.url), ("url_tls", rewritten.url_tls)):
-        wanted = (text or "").encode()
+    for field, key in zip(("url", "url_tls"), _KEYS, strict=True):
+        wanted = rewritten.urls.get(key, "").encode()
         if getattr(message, field) != wanted:
             changed = True
-            if text:
+            if wanted:
                 setattr(message, field, wanted)
             else:
                 message.ClearField(field)
     if not isinstance(message, LookupResponse) or rewritten.has_leak:
         return changed
-    if message.proxy_through_service_url != rewritten.is_through:
-        message.proxy_through_service_url = rewritten.is_through
+    # The addresses are only names for CONNECT then: the client keeps using the address it is connected to.
+    is_name = through and bool(rewritten.urls)
+    if message.proxy_through_service_url != is_name:
+        message.proxy_through_service_url = is_name
         return True
     return changed
 
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
-
-
-def _url(text: str) -> ServiceUrl | None:
-    try:
-        return parse_service_url(text)
-    except ValueError:
-        return None
 
 
 def _broker(url: ServiceUrl, snapshot: Snapshot) -> Broker | None:

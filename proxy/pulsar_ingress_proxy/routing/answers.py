@@ -130,7 +130,8 @@ def rewritten_keys(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(key for key in URL_KEYS if key not in _HTTP_KEYS)
 
 
-def _url(value: object) -> ServiceUrl | None:
+def parsed_url(value: object) -> ServiceUrl | None:
+    """A broker's URL in an answer; None if there is none, or it is invalid."""
     if not isinstance(value, str) or not value:
         return None
     try:
@@ -140,7 +141,7 @@ def _url(value: object) -> ServiceUrl | None:
 
 
 def _broker_of(value: object, snapshot: Snapshot) -> Broker | None:
-    url = _url(value)
+    url = parsed_url(value)
     if url is None:
         return None
     return snapshot.book.resolve(Authority(url.host, int(url.port)), 0, kind_of(url.scheme))
@@ -152,7 +153,7 @@ def _put(answer: dict[str, Any], key: str, broker: Broker, listener: str, snapsh
     url = next((urls[scheme] for scheme in URL_KEYS[key] if scheme in urls), None)
     if urls and url is None:
         answer.pop(key, None)
-    elif url is not None and _url(answer.get(key)) != url:
+    elif url is not None and parsed_url(answer.get(key)) != url:
         answer[key] = str(url)
 
 
@@ -176,7 +177,7 @@ def is_off_listener(key: str, value: object, listener: str, snapshot: Snapshot) 
     If the book has no address of that kind on the listener, an address that looks public is accepted as the broker's
     own for the requested listener.
     """
-    url, schemes, book = _url(value), _kind(key), snapshot.book
+    url, schemes, book = parsed_url(value), _kind(key), snapshot.book
     if url is None or url.scheme not in schemes:
         return isinstance(value, str) and value != ""
     authority = Authority(url.host, int(url.port))
@@ -191,6 +192,6 @@ def is_off_listener(key: str, value: object, listener: str, snapshot: Snapshot) 
 
 def _named_by(answer: Mapping[str, Any]) -> str | None:
     for key in ("brokerUrl", "brokerUrlTls", "httpUrl"):
-        if url := _url(answer.get(key)):
+        if url := parsed_url(answer.get(key)):
             return url.authority
     return None
