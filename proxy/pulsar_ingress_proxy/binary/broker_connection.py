@@ -7,10 +7,24 @@ import asyncio
 from collections import deque
 from typing import cast
 
-from pulsar_ingress_proxy.binary.commands import FROM_BROKER
-from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder
+from pulsar_ingress_proxy.binary.commands import AUTH_CHALLENGE, CONNECTED, FROM_BROKER, LOOKUP_RESPONSE
+from pulsar_ingress_proxy.binary.commands_pb2 import Command
+from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder, write
 from pulsar_ingress_proxy.net.errors import BadAnswer, ClosedEarly, TimedOut, UpstreamError
+from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.net.tls import error_text
+from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
+
+
+class Rejected(UpstreamError):
+    """The broker rejected the client's CONNECT, which another accepted."""
+
+    code = "broker-rejected"
+    text = "the broker that was redirected to does not accept the client"
+
+
+class NeedsChallenge(Exception):
+    """The broker sent an authentication challenge, which only the client could answer."""
 
 
 class BrokerConnection(asyncio.Protocol):
@@ -81,3 +95,32 @@ class BrokerConnection(asyncio.Protocol):
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+async def ask(url: ServiceUrl, connect: Command, lookup: Command, brokers: BrokerPool, within: float) -> Command:
+    """Follow a redirect: repeat the client's CONNECT and lookup to another broker, and return its answer.
+
+    Raises UpstreamError or NeedsChallenge.
+    """
+    connection = await brokers.dial(url, BrokerConnection)
+    try:
+        connection.send(write(connect))
+        greeting = await connection.frame(within)
+        if greeting.type == AUTH_CHALLENGE:
+            raise NeedsChallenge
+        if greeting.type != CONNECTED:
+            raise Rejected(f"{url} answers CONNECT with {_error_text(greeting)}")
+        connection.send(write(lookup))
+        while True:
+            frame = await connection.frame(within)
+            if frame.type == LOOKUP_RESPONSE:
+                return frame.command()
+    except BadFrame as fault:
+        raise BadAnswer(f"{url} does not speak Pulsar's protocol: {fault}") from None
+    finally:
+        connection.close()
+
+
+def _error_text(frame: Frame) -> str:
+    error = frame.command().error
+    return f"error {error.error}: {error.message.decode('utf-8', 'replace')}"

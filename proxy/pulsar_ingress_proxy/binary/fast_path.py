@@ -5,6 +5,7 @@ copies these into the bytes made for the earlier one, without parsing or decidin
 path, which parses each command.
 """
 
+from dataclasses import dataclass, field
 from struct import Struct
 
 from pulsar_ingress_proxy.binary import commands
@@ -35,18 +36,20 @@ _LONG = 1024
 """Frames of this size or more take the slow path."""
 
 
+@dataclass(slots=True, eq=False)
 class LookupTemplate:
     """Lookups that differ only in topic and id, and how they are forwarded."""
 
-    __slots__ = ("answers", "decided", "decisions", "named", "received_tail", "tail")
-
-    def __init__(self, said: bytes, tail: bytes, decided: DecidedRequest, decisions: DecisionCache) -> None:
-        self.received_tail, self.tail = said, tail
-        """The bytes after topic and id as the client sends them, and as the broker gets them."""
-        self.decided, self.decisions = decided, decisions
-        self.named = decided.decision.selection.client_named
-        self.answers: dict[bytes, CachedAnswer] = {}
-        """By the bytes before the id."""
+    received_tail: bytes
+    """The bytes after topic and id as the client sends them."""
+    tail: bytes
+    """The same bytes as the broker gets them."""
+    decided: DecidedRequest
+    decisions: DecisionCache
+    named: str | None
+    """The listener that the client named."""
+    answers: "dict[bytes, CachedAnswer]" = field(default_factory=dict)
+    """By the bytes before the id."""
 
 
 class CachedAnswer(Outcome):
@@ -64,39 +67,36 @@ class CachedAnswer(Outcome):
         """The bytes that the client gets before and after the id."""
 
 
+@dataclass(slots=True, eq=False)
 class CachedTopic:
     """Lookups of one topic with ids of one length: they differ only in the id."""
 
-    __slots__ = ("end", "names", "start", "template")
-
-    def __init__(self, template: LookupTemplate, names: str, start: bytes, end: int) -> None:
-        self.template = template
-        self.names = names
-        """The names of the topic, as events have them."""
-        self.start = start
-        """What the broker gets, up to the id."""
-        self.end = end
-        """Where the id ends in the client's frame."""
+    template: LookupTemplate
+    names: str
+    """The names of the topic, as events have them."""
+    start: bytes
+    """What the broker gets, up to the id."""
+    end: int
+    """Where the id ends in the client's frame."""
 
 
 FastLookup = tuple[CachedTopic, bytes, float]
 """A lookup in flight on the fast path: its topic, its frame, and its start by `perf_counter`."""
 
 
+@dataclass(slots=True, eq=False)
 class FastPath:
     """The templates for one socket and server name, valid as long as their snapshot is in force."""
 
-    __slots__ = ("_cache", "decisions", "most", "templates", "topics")
-
-    def __init__(self, cache: "FastPathCache", decisions: DecisionCache) -> None:
-        self._cache = cache
-        self.decisions: DecisionCache | None = decisions
-        """None: no longer valid."""
-        self.most = decisions.config.limits.in_flight
-        self.templates: dict[bytes, LookupTemplate] = {}
-        """By the bytes after topic and id."""
-        self.topics: dict[bytes, CachedTopic] = {}
-        """By the bytes before the id."""
+    _cache: "FastPathCache"
+    decisions: DecisionCache | None
+    """None: no longer valid."""
+    most: int
+    """limits.inFlight"""
+    templates: dict[bytes, LookupTemplate] = field(default_factory=dict)
+    """By the bytes after topic and id."""
+    topics: dict[bytes, CachedTopic] = field(default_factory=dict)
+    """By the bytes before the id."""
 
     def learn_lookup(self, sent: bytes, made: bytes, decided: DecidedRequest) -> LookupTemplate | None:
         """Make a template from a forwarded lookup, if its form allows that."""
@@ -106,7 +106,7 @@ class FastPath:
         said = before[3]
         found = self.templates.get(said)
         if found is None and not _has_duplicates(said):
-            found = LookupTemplate(said, after[3], decided, self.decisions)
+            found = LookupTemplate(said, after[3], decided, self.decisions, decided.decision.selection.client_named)
             self._cache.reserve(2 * _ENTRY + 4 * len(said))
             self.templates[said] = found
         return found
@@ -133,7 +133,6 @@ class FastPathCache:
 
     def __init__(self, context: ServerContext) -> None:
         self._context = context
-        self.in_flight = context.metrics.in_flight.cell("binary")
         self._paths: dict[str | None, FastPath] = {}
         self._size = 0
 
@@ -143,7 +142,7 @@ class FastPathCache:
         if path is None or path.decisions is not decisions:
             if path is not None or len(self._paths) >= _NAMES:
                 self.forget()
-            path = self._paths[server_name] = FastPath(self, decisions)
+            path = self._paths[server_name] = FastPath(self, decisions, decisions.config.limits.in_flight)
         return path
 
     def forget(self) -> None:
@@ -215,8 +214,8 @@ def split_answer(answer: bytes) -> tuple[bytes, bytes, bytes] | None:
     if not has_form or not is_short or write(command) != answer:
         return None
     rest = LookupResponse.FromString(found.SerializeToString())
-    for field in ("url", "url_tls", "response"):
-        rest.ClearField(field)
+    for name in ("url", "url_tls", "response"):
+        rest.ClearField(name)
     number = encode_id(found.request_id)
     end = len(answer) - rest.ByteSize() + 1 + len(number)
     return answer[: end - len(number)], number, answer[end:]

@@ -94,24 +94,22 @@ def handling(take: Iterable[int], note: Iterable[int] = (), count: Iterable[int]
     return Table(bytes(actions), passing)
 
 
+@dataclass(slots=True, eq=False)
 class FrameDecoder:
     """Finds the frames in one direction of a connection."""
 
-    __slots__ = ("_is_strict", "_most_command", "_most_frame", "_table", "counted", "held", "left", "noted")
-
-    def __init__(self, table: Table, most_command: int | None, is_strict: bool) -> None:
-        self._table = table
-        self._most_command = most_command
-        """Maximum size of a command that has to be read; None: that of a frame."""
-        self._most_frame = MESSAGE_LIMIT + PADDING
-        self._is_strict = is_strict
-        """Whether the sender may try to hide one command in another: a type counts only if no second one can follow."""
-        self.left = 0
-        """Remaining bytes of a frame that was partly returned; at 0, another frame may be inserted."""
-        self.held = b""
-        """The beginning of a frame of which nothing was returned yet."""
-        self.noted = False
-        self.counted = 0
+    _table: Table
+    _most_command: int | None
+    """Maximum size of a command that has to be read; None: that of a frame."""
+    is_strict: bool
+    """Whether the sender may try to hide one command in another: a type counts only if no second one can follow."""
+    _most_frame: int = MESSAGE_LIMIT + PADDING
+    left: int = 0
+    """Remaining bytes of a frame that was partly returned; at 0, another frame may be inserted."""
+    held: bytes = b""
+    """The beginning of a frame of which nothing was returned yet."""
+    noted: bool = False
+    counted: int = 0
 
     @property
     def is_between(self) -> bool:
@@ -148,7 +146,7 @@ class FrameDecoder:
                 if total > most or length + 4 > total:
                     raise self._bad_frame(total, length)
                 end = at + 4 + total
-                if not self._is_strict and head >> 24 & 0xFF == _TYPE_TAG:
+                if not self.is_strict and head >> 24 & 0xFF == _TYPE_TAG:
                     kind, is_plain = head >> 16 & 0xFF, True
                     action = self._table.actions[kind]
                 else:

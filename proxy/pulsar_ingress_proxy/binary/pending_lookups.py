@@ -7,16 +7,16 @@ that come later, such as another broker's, are sent with `send`.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter, time
 
 from pulsar_ingress_proxy.binary import answers, commands, lookups
+from pulsar_ingress_proxy.binary.broker_connection import NeedsChallenge, ask
 from pulsar_ingress_proxy.binary.client import ClientContext
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse
 from pulsar_ingress_proxy.binary.endpoints import decide_lookup, decide_session
-from pulsar_ingress_proxy.binary.fast_path import BODY, BRIEF, URL_TLS, FastLookup, LookupTemplate, encode_id
+from pulsar_ingress_proxy.binary.fast_path import BODY, BRIEF, URL_TLS, FastLookup, FastPath, LookupTemplate, encode_id
 from pulsar_ingress_proxy.binary.frames import Frame, write
-from pulsar_ingress_proxy.binary.redirects import NeedsChallenge, ask
 from pulsar_ingress_proxy.memory import HEAD, REQUEST
 from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.errors import ClosedEarly, TimedOut, UpstreamError
@@ -69,49 +69,27 @@ class Pending:
         return self.decided.decision.selection
 
 
+@dataclass(slots=True, eq=False)
 class PendingLookups:
     """The unanswered lookups of a connection; also rewrites addresses that brokers push."""
 
-    __slots__ = (
-        "_client",
-        "_client_line",
-        "_context",
-        "_fast_path",
-        "_fast_paths",
-        "_in_flight",
-        "_loop",
-        "_named",
-        "_open",
-        "_send",
-        "_start",
-        "_watch",
-        "is_closing",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        context: ServerContext,
-        client: ClientContext,
-        send: Callable[[bytes], None],
-        start: Callable[[Coroutine[None, None, None]], asyncio.Task[None]],
-    ) -> None:
-        self._context = context
-        self._client = client
-        self._send = send
-        self._start = start
-        """Starts a task that ends with the connection."""
-        self._loop = asyncio.get_running_loop()
-        self._open: dict[bytes, FastLookup | Pending] = {}
-        """Lookups in flight, on the fast or the slow path, by the bytes of their ids."""
-        self._fast_paths, self._fast_path = client.server.fast_paths, client.fast_path()
-        self._in_flight = self._fast_paths.in_flight
-        self._watch: asyncio.TimerHandle | None = None
-        self._named: str | None = None
-        """The listener that the client named in its last lookup."""
-        self._client_line = ""
-        """The client's part of an event line."""
-        self.is_closing = False
-        """While draining, all lookups take the slow path, which checks whether the session is idle."""
+    _context: ServerContext
+    _client: ClientContext
+    _send: Callable[[bytes], None]
+    _start: Callable[[Coroutine[None, None, None]], asyncio.Task[None]]
+    """Starts a task that ends with the connection."""
+    _fast_path: FastPath
+    _in_flight: list[float]
+    """The gauge of lookups in flight, of all connections."""
+    _open: dict[bytes, FastLookup | Pending] = field(default_factory=dict)
+    """Lookups in flight, on the fast or the slow path, by the bytes of their ids."""
+    _watch: asyncio.TimerHandle | None = None
+    _named: str | None = None
+    """The listener that the client named in its last lookup."""
+    _client_line: str = ""
+    """The client's part of an event line."""
+    is_closing: bool = False
+    """While draining, all lookups take the slow path, which checks whether the session is idle."""
 
     @property
     def are_open(self) -> bool:
@@ -205,7 +183,7 @@ class PendingLookups:
         self._finish(pending, status, len(data))
         is_usual = response.response == commands.FOUND and record.leak is None and not record.redirects
         if pending.template is not None and is_usual and frame is not None and frame.is_plain:
-            self._fast_paths.learn_answer(pending.template, frame.raw, data, record)
+            self._client.server.fast_paths.learn_answer(pending.template, frame.raw, data, record)
         return data
 
     def push(self, frame: Frame) -> bytes | None:
@@ -338,7 +316,7 @@ class PendingLookups:
     def _start_timeout(self, snapshot: Snapshot) -> None:
         """Start the timeout of lookups, unless it runs."""
         if self._watch is None:
-            self._watch = self._loop.call_later(snapshot.config.timeouts.lookup, self._expire)
+            self._watch = asyncio.get_running_loop().call_later(snapshot.config.timeouts.lookup, self._expire)
 
     def _expire(self) -> None:
         """Fail the lookups that no broker answered in time."""
@@ -350,7 +328,7 @@ class PendingLookups:
                 self._send(self._failed(self._pending(number), error))
         if self._open:
             oldest = min(map(_started, self._open.values()))
-            self._watch = self._loop.call_later(max(oldest + within - now, _TICK), self._expire)
+            self._watch = asyncio.get_running_loop().call_later(max(oldest + within - now, _TICK), self._expire)
 
     # Redirects.
 
@@ -418,7 +396,7 @@ class PendingLookups:
                 record.broker = redirect.broker.name
                 lookup.lookup.authoritative = response.authoritative
                 url = dial_url(redirect.broker, pending.snapshot, BINARY_SCHEMES)
-                answer = await ask(url, who, lookup, self._context.brokers, config.timeouts.lookup)
+                answer = await ask(url, who.connect, lookup, self._context.brokers, config.timeouts.lookup)
                 record.upstream_duration = perf_counter() - pending.started
                 response = answer.lookup_response
                 response.request_id = pending.request_id

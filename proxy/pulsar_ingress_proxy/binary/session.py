@@ -7,16 +7,16 @@ find the next one, and they pass unchanged. Each side is read no faster than the
 import asyncio
 import logging
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from pulsar_ingress_proxy.binary import commands
 from pulsar_ingress_proxy.binary.broker_connection import BrokerConnection
-from pulsar_ingress_proxy.binary.client import ClientContext
+from pulsar_ingress_proxy.binary.client import ClientContext, ConnectInfo
 from pulsar_ingress_proxy.binary.endpoints import ConnectionTarget, connection_target
 from pulsar_ingress_proxy.binary.fast_path import SHORTEST, TYPE
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder
 from pulsar_ingress_proxy.binary.pending_lookups import PendingLookups
-from pulsar_ingress_proxy.binary.redirects import ConnectInfo
 from pulsar_ingress_proxy.memory import HEAD, UNSENT
 from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.errors import ClosedEarly, Unreachable, UpstreamError
@@ -42,65 +42,49 @@ Pieces = list[bytes | memoryview | Frame]
 log = logging.getLogger("proxy.binary")
 
 
+@dataclass(slots=True, eq=False)
 class Session(asyncio.Protocol):
     """The client's side, and the link to the broker's."""
 
-    __slots__ = (
-        "_broker",
-        "_charged",
-        "_client",
-        "_connected",
-        "_context",
-        "_deferred",
-        "_draining",
-        "_early",
-        "_from_broker",
-        "_from_client",
-        "_is_broker_full",
-        "_is_full",
-        "_is_throttled",
-        "_lookups",
-        "_loop",
-        "_server",
-        "_tasks",
-        "_timer",
-        "_transport",
-    )  # fmt: skip
-
-    def __init__(self, context: ServerContext, server: "BinaryServer") -> None:
-        self._context = context
-        self._server = server
-        self._loop = asyncio.get_running_loop()
-        self._from_client = FrameDecoder(
-            commands.FROM_CLIENT, context.decisions.config.limits.command_bytes, is_strict=True
-        )
-        self._from_broker: FrameDecoder | None = None
-        self._broker: asyncio.Transport | None = None
-        self._transport: asyncio.Transport | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._connected = False
-        self._draining = False
-        self._early: Pieces = []
-        """What the client sent after its CONNECT, before a broker answered that."""
-        self._deferred = bytearray()
-        """Our own frames, deferred to the end of the frame that is being sent to the client."""
-        self._is_full = self._is_broker_full = False
-        """Whether the write buffer to the client, or to the broker, is over its limit."""
-        self._is_throttled = False
-        """Whether reading is paused because the client does not read our own answers."""
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._charged = [0, 0, 0, 0]
-        """Bytes charged to the shared budget, by kind of buffer."""
+    _context: ServerContext
+    _server: "BinaryServer"
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _client: ClientContext = field(init=False)
+    _lookups: PendingLookups = field(init=False)
+    _from_client: FrameDecoder = field(init=False)
+    _from_broker: FrameDecoder | None = None
+    _broker: asyncio.Transport | None = None
+    _transport: asyncio.Transport | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _connected: bool = False
+    _draining: bool = False
+    _early: Pieces = field(default_factory=list)
+    """What the client sent after its CONNECT, before a broker answered that."""
+    _deferred: bytearray = field(default_factory=bytearray)
+    """Our own frames, deferred to the end of the frame that is being sent to the client."""
+    _is_full: bool = False
+    """Whether the write buffer to the client is over its limit."""
+    _is_broker_full: bool = False
+    _is_throttled: bool = False
+    """Whether reading is paused because the client does not read our own answers."""
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    _charged: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    """Bytes charged to the shared budget, by kind of buffer."""
 
     # Callbacks of the client's transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = client = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         client.set_write_buffer_limits(high=UNSENT)
+        most = self._context.decisions.config.limits.command_bytes
+        self._from_client = FrameDecoder(commands.FROM_CLIENT, most, is_strict=True)
         peer = client.get_extra_info("peername")
         name = server_name(client.get_extra_info("ssl_object"))
         self._client = ClientContext(self._context, self._server, peer_address(peer), name)
-        self._lookups = PendingLookups(self._context, self._client, self._send, self._start)
+        in_flight = self._context.metrics.in_flight.cell("binary")
+        self._lookups = PendingLookups(
+            self._context, self._client, self._send, self._start, self._client.fast_path(), in_flight
+        )
         if not self._server.admit(self):
             text = "more connections are open than limits.connections allows"
             self._refuse(Refusal(503, "too-many-connections", text), commands.NOT_ALLOWED)
