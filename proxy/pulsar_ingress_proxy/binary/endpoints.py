@@ -6,7 +6,7 @@ from typing import NamedTuple
 from pulsar_ingress_proxy.binary.commands_pb2 import Connect
 from pulsar_ingress_proxy.routing.addresses import Broker
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.decisions import BROKERS, DecidedRequest, Decision, dial_url, not_exposed
+from pulsar_ingress_proxy.routing.decisions import BROKERS, DecidedRequest, Decision, dial_url, not_exposed, pinned
 from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection, select
@@ -81,21 +81,10 @@ def connection_target(connect: Connect, endpoint: ClientEndpoint, decisions: Dec
         return _through(wanted, selection, snapshot)
     host = parse_authority(endpoint.server_name) if endpoint.server_name is not None else None
     if host is not None and selection.listener is not None:
-        broker = _pinned(host, selection.listener, snapshot)
+        broker = pinned(host, selection.listener, snapshot, BINARY_SCHEMES)
         if broker is not None:
             return ConnectionTarget((dial_url(broker, snapshot, BINARY_SCHEMES),), broker)
     return ConnectionTarget(snapshot.config.binary_pool)
-
-
-def _pinned(host: Authority, listener: str, snapshot: Snapshot) -> Broker | None:
-    """The one broker with this address on the listener, or on the default listener if it has none here (PIP-338)."""
-    broker = snapshot.book.pinned(listener, host, BINARY_SCHEMES)
-    default = snapshot.config.lookup_listener_name
-    if broker is None and default is not None:
-        broker = snapshot.book.pinned(default, host, BINARY_SCHEMES)
-        if broker is not None and broker.binary_url(listener, "pulsar") is not None:
-            return None
-    return broker
 
 
 def _through(wanted: str, selection: Selection, snapshot: Snapshot) -> ConnectionTarget:

@@ -108,15 +108,19 @@ def _pinned(request: Request, listener: str, snapshot: Snapshot) -> Broker | Non
     for given in (request.host, request.forwarded_host):
         if given is not None:
             authority = Authority(given.host, given.port or DEFAULT_PORTS[request.scheme])
-            if broker := snapshot.book.pinned(listener, authority) or _by_default(authority, listener, snapshot):
+            if broker := pinned(authority, listener, snapshot):
                 return broker
             if snapshot.ingresses.by_host(given.host) is not None:
                 return None  # a forwarded host never beats a Host that matches
     return None
 
 
-def _by_default(authority: Authority, listener: str, snapshot: Snapshot) -> Broker | None:
-    """A broker by its address on the default listener, which redirects use if it has none on this one (PIP-338)."""
-    default = snapshot.config.lookup_listener_name
-    broker = snapshot.book.pinned(default, authority) if default is not None else None
-    return broker if broker is not None and broker.web_url(listener, "http") is None else None
+def pinned(
+    authority: Authority, listener: str, snapshot: Snapshot, schemes: tuple[str, str] = WEB_SCHEMES
+) -> Broker | None:
+    """The one broker with this address on the listener, or on the default listener if it has none here (PIP-338)."""
+    book, default = snapshot.book, snapshot.config.lookup_listener_name
+    if broker := book.pinned(listener, authority, schemes):
+        return broker
+    broker = book.pinned(default, authority, schemes) if default is not None else None
+    return None if broker is None or broker.listeners.get(listener, {}).keys() & {*schemes} else broker

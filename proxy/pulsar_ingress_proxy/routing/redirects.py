@@ -146,31 +146,18 @@ def _redirect_to(
         return RedirectDecision("passed")
     schemes = kind_of(scheme)
     broker = snapshot.book.resolve(authority, port, schemes)
-    if broker is not None:
-        on_listener = broker.is_at(listener, f"{authority.host}:{port}", schemes)
-        return _known(broker, on_listener, listener, scheme, policy, can_follow, snapshot)
-    if snapshot.book.is_web_address(listener, authority, port, schemes, snapshot.config.lookup_listener_name):
-        return RedirectDecision("kept")
-    return unknown_target(authority.host, policy, snapshot)
-
-
-def _known(
-    broker: Broker,
-    on_listener: bool,
-    listener: str,
-    scheme: str,
-    policy: Policy,
-    can_follow: bool,
-    snapshot: Snapshot,
-) -> RedirectDecision:
-    """Decide about a redirect to a known broker."""
+    if broker is None:
+        default = snapshot.config.lookup_listener_name
+        if snapshot.book.is_web_address(listener, authority, port, schemes, default):
+            return RedirectDecision("kept")
+        return unknown_target(authority.host, policy, snapshot)
+    on_listener = broker.is_at(listener, f"{authority.host}:{port}", schemes)
     if policy == "pass":
         return RedirectDecision("passed", leak=not on_listener)
     if policy == "follow" and can_follow:
         return RedirectDecision("followed", broker=broker)
     if on_listener:
         return RedirectDecision("kept")
-
     url = _reachable(broker, listener, scheme, snapshot)
     if url is not None and not snapshot.book.is_shared(broker, url):
         return RedirectDecision("rewritten", str(url))
