@@ -77,7 +77,6 @@ class ClientContext:
         return self.connect_info.client_version if self.connect_info is not None else None
 
     def fast_path(self) -> FastPath:
-        """The fast path for this client under the current snapshot."""
         return self.server.fast_paths.get(self.server_name)
 
     def __str__(self) -> str:

@@ -99,12 +99,10 @@ def error_code(refusal: Refusal) -> int:
 
 
 def status_of(error: int) -> int:
-    """The HTTP status for a broker's error code."""
     return _STATUS.get(error, 500)
 
 
 def lookup_failed(request_id: int, refusal: Refusal) -> bytes:
-    """The response for a refused lookup."""
     answer = LookupResponse(
         response=FAILED,
         request_id=request_id,

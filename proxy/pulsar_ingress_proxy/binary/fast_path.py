@@ -47,7 +47,6 @@ class LookupTemplate:
     decided: DecidedRequest
     decisions: DecisionCache
     named: str | None
-    """The listener that the client named."""
     answers: "dict[bytes, CachedAnswer]" = field(default_factory=dict)
     """By the bytes before the id."""
 
@@ -137,7 +136,6 @@ class FastPathCache:
         self._size = 0
 
     def get(self, server_name: str | None) -> FastPath:
-        """The fast path under the current snapshot."""
         decisions, path = self._context.decisions, self._paths.get(server_name)
         if path is None or path.decisions is not decisions:
             if path is not None or len(self._paths) >= _NAMES:
@@ -159,7 +157,6 @@ class FastPathCache:
             self.forget()
 
     def learn_answer(self, template: LookupTemplate, said: bytes, made: bytes, record: AccessRecord) -> None:
-        """Cache a broker's answer and what the client got."""
         before, after = split_answer(said), split_answer(made)
         if before is None or after is None or before[1] != after[1]:
             return

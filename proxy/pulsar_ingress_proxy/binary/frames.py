@@ -64,7 +64,6 @@ class Frame:
 
 
 def write(command: Command, message: bytes = b"") -> bytes:
-    """Encode a frame."""
     data = command.SerializeToString()
     return _SIZES.pack(len(data) + len(message) + 4, len(data)) + data + message
 
@@ -117,7 +116,6 @@ class FrameDecoder:
         return not self.left and not self.held
 
     def allow_messages(self, size: int) -> None:
-        """Set the maximum message size."""
         self._most_frame = size + PADDING
 
     def feed(self, data: bytes) -> list[bytes | memoryview | Frame] | None:

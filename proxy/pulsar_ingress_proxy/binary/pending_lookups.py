@@ -52,7 +52,6 @@ class Pending:
     template: LookupTemplate | None = None
     """The template that its answer is cached for."""
     following: asyncio.Task[None] | None = None
-    """Follows redirects."""
     charged: int = 0
     """Bytes charged to the shared budget."""
 
@@ -93,7 +92,6 @@ class PendingLookups:
 
     @property
     def are_open(self) -> bool:
-        """Whether any lookup is unanswered."""
         return bool(self._open)
 
     def end(self) -> None:
@@ -275,7 +273,6 @@ class PendingLookups:
         return made
 
     def _to_slow_path(self, number: bytes, lookup: FastLookup) -> Pending:
-        """Move a lookup from the fast path to the slow path."""
         topic, data, started = lookup
         template = topic.template
         command = Frame(commands.LOOKUP, data).command()
@@ -319,7 +316,6 @@ class PendingLookups:
             self._watch = asyncio.get_running_loop().call_later(snapshot.config.timeouts.lookup, self._expire)
 
     def _expire(self) -> None:
-        """Fail the lookups that no broker answered in time."""
         within, now = self._context.decisions.config.timeouts.lookup, perf_counter()
         self._watch = None
         for number, lookup in list(self._open.items()):
@@ -385,7 +381,6 @@ class PendingLookups:
         return redirect
 
     async def _follow(self, pending: Pending, response: LookupResponse, redirect: RedirectDecision, hops: Hops) -> None:
-        """Follow redirects until a broker answers with something else."""
         who, record, config = self._client.connect_info, pending.record, pending.snapshot.config
         assert who is not None
         lookup = Command()

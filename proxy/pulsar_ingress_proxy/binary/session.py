@@ -143,7 +143,6 @@ class Session(asyncio.Protocol):
         self._update_reading()
 
     def _update_reading(self) -> None:
-        """Pause or resume reading from the client."""
         client = self._transport
         if client is None or client.is_closing():
             return
@@ -377,7 +376,6 @@ class Session(asyncio.Protocol):
     # Ending the session.
 
     def _refuse(self, refusal: Refusal, code: int, errors: list[str] | None = None) -> None:
-        """Reject the client."""
         record = self._client.other_record(self._context.decisions, refusal.status)
         record.upstream_errors = errors or []
         self._context.recorder.record(record)

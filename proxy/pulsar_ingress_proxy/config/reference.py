@@ -32,7 +32,6 @@ def reference(page: str) -> str:
 
 
 def example() -> str:
-    """A config with every key."""
     return Path(__file__).with_name("example.yaml").read_text(encoding="utf-8")
 
 

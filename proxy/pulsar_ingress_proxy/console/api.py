@@ -103,7 +103,6 @@ _PROBLEMS = {
 
 @cache
 def description() -> dict[str, Any]:
-    """The OpenAPI 3.1 document."""
     shown: list[tuple[type[BaseModel], JsonSchemaMode]] = [(models.Problem, "serialization")]
     shown += [(route.answer, "serialization") for route in ROUTES if route.answer is not None]
     shown += [(route.question, "validation") for route in ROUTES if route.question is not None]

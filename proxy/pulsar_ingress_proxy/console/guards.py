@@ -49,7 +49,6 @@ def problem(status: int, code: str, text: str) -> web.Response:
 
 
 async def add_headers(_: web.Request, response: web.StreamResponse) -> None:
-    """Add the security headers to every answer."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers.pop("Server", None)

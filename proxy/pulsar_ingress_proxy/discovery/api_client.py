@@ -223,7 +223,6 @@ class KubernetesApi:
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Convert errors to Refused."""
         try:
             yield
         except NoCredentials as fault:

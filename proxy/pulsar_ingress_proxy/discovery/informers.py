@@ -40,7 +40,6 @@ class InformerSet:
         self._watches: dict[Kind, list[Informer]] = {}
         self._open: set[Informer] = set()
         self._unsynced: set[Informer] = set()
-        """Informers that have not synced yet."""
         self._is_complete = False
         """Whether there are informers for all kinds that the cluster serves."""
         self._changed = asyncio.Event()
@@ -49,7 +48,6 @@ class InformerSet:
         self._logged: set[object] = set()
 
     async def run(self) -> None:
-        """Run forever."""
         self._store = ObjectStore(self._config, await self._own_pod())
         namespaces = sorted(self._store.scope.namespaces)
         try:

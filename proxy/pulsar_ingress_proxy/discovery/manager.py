@@ -176,7 +176,6 @@ class DiscoveryManager:
 
 
 async def _restarting(work: Callable[[], Coroutine[None, None, None]]) -> None:
-    """Restart a source whenever it fails."""
     while True:
         try:
             await work()

@@ -27,7 +27,6 @@ class BrokerPool:
         self.set_up(connect_timeout, tls)
 
     def set_up(self, connect_timeout: float, tls: BrokerTls) -> None:
-        """Set the options for new connections."""
         self._connect_timeout = connect_timeout
         self.tls = tls
 
@@ -52,7 +51,6 @@ class BrokerPool:
         self._failures[url] = (times, now + min(_EJECTED * 2 ** (times - 1), _EJECTED_MOST))
 
     def succeeded(self, url: ServiceUrl) -> None:
-        """Forget this broker's failures."""
         if self._failures:
             self._failures.pop(url, None)
 

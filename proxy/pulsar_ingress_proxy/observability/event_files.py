@@ -108,7 +108,6 @@ class Unfinished:
         self.events += events
 
     def roll_back(self) -> None:
-        """Undo the failed write."""
         self._put(self._tail, self._end)
         os.ftruncate(self._file, self._end + len(self._tail))
 

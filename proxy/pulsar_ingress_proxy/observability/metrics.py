@@ -33,7 +33,6 @@ class Number:
 
     @property
     def values(self) -> dict[Labels, float]:
-        """The current values."""
         return {labels: value for labels, (value,) in list(self._cells.items())}
 
     def cell(self, *labels: str) -> Cell:
@@ -50,7 +49,6 @@ class Number:
         self.cell(*labels)[0] = value
 
     def drop(self, *labels: str) -> None:
-        """Remove the value for these labels."""
         self._cells.pop(labels, None)
 
     def family(self) -> Family:

@@ -80,7 +80,6 @@ class Recent:
 
 
 def sorts_of(record: AccessRecord) -> tuple[Sort, ...]:
-    """The kinds of a decision."""
     found: list[Sort] = []
     if record.leak is not None:
         found.append("leak")

@@ -35,7 +35,6 @@ class Span:
         self._span = span
 
     def end(self, record: AccessRecord) -> None:
-        """End the span."""
         span = self._span
         if span.is_recording():
             span.update_name(f"{record.method} {record.kind}")

@@ -124,7 +124,6 @@ def _load(body: bytes) -> dict[str, Any] | None:
 
 
 def rewritten_keys(snapshot: Snapshot) -> tuple[str, ...]:
-    """The keys of a lookup's answer that are put on the listener."""
     if snapshot.config.prefer_http_client_listener_over_internal_listener:
         return tuple(URL_KEYS)
     return tuple(key for key in URL_KEYS if key not in _HTTP_KEYS)

@@ -69,7 +69,6 @@ def decide(request: Request, snapshot: Snapshot) -> Decision:
 
 
 def route(request: Request, selection: Selection, snapshot: Snapshot) -> Route:
-    """Choose the upstream."""
     if selection.listener is not None and (broker := _pinned(request, selection.listener, snapshot)):
         return Route("brokers", broker, dial_url(broker, snapshot))
     if request.target.area == "functions" and snapshot.config.function_workers.web_service_url:

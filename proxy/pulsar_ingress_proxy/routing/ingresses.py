@@ -56,5 +56,4 @@ class Ingresses:
         return self._by_host.get("*")
 
     def by_listener(self, listener: str) -> Ingress | None:
-        """The first ingress of a listener."""
         return next((ingress for ingress in self._all if ingress.listener == listener), None)

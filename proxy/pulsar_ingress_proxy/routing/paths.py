@@ -78,7 +78,6 @@ def classify(method: str, path: str) -> Target:
 
 
 def _check_spelling(path: str) -> None:
-    """Raise BadPath if a path is ambiguous."""
     if path.count("/") > _MOST_SLASHES:
         raise BadPath(f"a path has at most {_MOST_SLASHES} slashes")
     for text, why in _REFUSED.items():

@@ -22,7 +22,6 @@ class Attachment:
 
     @property
     def own_listener(self) -> str | None:
-        """The listener that is annotated on the route."""
         return self.route.annotations.listener(self.section.name if self.section is not None else "")
 
     @property
@@ -34,12 +33,10 @@ class Attachment:
 
     @property
     def tells_hosts(self) -> bool:
-        """Whether connections carry the host."""
         return self.section is None or self.section.tells_hosts
 
 
 def attachments(route: Route, view: ClusterView) -> Iterator[Attachment]:
-    """The attachments of a route to our gateways."""
     if route.key.kind == "Ingress":
         if view.scope.has_class(route):
             yield from _ingress_sections(route)

@@ -51,7 +51,6 @@ class _Lead:
 def route_addresses(
     route: Route, places: Iterable[Attachment], view: ClusterView, conflicts: list[Conflict]
 ) -> Iterator[Address]:
-    """The addresses of brokers by a route."""
     if not view.scope.trusts(route.key.namespace):
         return
     for at in places:

@@ -37,7 +37,6 @@ class Scope:
         keys = config.kubernetes
         self.own = own
         self.namespaces = frozenset(keys.namespaces or (own.namespace,))
-        """The watched namespaces."""
         self._classes = frozenset(name for name in keys.gateways if "/" not in name)
         self._named = frozenset(_parts(name) for name in keys.gateways if "/" in name)
         self._names_any = bool(keys.gateways)
@@ -47,7 +46,6 @@ class Scope:
         self.pools = tuple(Pool(url, key) for url in urls if (key := _service_behind(url.host, own.namespace)))
         self.pool_services = frozenset(pool.service for pool in self.pools)
         self.domain = next(filter(None, (url.host.partition(".svc.")[2] for url in urls)), "cluster.local")
-        """The cluster's DNS domain."""
         known = frozenset(service.namespace for service in self.pool_services) & self.namespaces
         self.broker_namespaces = known or frozenset([own.namespace])
         gateways = (namespace for kind, _, namespace, _ in self._named if kind in ("gateway", "service"))
@@ -62,12 +60,10 @@ class Scope:
         return hosts.under(host, self._suffixes)
 
     def lists(self, key: Key) -> bool:
-        """Whether kubernetes.gateways lists this object."""
         kind = BY_NAME[key.kind]
         return any((kind.kind.lower(), group, key.namespace, key.name) in self._named for group in ("", kind.group))
 
     def is_beside(self, gateway: Gateway) -> bool:
-        """Whether this gateway is ours."""
         if gateway.selector is not None and self.own.labels:
             # An Istio gateway that does not select this pod is not ours, even if it is listed.
             if not selects(gateway.selector, self.own.labels):
