@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.console.changes import changes
+from pulsar_ingress_proxy.console.history import changes
 from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered, DiscoveredBroker
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build

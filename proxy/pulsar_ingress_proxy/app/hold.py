@@ -14,8 +14,7 @@ from pulsar_ingress_proxy.app.sidecar import bound
 from pulsar_ingress_proxy.binary.server import RefusingProtocol
 from pulsar_ingress_proxy.config import Config, glean, gleaned_status_address
 from pulsar_ingress_proxy.config import model as keys
-from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
-from pulsar_ingress_proxy.net.status import StatusServer
+from pulsar_ingress_proxy.net.status import SETTINGS, StatusServer
 from pulsar_ingress_proxy.net.tls import CannotLoad, ServerTls
 from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.syntax.authorities import parse_authority

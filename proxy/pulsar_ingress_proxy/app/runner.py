@@ -15,7 +15,6 @@ from pulsar_ingress_proxy.app.hold import HoldingServers
 from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import Config, ConfigFaults, load
 from pulsar_ingress_proxy.observability import log as logs
-from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 from pulsar_ingress_proxy.tools.preflight import CannotStart, prepare
 
@@ -94,7 +93,8 @@ async def _serve(sidecar: Sidecar, path: Path, text: str | None, signals: Signal
     while not signals.ended.is_set():
         if sidecar.is_discovered and reviewed is not sidecar.snapshot.config:
             reviewed = sidecar.snapshot.config
-            _log_warnings(sidecar.snapshot)
+            for warning in config_warnings(sidecar.snapshot):
+                log.warning("%s", warning)
         asked = await signals.pause()
         if signals.ended.is_set():
             break
@@ -142,11 +142,6 @@ def _allow_open_files() -> None:
 def _log_fault(what: str, fault: Exception) -> None:
     for line in str(fault).splitlines():
         log.error("%s: %s", what, line)
-
-
-def _log_warnings(snapshot: Snapshot) -> None:
-    for warning in config_warnings(snapshot):
-        log.warning("%s", warning)
 
 
 async def _text(path: Path) -> str | None:

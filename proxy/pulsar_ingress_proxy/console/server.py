@@ -13,7 +13,7 @@ from pulsar_ingress_proxy.console.guards import Handler, add_headers, guard, pro
 from pulsar_ingress_proxy.console.models import Question
 from pulsar_ingress_proxy.console.stream import Streams
 from pulsar_ingress_proxy.console.view import Shown, View
-from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
+from pulsar_ingress_proxy.net.status import SETTINGS
 from pulsar_ingress_proxy.observability.recent import SORTS, Sort
 from pulsar_ingress_proxy.tools.explain import CannotExplain
 

@@ -7,6 +7,7 @@ reader that receives nothing for PATIENCE seconds is disconnected.
 import asyncio
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
@@ -52,7 +53,7 @@ class Streams:
             await response.prepare(request)
             turn, told = 0, ""
             while not self._closing.is_set():
-                beat = self._beat()
+                beat = _event("beat", self._view.standing())
                 said = [beat] if turn % BEAT == 0 or beat != told else []
                 turn, told, newest = turn + 1, beat, recent.newest
                 said += self._news(place, only)
@@ -60,7 +61,8 @@ class Streams:
                 if said:
                     async with asyncio.timeout(PATIENCE):
                         await response.write("".join(said).encode())
-                await self._pause()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), TURN)
         except (ConnectionError, TimeoutError):
             if request.transport is not None:
                 request.transport.abort()  # a reader that does not read would not see a normal end either
@@ -74,17 +76,6 @@ class Streams:
             yield _event("left-out", {"count": left_out})
         for one in reversed(kept[:BATCH]):
             yield _event("decision", self._view.decision(one), self._view.recent.cursor(one.number))
-
-    def _beat(self) -> str:
-        """The heartbeat, with the state whose change makes the page ask for the status again."""
-        return _event("beat", self._view.standing())
-
-    async def _pause(self) -> None:
-        try:
-            async with asyncio.timeout(TURN):
-                await self._closing.wait()
-        except TimeoutError:
-            pass
 
 
 def _event(name: str, data: dict[str, Any], cursor: str = "") -> str:

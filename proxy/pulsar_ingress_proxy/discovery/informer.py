@@ -9,6 +9,7 @@ Objects of a list that did not change are not reported again.
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import Protocol
 
 from pulsar_ingress_proxy.discovery.api_client import Event, KubernetesApi, Object, Refused, collection, typed
@@ -60,11 +61,8 @@ class Recovery:
         self._back.clear()
 
     async def wait(self, at_most: float) -> None:
-        try:
-            async with asyncio.timeout(at_most):
-                await self._back.wait()
-        except TimeoutError:
-            pass
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._back.wait(), at_most)
 
 
 class Informer:

@@ -1,12 +1,26 @@
 """/metrics, /livez and /readyz on their own address, so that load on the other sockets does not block them."""
 
+import logging
 from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client.aiohttp import make_aiohttp_handler
 
-from pulsar_ingress_proxy.net.aiohttp_servers import SETTINGS
 from pulsar_ingress_proxy.observability.metrics import Metrics, registry
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Drop parse errors from the log: they are the client's fault, and get a 400."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
+_log = logging.getLogger("proxy.servers")
+_log.addFilter(_is_ours)
+
+SETTINGS: dict[str, Any] = {"access_log": None, "logger": _log, "auto_decompress": False}
+"""Arguments of all our aiohttp servers: this one, the console, and those of `run --hold`."""
 
 
 class StatusServer:

@@ -49,18 +49,15 @@ def resolve_claims(names: tuple[str, ...], claims: Iterable[Claim]) -> tuple[Dis
         for scheme, same in groupby(best, key=lambda claim: claim.url.scheme):
             rivals = list({claim.url: claim for claim in reversed(list(same))}.values())[::-1]
             if len(rivals) > 1:
-                conflicts.append(_undecided(names[0], listener, rivals))
+                said = " and ".join(map(str, rivals))
+                text = f"is said to be at {said} on listener '{listener}': neither is used"
+                conflicts.append(Conflict(names[0], text))
                 continue
             chosen = rivals[0]
             listeners.setdefault(listener, {})[scheme] = chosen.url
             sources[listener, scheme] = chosen.source, chosen.by
             conflicts += _overruled(names, chosen, claimed)
     return DiscoveredBroker(names, listeners, sources), conflicts
-
-
-def _undecided(broker: str, listener: str, rivals: list[Claim]) -> Conflict:
-    said = " and ".join(map(str, rivals))
-    return Conflict(broker, f"is said to be at {said} on listener '{listener}': neither is used")
 
 
 def _overruled(names: tuple[str, ...], chosen: Claim, claimed: Iterable[Claim]) -> Iterator[Conflict]:

@@ -29,7 +29,8 @@ def listener_names(query: str) -> tuple[str, ...]:
     """The values of every `listenerName` parameter, however its name is encoded."""
     if LISTENER_PARAMETER not in query and "%" not in query:
         return ()
-    return tuple(unquote_plus(value) for name, value in _parameters(query) if _is_listener(name))
+    parameters = (part.partition("=") for part in query.split("&"))
+    return tuple(unquote_plus(value) for name, _, value in parameters if _is_listener(name))
 
 
 def set_listener_name(query: str, name: str | None) -> str:
@@ -49,10 +50,6 @@ def set_listener_name(query: str, name: str | None) -> str:
     if not done and name is not None:
         parts.append(f"{LISTENER_PARAMETER}={quote(name, safe='')}")
     return "&".join(parts)
-
-
-def _parameters(query: str) -> list[tuple[str, str]]:
-    return [(name, value) for name, _, value in (part.partition("=") for part in query.split("&"))]
 
 
 def _is_listener(name: str) -> bool:
