@@ -35,23 +35,21 @@ class HoldingServers:
         self._binary: list[asyncio.Server] = []
         self._taken: list[tuple[str, int]] = []
         """Addresses that are in use."""
+        self.problems: list[CannotStart] = []
+        """Why they could not be bound."""
 
-    async def open(self) -> list[CannotStart]:
-        """Bind all sockets; returns the errors of those that failed."""
+    async def open(self) -> None:
+        """Bind all sockets, as far as possible."""
         address = parse_authority(gleaned_status_address(self._values))
         assert address is not None
         assert address.port is not None
         await self._runner.setup()
-        problems = [
-            await self._bound(
-                f"metrics.address {address}", address.host, address.port, self._status.open(address.host, address.port)
-            )
-        ]
+        status = self._status.open(address.host, address.port)
+        await self._bound(f"metrics.address {address}", address.host, address.port, status)
         tls = _tls(self._values)
         for bind in _sockets(self._values):
             opening = self._open(bind, tls if bind.scheme in TLS_SCHEMES else None)
-            problems.append(await self._bound(f"bindAddresses {bind}", bind.host, bind.port, opening))
-        return [problem for problem in problems if problem is not None]
+            await self._bound(f"bindAddresses {bind}", bind.host, bind.port, opening)
 
     def may_bind(self) -> bool:
         """Whether the addresses that were in use are free now."""
@@ -78,13 +76,12 @@ class HoldingServers:
                 await loop.create_server(lambda: RefusingProtocol(self._reason), host, bind.port, ssl=tls)
             )
 
-    async def _bound(self, what: str, host: str, port: int, opening: Awaitable[None]) -> CannotStart | None:
+    async def _bound(self, what: str, host: str, port: int, opening: Awaitable[None]) -> None:
         try:
             await bound(what, opening)
         except CannotStart as problem:
             self._taken.append((host, port))
-            return problem
-        return None
+            self.problems.append(problem)
 
 
 def _is_free(host: str, port: int) -> bool:

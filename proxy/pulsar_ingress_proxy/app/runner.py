@@ -155,10 +155,10 @@ async def _text(path: Path) -> str | None:
 async def _hold(path: Path, text: str | None, fault: Exception, is_known: bool, signals: Signals) -> None:
     """Answer with the reason on all sockets until the file changes, or until the start may succeed."""
     servers = HoldingServers(text, fault)
-    problems = await servers.open()
+    await servers.open()
     if not is_known:
         _log_fault("holding", fault)
-        for problem in problems:
+        for problem in servers.problems:
             _log_fault("holding, but could not bind", problem)
     polls = 0
     while not await signals.pause() and await _text(path) == text:

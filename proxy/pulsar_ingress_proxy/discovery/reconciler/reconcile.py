@@ -15,7 +15,12 @@ from pulsar_ingress_proxy.discovery.reconciler.ingresses import (
 )
 from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service, ServicePort
 from pulsar_ingress_proxy.discovery.reconciler.ports import schemes_of
-from pulsar_ingress_proxy.discovery.reconciler.routes import Address, route_addresses, routed_hosts, service_addresses
+from pulsar_ingress_proxy.discovery.reconciler.routes import (
+    KeyedClaim,
+    route_addresses,
+    routed_hosts,
+    service_addresses,
+)
 from pulsar_ingress_proxy.discovery.reconciler.view import BrokerPod, ClusterView
 from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered
 from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
@@ -42,15 +47,13 @@ def reconcile(config: Config, view: ClusterView) -> Reconciled:
     claims = {key: list(_internal(config, broker, view)) for key, broker in view.brokers.items()}
     listener_of = _listener_of(config, [ingress for key, ingress in ingresses if view.scope.trusts(key.namespace)])
     unmapped = []
-    for address in addresses:
-        listener = address.listener or listener_of(address.url.host)
+    for key, claim in addresses:
+        listener = claim.listener or listener_of(claim.url.host)
         if listener is not None:
-            claim = Claim(listener, address.url, address.source, str(address.by), address.weak)
-            claims[address.broker].append(claim)
+            claims[key].append(claim._replace(listener=listener))
         else:
-            leads = f"leads {address.url} to {view.brokers[address.broker].names[0]}"
-            text = f"{leads}, but has no listener: annotate it with {LISTENER}"
-            unmapped.append(Conflict(str(address.by), text))
+            leads = f"leads {claim.url} to {view.brokers[key].names[0]}"
+            unmapped.append(Conflict(claim.by, f"{leads}, but has no listener: annotate it with {LISTENER}"))
     brokers = []
     for key, claimed in claims.items():
         broker, disagreements = resolve_claims(view.brokers[key].names, claimed)
@@ -65,11 +68,11 @@ def reconcile(config: Config, view: ClusterView) -> Reconciled:
 
 def _derive(
     view: ClusterView, conflicts: list[Conflict]
-) -> tuple[list[KeyedIngress], list[Address], set[tuple[str, bool]]]:
+) -> tuple[list[KeyedIngress], list[KeyedClaim], set[tuple[str, bool]]]:
     """The ingresses, brokers' addresses and routed hosts of each object."""
     scope = view.scope
     ingresses: list[KeyedIngress] = []
-    addresses: list[Address] = []
+    addresses: list[KeyedClaim] = []
     hosts: set[tuple[str, bool]] = set()
     for obj in view.objects.values():
         match obj:
@@ -83,7 +86,7 @@ def _derive(
                 ingresses += service_ingresses(obj, scope, conflicts)
                 own = list(service_addresses(obj, view, conflicts))
                 addresses += own
-                hosts.update((one.url.host, True) for one in own)
+                hosts.update((claim.url.host, True) for _, claim in own)
             case _:
                 continue
         conflicts += _faults(obj.key, obj.annotations)

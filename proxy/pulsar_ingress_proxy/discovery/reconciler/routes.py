@@ -14,22 +14,13 @@ from pulsar_ingress_proxy.discovery.reconciler.ports import schemes_of
 from pulsar_ingress_proxy.discovery.reconciler.scope import Scope
 from pulsar_ingress_proxy.discovery.reconciler.view import BrokerPod, ClusterView
 from pulsar_ingress_proxy.routing.discovered import Conflict, Source
+from pulsar_ingress_proxy.routing.precedence import Claim
 from pulsar_ingress_proxy.syntax.hosts import is_wild, meet
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, DEFAULT_PORTS, ServiceUrl, kind_of
 
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """An address of a broker, by one object."""
-
-    broker: Key
-    listener: str | None
-    """None: the listener of the host's ingress."""
-    url: ServiceUrl
-    source: Source
-    by: Key
-    weak: bool
-    """Whether it is the pool's Service, which leads to one broker only while there is one."""
+KeyedClaim = tuple[Key, Claim]
+"""An address of a broker; its listener is empty if it is that of the host's ingress. It is weak if it is the pool's
+Service, which leads to one broker only while there is one."""
 
 
 class _Unclear(Exception):
@@ -50,7 +41,7 @@ class _Lead:
 
 def route_addresses(
     route: Route, places: Iterable[Attachment], view: ClusterView, conflicts: list[Conflict]
-) -> Iterator[Address]:
+) -> Iterator[KeyedClaim]:
     if not view.scope.trusts(route.key.namespace):
         return
     for at in places:
@@ -61,12 +52,12 @@ def route_addresses(
                     weak = lead.service.key in view.scope.pool_services
                     for url, source in tuple(_route_urls(at, host, lead, view)):
                         allowed = _allowed(url, view.scope)
-                        yield Address(lead.broker.key, at.listener, allowed, source, route.key, weak)
+                        yield lead.broker.key, Claim(at.listener or "", allowed, source, str(route.key), weak)
             except _Unclear as why:
                 conflicts.append(Conflict(str(route.key), str(why)))
 
 
-def service_addresses(service: Service, view: ClusterView, conflicts: list[Conflict]) -> Iterator[Address]:
+def service_addresses(service: Service, view: ClusterView, conflicts: list[Conflict]) -> Iterator[KeyedClaim]:
     """The addresses of a broker by its external Service."""
     scope, annotations, listener = view.scope, service.annotations, service.annotations.listener("")
     if listener is None or not service.is_outside or service.key.namespace not in scope.broker_namespaces:
@@ -78,7 +69,7 @@ def service_addresses(service: Service, view: ClusterView, conflicts: list[Confl
     weak = service.key in scope.pool_services
     try:
         for url, source in _service_urls(service, broker, view):
-            yield Address(broker.key, listener, _allowed(url, scope), source, service.key, weak)
+            yield broker.key, Claim(listener, _allowed(url, scope), source, str(service.key), weak)
     except _Unclear as why:
         conflicts.append(Conflict(str(service.key), str(why)))
 
