@@ -6,14 +6,7 @@ Two tables list everything that is read: FROM_CLIENT and FROM_BROKER. All other 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from pulsar_ingress_proxy.binary.commands_pb2 import (
-    Command,
-    Connect,
-    Error,
-    Lookup,
-    LookupResponse,
-    PartitionMetadata,
-)
+from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Error, Lookup, LookupResponse, PartitionMetadata
 from pulsar_ingress_proxy.binary.frames import handling, write
 from pulsar_ingress_proxy.routing.selection import Refusal
 

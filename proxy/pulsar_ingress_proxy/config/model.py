@@ -599,8 +599,4 @@ def _common_names_and_hosts(ingresses: Iterable[IngressConfig]) -> Iterable[str]
 def json_schema() -> dict[str, Any]:
     """The JSON schema of the config file."""
     schema = Config.model_json_schema(by_alias=True)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **schema,
-        "title": "pulsar-ingress-proxy",
-    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "pulsar-ingress-proxy"}

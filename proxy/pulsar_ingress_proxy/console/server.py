@@ -22,12 +22,7 @@ BODY_BYTES = 65536
 BODY_SECONDS = 10
 IDLE_SECONDS = 30
 
-_TYPES = {
-    "html": "text/html",
-    "css": "text/css",
-    "js": "text/javascript",
-    "svg": "image/svg+xml",
-}
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 class BadQuestion(Exception):

@@ -99,10 +99,7 @@ def _config(cluster: DemoCluster, ports: tuple[int, int, int], events: Path | No
         "brokers": {"webServiceUrl": [broker.web for broker in cluster.brokers]},
         "ingresses": [{"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"}],
         "advertisedListeners": [
-            {
-                "broker": broker.name,
-                "listeners": f"internal:{broker.web}, {_addresses('external', number, HOST)}",
-            }
+            {"broker": broker.name, "listeners": f"internal:{broker.web}, {_addresses('external', number, HOST)}"}
             for number, broker in enumerate(cluster.brokers)
         ],
         "events": {"path": None if events is None else str(events.resolve())},

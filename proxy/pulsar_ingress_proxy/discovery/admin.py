@@ -21,13 +21,7 @@ from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.observability.metrics import Metrics
 from pulsar_ingress_proxy.routing.discovered import Discovered, DiscoveredBroker, Source
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
-from pulsar_ingress_proxy.syntax.listeners import (
-    VARIABLE,
-    WEB_SCHEMES,
-    ServiceUrl,
-    Urls,
-    parse_advertised_listeners,
-)
+from pulsar_ingress_proxy.syntax.listeners import VARIABLE, WEB_SCHEMES, ServiceUrl, Urls, parse_advertised_listeners
 
 log = logging.getLogger("proxy.discovery")
 

@@ -14,12 +14,7 @@ import aiohttp
 import yaml
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.rest import RESTClientObject
-from kubernetes.aio.config import (
-    KUBE_CONFIG_DEFAULT_LOCATION,
-    ConfigException,
-    load_incluster_config,
-    load_kube_config,
-)
+from kubernetes.aio.config import KUBE_CONFIG_DEFAULT_LOCATION, ConfigException, load_incluster_config, load_kube_config
 
 _NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _KEPT_ALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
