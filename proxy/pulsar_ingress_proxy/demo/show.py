@@ -34,19 +34,10 @@ _PORT, _METRICS_PORT, _CONSOLE_PORT = 18080, 19090, 19091
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One request of a client, and its answer."""
-
-    asked: str
-    status: int
-    said: str
-
-
-@dataclass(frozen=True, slots=True)
 class Journey:
-    """The requests of a client for one topic, and the result."""
+    """The requests of a client for one topic and their answers, as lines of text, and the result."""
 
-    steps: tuple[Step, ...]
+    lines: list[str]
     reached: str | None
     problem: str | None
 
@@ -54,20 +45,20 @@ class Journey:
 async def _journey(session: aiohttp.ClientSession, gateway: str, path: str) -> Journey:
     """An external client: it asks the ingress's host, then follows redirects whose host it can resolve."""
     url = f"https://{HOST}{path}"
-    steps: list[Step] = []
+    lines: list[str] = []
     for _ in range(6):
         status, location, body = await ask(session, gateway, url)
         if status == 307 and location is not None:
-            steps.append(Step(url, status, f"Location: {location}"))
+            lines += (f"GET {url}", f"    {status} Location: {location}")
             if problem := await _unresolvable(urlsplit(location).hostname or ""):
-                return Journey(tuple(steps), None, problem)
+                return Journey(lines, None, problem)
             url = location
             continue
         address, said = _address(status, body)
-        steps.append(Step(url, status, said))
+        lines += (f"GET {url}", f"    {status} {said}")
         problem = await _unresolvable(urlsplit(address).hostname or "") if address else None
-        return Journey(tuple(steps), None if problem else address or "answered", problem)
-    return Journey(tuple(steps), None, "it is sent in a circle")
+        return Journey(lines, None if problem else address or "answered", problem)
+    return Journey(lines, None, "it is sent in a circle")
 
 
 def _address(status: int, body: bytes) -> tuple[str | None, str]:
@@ -257,9 +248,8 @@ def _print_pipeline(paint: Palette, events: Path) -> None:
 
 
 def _print_journey(paint: Palette, journey: Journey) -> None:
-    for step in journey.steps:
-        print(f"  GET {step.asked}")
-        print(f"      {step.status} {step.said}")
+    for line in journey.lines:
+        print(f"  {line}")
     if journey.problem:
         print("  " + paint.bad(f"x {journey.problem}"))
     else:
