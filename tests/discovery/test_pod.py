@@ -9,7 +9,7 @@ from fake_api import FakeApi, says, serving_api
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.discovery.api_client import KubernetesApi, Refused
 from pulsar_ingress_proxy.discovery.credentials import Credentials
-from pulsar_ingress_proxy.discovery.pod import own_pod
+from pulsar_ingress_proxy.discovery.informers import own_pod
 from pulsar_ingress_proxy.routing.snapshot import build, in_zone
 
 POD = "/api/v1/namespaces/pulsar/pods/gateway-0"

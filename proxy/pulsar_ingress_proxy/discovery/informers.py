@@ -1,19 +1,21 @@
 """The informers of all kinds, and the object store that they fill; also `list_store`, which lists once.
 
-Nothing is published until every informer has synced.
+Nothing is published until every informer has synced. The sidecar's own pod is read from the downward API if the
+manifest has it, else by one `get` on the pod and one on the node.
 """
 
 import asyncio
 import logging
+import os
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.api_client import KubernetesApi, Object, Refused, collection, typed
 from pulsar_ingress_proxy.discovery.credentials import Credentials
 from pulsar_ingress_proxy.discovery.informer import Backoff, Informer, Recovery
-from pulsar_ingress_proxy.discovery.pod import own_pod
 from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS, Kind
 from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore, PodIdentity
 from pulsar_ingress_proxy.observability.metrics import Metrics
@@ -23,6 +25,9 @@ log = logging.getLogger("proxy.discovery")
 
 _LONGEST_GATHERING = 0.5
 """Maximum debounce in seconds; a change should be in force within a second."""
+
+LABELS = Path("/etc/podinfo/labels")
+_ZONE = "topology.kubernetes.io/zone"
 
 News = Callable[[Discovered, str | None], None]
 """Called with the result, and the zone of the gateway's node."""
@@ -246,3 +251,56 @@ async def list_store(config: Config, kubeconfig: str, context: str | None) -> Ob
     if faults:
         raise CannotList("\n".join(faults))
     return store
+
+
+async def own_pod(cluster: KubernetesApi, with_zone: bool, labels_file: Path = LABELS) -> PodIdentity:
+    """Read the sidecar's pod; raises Refused if the API server is needed and unreachable."""
+    namespace = os.environ.get("POD_NAMESPACE") or await cluster.home()
+    labels = await asyncio.to_thread(_read_labels, labels_file)
+    node = os.environ.get("NODE_NAME")
+    if labels is None:
+        pod = await _own_object(cluster, namespace)
+        labels = _labels(pod)
+        node = node or pod.get("spec", {}).get("nodeName")
+    zone = await _zone(cluster, labels, node) if with_zone else None
+    return PodIdentity(namespace, labels, zone)
+
+
+async def _own_object(cluster: KubernetesApi, namespace: str) -> Object:
+    name = os.environ.get("POD_NAME") or (os.environ.get("HOSTNAME") if cluster.credentials.in_pod else None)
+    if not name:
+        return {}
+    return await _got(cluster, f"/api/v1/namespaces/{namespace}/pods/{name}", "selectors are matched to no labels")
+
+
+async def _zone(cluster: KubernetesApi, labels: Mapping[str, str], node: str | None) -> str | None:
+    # Since Kubernetes 1.35 pods have the zone among their labels.
+    zone = os.environ.get("NODE_ZONE") or labels.get(_ZONE)
+    if not zone and node:
+        zone = _labels(await _got(cluster, f"/api/v1/nodes/{node}", "no zone is told")).get(_ZONE)
+    if not zone:
+        log.warning("kubernetes.zoneProperty: the zone of node %s is not known: set NODE_ZONE", node or "(unknown)")
+    return zone or None
+
+
+async def _got(cluster: KubernetesApi, path: str, otherwise: str) -> Object:
+    try:
+        return await cluster.get(path)
+    except Refused as refused:
+        if refused.reason not in ("forbidden", "absent"):
+            raise
+        log.warning("%s; %s", refused, otherwise)
+        return {}
+
+
+def _labels(found: Object) -> dict[str, str]:
+    return dict(found.get("metadata", {}).get("labels", {}))
+
+
+def _read_labels(file: Path) -> dict[str, str] | None:
+    """Parse lines of `key="value"`; None if there is no such file."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return {key: value.strip('"') for key, equals, value in (line.partition("=") for line in lines) if equals}

@@ -1,18 +1,11 @@
 """Derives the result from all objects: ingresses without conflicts, and brokers with their addresses. Pure."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER, Annotations
-from pulsar_ingress_proxy.discovery.reconciler.attachment import attachments
-from pulsar_ingress_proxy.discovery.reconciler.ingresses import (
-    KeyedIngress,
-    gateway_ingresses,
-    resolve_hosts,
-    route_ingresses,
-    service_ingresses,
-)
+from pulsar_ingress_proxy.discovery.reconciler.attachment import Attachment, attachments
 from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service, ServicePort
 from pulsar_ingress_proxy.discovery.reconciler.ports import schemes_of
 from pulsar_ingress_proxy.discovery.reconciler.routes import (
@@ -21,11 +14,15 @@ from pulsar_ingress_proxy.discovery.reconciler.routes import (
     routed_hosts,
     service_addresses,
 )
+from pulsar_ingress_proxy.discovery.reconciler.scope import Scope
 from pulsar_ingress_proxy.discovery.reconciler.view import BrokerPod, ClusterView
 from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered
 from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
 from pulsar_ingress_proxy.routing.precedence import Claim, in_order, resolve_claims
+from pulsar_ingress_proxy.syntax.hosts import ANY
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
+
+KeyedIngress = tuple[Key, Ingress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +40,7 @@ def reconcile(config: Config, view: ClusterView) -> Reconciled:
     """Derive the result, in a stable order."""
     conflicts: list[Conflict] = []
     found, addresses, hosts = _derive(view, conflicts)
-    ingresses = resolve_hosts(found, view.scope, conflicts)
+    ingresses = _resolve_hosts(found, view.scope, conflicts)
     claims = {key: list(_internal(config, broker, view)) for key, broker in view.brokers.items()}
     listener_of = _listener_of(config, [ingress for key, ingress in ingresses if view.scope.trusts(key.namespace)])
     unmapped = []
@@ -77,13 +74,13 @@ def _derive(
     for obj in view.objects.values():
         match obj:
             case Route() if places := tuple(attachments(obj, view)):
-                ingresses += route_ingresses(obj, places, scope, conflicts)
+                ingresses += _route_ingresses(obj, places, scope, conflicts)
                 addresses += route_addresses(obj, places, view, conflicts)
                 hosts.update(routed_hosts(places))
             case Gateway() if scope.is_beside(obj):
-                ingresses += gateway_ingresses(obj, scope, conflicts)
+                ingresses += _gateway_ingresses(obj, scope, conflicts)
             case Service() if scope.is_ingress(obj) or obj.key.namespace in scope.broker_namespaces:
-                ingresses += service_ingresses(obj, scope, conflicts)
+                ingresses += _service_ingresses(obj, scope, conflicts)
                 own = list(service_addresses(obj, view, conflicts))
                 addresses += own
                 hosts.update((claim.url.host, True) for _, claim in own)
@@ -91,6 +88,113 @@ def _derive(
                 continue
         conflicts += _faults(obj.key, obj.annotations)
     return ingresses, addresses, hosts
+
+
+def _route_ingresses(
+    route: Route, places: tuple[Attachment, ...], scope: Scope, conflicts: list[Conflict]
+) -> Iterator[KeyedIngress]:
+    """The ingresses of a route with its own listener; otherwise the gateway is the ingress."""
+    carried = [
+        (at.own_listener, host)
+        for at in places
+        if at.own_listener
+        for host in at.hosts
+        if host != ANY or at.tells_hosts
+    ]
+    if known := {at.section.name for at in places if at.section is not None} - {""}:
+        conflicts += _unknown_sections(route.key, route.annotations, known)
+    return _ingresses(route.key, route.annotations, carried, scope, conflicts)
+
+
+def _gateway_ingresses(gateway: Gateway, scope: Scope, conflicts: list[Conflict]) -> Iterator[KeyedIngress]:
+    """The ingresses of a gateway of ours, by the listeners of its sections."""
+    carried = [
+        (listener, host)
+        for section in gateway.sections
+        if section.takes and (listener := gateway.annotations.listener(section.name)) is not None
+        for _, host in section.hosts
+        if host != ANY or section.tells_hosts
+    ]
+    conflicts += _unknown_sections(gateway.key, gateway.annotations, {section.name for section in gateway.sections})
+    return _ingresses(gateway.key, gateway.annotations, carried, scope, conflicts)
+
+
+def _service_ingresses(service: Service, scope: Scope, conflicts: list[Conflict]) -> Iterator[KeyedIngress]:
+    """The ingress of a Service that exposes our gateway, with its external names."""
+    listener = service.annotations.listener("")
+    if listener is None or not service.is_outside or not scope.is_ingress(service):
+        return iter(())
+    named = [url.host for url in service.annotations.external_urls if "{" not in url.host]
+    hosts = named or service.annotations.hosts or service.addresses
+    return _ingresses(service.key, service.annotations, [(listener, host) for host in hosts], scope, conflicts)
+
+
+def _ingresses(
+    key: Key, annotations: Annotations, carried: Iterable[tuple[str, str]], scope: Scope, conflicts: list[Conflict]
+) -> Iterator[KeyedIngress]:
+    """One ingress for each listener, of these listeners and hosts."""
+    hosts: dict[str, dict[str, None]] = {}
+    for listener, host in carried:
+        if host == ANY and not scope.trusts(key.namespace):
+            continue  # only trusted namespaces may claim every host
+        allowed = list(scope.allowed(host))
+        if allowed:
+            hosts.setdefault(listener, {}).update(dict.fromkeys(allowed))
+        else:
+            text = f"has host {host}, which is not under kubernetes.allowedHostSuffixes: left out"
+            conflicts.append(Conflict(str(key), text))
+    for listener, own in hosts.items():
+        yield (
+            key,
+            Ingress(
+                str(key),
+                tuple(own),
+                listener,
+                annotations.allowed_listeners,
+                annotations.expose,
+                annotations.lookup_properties,
+            ),
+        )
+
+
+def _unknown_sections(key: Key, annotations: Annotations, known: set[str]) -> Iterator[Conflict]:
+    for name in annotations.listeners:
+        if name and name not in known:
+            there = f"there are {', '.join(sorted(known))}" if known else "it has none"
+            yield Conflict(str(key), f"{LISTENER}: there is no section '{name}'; {there}")
+
+
+def _resolve_hosts(ingresses: Iterable[KeyedIngress], scope: Scope, conflicts: list[Conflict]) -> list[KeyedIngress]:
+    """Resolve conflicts, so that no host has two listeners.
+
+    Trusted namespaces take precedence over others, and routes over gateways. If equals disagree, none gets the host.
+    """
+    ranked = sorted(
+        ((_rank(key, scope), key, ingress) for key, ingress in ingresses),
+        key=lambda one: (one[0], one[1], one[2].listener),
+    )
+    claims: dict[str, list[tuple[tuple[bool, bool], Ingress]]] = {}
+    for rank, _, ingress in ranked:
+        for host in ingress.hosts:
+            claims.setdefault(host, []).append((rank, ingress))
+    owners: dict[str, str | None] = {}
+    for host, claimed in claims.items():
+        best = {ingress.listener: ingress for rank, ingress in reversed(claimed) if rank == claimed[0][0]}
+        owners[host] = claimed[0][1].listener if len(best) == 1 else None
+        if len(best) > 1:
+            said = " and ".join(f"{best[name].name} ({name})" for name in sorted(best))
+            subject = "every host" if host == ANY else host
+            conflicts.append(Conflict(subject, f"is of {said}: used for neither"))
+    resolved = []
+    for _, key, ingress in ranked:
+        hosts = tuple(host for host in ingress.hosts if owners[host] == ingress.listener)
+        if hosts:
+            resolved.append((key, replace(ingress, hosts=hosts)))
+    return resolved
+
+
+def _rank(key: Key, scope: Scope) -> tuple[bool, bool]:
+    return not scope.trusts(key.namespace), key.kind in ("Gateway", "IstioGateway")
 
 
 def _faults(key: Key, annotations: Annotations) -> Iterator[Conflict]:
