@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pulsar_ingress_proxy.binary.commands import clear_originals
 from pulsar_ingress_proxy.binary.commands_pb2 import AuthData, Command
-from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, decide_session
+from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, decide
 from pulsar_ingress_proxy.binary.fast_path import FastPath
 from pulsar_ingress_proxy.binary.frames import Frame
 from pulsar_ingress_proxy.net.context import ServerContext
@@ -99,6 +99,6 @@ class ClientContext:
 
     def other_record(self, decisions: DecisionCache, status: int) -> AccessRecord:
         """A record for anything but a lookup."""
-        record = self.record(decide_session(self.endpoint, decisions), decisions.snapshot)
+        record = self.record(decide(self.endpoint, decisions), decisions.snapshot)
         record.status = status
         return record

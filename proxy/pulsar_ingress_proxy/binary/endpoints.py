@@ -14,7 +14,7 @@ from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, BindAddress, ServiceUrl
 
-_LOOKUP = Target("lookup", "lookup")
+LOOKUP = Target("lookup", "lookup")
 _SESSION = Target("other", "other")
 
 
@@ -30,17 +30,13 @@ class ClientEndpoint(NamedTuple):
         return Request(target, host, None, self.bind.scheme, self.bind.listener, header_names=names)
 
 
-def decide_lookup(endpoint: ClientEndpoint, name: str | None, decisions: DecisionCache) -> DecidedRequest:
-    """The decision about a lookup; `name` is the listener that the client named, if any."""
-    return _decide(endpoint, _LOOKUP, name, decisions)
+def decide(
+    endpoint: ClientEndpoint, decisions: DecisionCache, target: Target = _SESSION, name: str | None = None
+) -> DecidedRequest:
+    """The decision about a lookup, or about the connection itself, for commands that answer no lookup; cached.
 
-
-def decide_session(endpoint: ClientEndpoint, decisions: DecisionCache) -> DecidedRequest:
-    """The decision about the connection itself, for commands that answer no lookup."""
-    return _decide(endpoint, _SESSION, None, decisions)
-
-
-def _decide(endpoint: ClientEndpoint, target: Target, name: str | None, decisions: DecisionCache) -> DecidedRequest:
+    `name` is the listener that the client named, if any.
+    """
     key = (endpoint, target.kind, name)
     found = decisions.get(key)
     if isinstance(found, DecidedRequest):
@@ -72,7 +68,7 @@ def connection_target(connect: Connect, endpoint: ClientEndpoint, decisions: Dec
     the sidecar.
     """
     snapshot = decisions.snapshot
-    selection = decide_session(endpoint, decisions).decision.selection
+    selection = decide(endpoint, decisions).decision.selection
     wanted = connect.proxy_to_broker_url.decode("utf-8", "replace")
     if wanted:
         is_idle = selection.shadow or (snapshot.config.leaks == "observe" and not is_through(selection))

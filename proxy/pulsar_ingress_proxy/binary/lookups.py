@@ -2,7 +2,8 @@
 
 from pulsar_ingress_proxy.binary.commands import clear_originals
 from pulsar_ingress_proxy.binary.commands_pb2 import KeyValue, Lookup
-from pulsar_ingress_proxy.binary.endpoints import ClientEndpoint, decide_lookup
+from pulsar_ingress_proxy.binary.endpoints import LOOKUP, ClientEndpoint
+from pulsar_ingress_proxy.binary.endpoints import decide as decide_about
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
 from pulsar_ingress_proxy.routing.decisions import DecidedRequest
 from pulsar_ingress_proxy.routing.ingresses import Ingress
@@ -15,7 +16,7 @@ def decide(lookup: Lookup, endpoint: ClientEndpoint, decisions: DecisionCache) -
     """Select the listener by the name that the client sent, if any, and by its endpoint, or refuse."""
     sent = lookup.advertised_listener_name
     name = sent.decode("utf-8", "replace") if sent.strip() else None  # Go and C++ send an empty name if unset
-    return decide_lookup(endpoint, name, decisions)
+    return decide_about(endpoint, decisions, LOOKUP, name)
 
 
 def prepare(lookup: Lookup, selection: Selection, snapshot: Snapshot) -> bool:

@@ -14,7 +14,7 @@ from pulsar_ingress_proxy.binary import answers, commands, lookups
 from pulsar_ingress_proxy.binary.broker_connection import NeedsChallenge, ask
 from pulsar_ingress_proxy.binary.client import ClientContext
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse
-from pulsar_ingress_proxy.binary.endpoints import decide_lookup, decide_session
+from pulsar_ingress_proxy.binary.endpoints import LOOKUP, decide
 from pulsar_ingress_proxy.binary.fast_path import BODY, BRIEF, URL_TLS, FastLookup, FastPath, LookupTemplate, encode_id
 from pulsar_ingress_proxy.binary.frames import Frame, write
 from pulsar_ingress_proxy.memory import HEAD, REQUEST
@@ -187,9 +187,9 @@ class PendingLookups:
     def push(self, frame: Frame) -> bytes | None:
         """Rewrite addresses that answer no lookup in flight. Returns the frame for the client, or None to drop it."""
         decisions, endpoint = self._context.decisions, self._client.endpoint
-        selection = decide_lookup(endpoint, self._named, decisions).decision.selection
+        selection = decide(endpoint, decisions, LOOKUP, self._named).decision.selection
         if selection.listener is None:
-            selection = decide_session(endpoint, decisions).decision.selection
+            selection = decide(endpoint, decisions).decision.selection
         if selection.listener is None:
             return frame.raw
         command = frame.command()

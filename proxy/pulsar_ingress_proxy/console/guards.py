@@ -43,6 +43,10 @@ HEADERS = {
 }
 
 
+class BadQuestion(Exception):
+    """The question cannot be read; answered with 400."""
+
+
 def problem(status: int, code: str, text: str) -> web.Response:
     """An error, in the format of all the sidecar's own answers."""
     return web.json_response({"reason": f"{code}: {text}"}, status=status)
@@ -72,6 +76,8 @@ def guard(bound: str) -> Middleware:
             return problem(403, "cross-site", "the console answers to its own page and to programs only")
         try:
             return await handler(request)
+        except BadQuestion as fault:
+            return problem(400, "bad-question", str(fault))
         except web.HTTPException as found:
             answer = problem(found.status, found.reason.lower().replace(" ", "-"), _words(found.status))
             if allowed := found.headers.get("Allow"):

@@ -9,7 +9,7 @@ from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
 from pulsar_ingress_proxy.console.api import MOST_DECISIONS, ROUTES, description
-from pulsar_ingress_proxy.console.guards import Handler, add_headers, guard, problem
+from pulsar_ingress_proxy.console.guards import BadQuestion, Handler, add_headers, guard, problem
 from pulsar_ingress_proxy.console.models import Question
 from pulsar_ingress_proxy.console.stream import Streams
 from pulsar_ingress_proxy.console.view import Shown, View
@@ -23,10 +23,6 @@ BODY_SECONDS = 10
 IDLE_SECONDS = 30
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-
-
-class BadQuestion(Exception):
-    """An invalid query parameter."""
 
 
 class Console:
@@ -97,17 +93,10 @@ class Console:
         return web.json_response(self._description)
 
     async def _decisions(self, request: web.Request) -> web.Response:
-        try:
-            wanted, limit = _sorts(request), _limit(request)
-        except BadQuestion as fault:
-            return problem(400, "bad-question", str(fault))
-        return _json(self.view.decisions(wanted, request.query.get("since", ""), limit))
+        return _json(self.view.decisions(_sorts(request), request.query.get("since", ""), _limit(request)))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        try:
-            wanted = _sorts(request)
-        except BadQuestion as fault:
-            return problem(400, "bad-question", str(fault))
+        wanted = _sorts(request)
         if self._streams.is_full:
             answer = problem(503, "too-many-streams", "close a page of the console, or ask /api/decisions")
             answer.headers["Retry-After"] = "10"
@@ -126,11 +115,11 @@ class Console:
         except TimeoutError:
             return problem(408, "too-slow", "the question did not come in time")
         except ConnectionError:
-            return problem(400, "bad-question", "the client closed the connection inside the question")
+            raise BadQuestion("the client closed the connection inside the question") from None
         except ValidationError as fault:
-            return problem(400, "bad-question", _first(fault))
+            raise BadQuestion(_first(fault)) from None
         except CannotExplain as fault:
-            return problem(400, "bad-question", str(fault))
+            raise BadQuestion(str(fault)) from None
 
 
 class _TooMany(asyncio.Protocol):
