@@ -5,7 +5,6 @@ Only what the demo asks for. tests/simulated has more of the API, other versions
 
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from types import TracebackType
 from typing import Self
 
 from aiohttp import web
@@ -81,9 +80,7 @@ class DemoCluster:
             await broker.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for broker in self.brokers:
             await broker.close()
 

@@ -10,6 +10,7 @@ Objects of a list that did not change are not reported again.
 import asyncio
 import random
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pulsar_ingress_proxy.discovery.api_client import Event, KubernetesApi, Object, Refused, collection, typed
@@ -65,30 +66,25 @@ class Recovery:
             await asyncio.wait_for(self._back.wait(), at_most)
 
 
+@dataclass(eq=False)
 class Informer:
     """One kind in one namespace."""
 
-    def __init__(
-        self,
-        cluster: KubernetesApi,
-        kind: Kind,
-        version: str,
-        namespace: str,
-        handler: InformerHandler,
-        recovery: Recovery,
-    ) -> None:
-        self.kind = kind
-        self.namespace = namespace
-        self._served_as = version
-        self._path = collection(kind, version, namespace)
-        self._cluster = cluster
-        self._handler = handler
-        self._recovery = recovery
-        self._pauses = Backoff(cluster.patience.first_pause, cluster.patience.longest_pause)
-        self._known: dict[str, str] = {}
-        """The resourceVersion of each known object, by name."""
-        self._version: str | None = None
-        """The resourceVersion to watch from; None: list first."""
+    _cluster: KubernetesApi
+    kind: Kind
+    _served_as: str
+    """The version of the API."""
+    namespace: str
+    _handler: InformerHandler
+    _recovery: Recovery
+    _known: dict[str, str] = field(default_factory=dict)
+    """The resourceVersion of each known object, by name."""
+    _version: str | None = None
+    """The resourceVersion to watch from; None: list first."""
+
+    def __post_init__(self) -> None:
+        self._path = collection(self.kind, self._served_as, self.namespace)
+        self._pauses = Backoff(self._cluster.patience.first_pause, self._cluster.patience.longest_pause)
 
     async def run(self) -> None:
         """Run until the cluster no longer serves the kind, then remove all objects."""

@@ -5,6 +5,7 @@ import importlib
 import importlib.util
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from functools import partial
 
 from pulsar_ingress_proxy.config import Config
@@ -40,31 +41,25 @@ def missing_package() -> str | None:
     return "needs the package 'kubernetes': pip install 'pulsar-ingress-proxy[kubernetes]'"
 
 
+@dataclass(eq=False)
 class DiscoveryManager:
     """`discovered` and `zone` are the current results; `news` is called when they have changed."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        pool: BrokerPool,
-        dial: Callable[[Authority], ServiceUrl | None],
-        news: Callable[[], None],
-    ) -> None:
-        self._metrics = metrics
-        self._pool = pool
-        self._dial = dial
-        self._news = news
-        self._known = Known()
-        self._state: State | None = None
-        self._is_news = asyncio.Event()
-        self._written: Known | None = None
-        self._is_of_config = False
-        """Whether the known result was found under the current config."""
-        self._tasks: list[asyncio.Task[None]] = []
-        self._grace: asyncio.TimerHandle | None = None
-        self.discovered: Discovered = NOTHING
-        self.not_ready: str | None = None
-        """Why the sidecar is not ready yet."""
+    _metrics: Metrics
+    _pool: BrokerPool
+    _dial: Callable[[Authority], ServiceUrl | None]
+    _news: Callable[[], None]
+    _known: Known = field(default_factory=Known)
+    _state: State | None = None
+    _is_news: asyncio.Event = field(default_factory=asyncio.Event)
+    _written: Known | None = None
+    _is_of_config: bool = False
+    """Whether the known result was found under the current config."""
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _grace: asyncio.TimerHandle | None = None
+    discovered: Discovered = NOTHING
+    not_ready: str | None = None
+    """Why the sidecar is not ready yet."""
 
     @property
     def zone(self) -> str | None:
