@@ -96,12 +96,8 @@ def status_of(error: int) -> int:
 
 
 def lookup_failed(request_id: int, refusal: Refusal) -> bytes:
-    answer = LookupResponse(
-        response=FAILED,
-        request_id=request_id,
-        error=error_code(refusal),
-        message=f"{refusal.code}: {refusal.text}".encode(),
-    )
+    text = f"{refusal.code}: {refusal.text}".encode()
+    answer = LookupResponse(response=FAILED, request_id=request_id, error=error_code(refusal), message=text)
     return write(Command(type=LOOKUP_RESPONSE, lookup_response=answer))
 
 

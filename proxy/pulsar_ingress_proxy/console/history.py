@@ -36,15 +36,10 @@ class History:
     def note(self, old: Snapshot | None, new: Snapshot, cause: Cause) -> None:
         """A snapshot has come into force; `old` is None for the first."""
         lines = changes(old, new) if old is not None else iter(())
-        listed = list(islice(lines, LINES))
+        listed, now = list(islice(lines, LINES)), moment(time.time())
+        untold = sum(1 for _ in lines)
         self._generations.append(
-            Generation(
-                generation=new.generation,
-                time=moment(time.time()),
-                cause=cause,
-                changes=listed,
-                untold=sum(1 for _ in lines),
-            )
+            Generation(generation=new.generation, time=now, cause=cause, changes=listed, untold=untold)
         )
 
 

@@ -62,12 +62,9 @@ def put_on_listener(body: bytes, listener: str, snapshot: Snapshot) -> LookupAns
     if sent is None:
         return LookupAnswer(body)
     rewritten = rewrite_urls(sent, rewritten_keys(snapshot), listener, snapshot)
-    return LookupAnswer(
-        body if rewritten.urls == sent else json.dumps(rewritten.urls, separators=(",", ":")).encode(),
-        rewritten.named,
-        rewritten.had_leak,
-        rewritten.has_leak,
-    )
+    if rewritten.urls != sent:
+        body = json.dumps(rewritten.urls, separators=(",", ":")).encode()
+    return LookupAnswer(body, rewritten.named, rewritten.had_leak, rewritten.has_leak)
 
 
 def rewrite_urls(sent: Mapping[str, Any], keys: tuple[str, ...], listener: str, snapshot: Snapshot) -> RewrittenUrls:

@@ -59,13 +59,9 @@ def decide(request: Request, snapshot: Snapshot) -> Decision:
     """Select the listener, check for a refusal, and choose the route."""
     selection = select(request, snapshot)
     refusal = not_exposed(request.target.area, selection, snapshot) or selection.refusal
-    return Decision(
-        selection,
-        refusal,
-        route(request, selection, snapshot),
-        snapshot.listener_label(selection.listener),
-        refusal.code if refusal is not None else selection.reason,
-    )
+    reason = refusal.code if refusal is not None else selection.reason
+    label = snapshot.listener_label(selection.listener)
+    return Decision(selection, refusal, route(request, selection, snapshot), label, reason)
 
 
 def route(request: Request, selection: Selection, snapshot: Snapshot) -> Route:

@@ -91,17 +91,13 @@ def _gateway(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Gateway
 
 
 def _gateway_protocol(protocol: str, passes: bool) -> tuple[frozenset[Carries], bool | None]:
-    match protocol:
-        case "HTTP":
-            return _HTTP, False
-        case "HTTPS":
-            return _TLS if passes else _HTTP, True
-        case "TLS":
-            return _TLS | _TCP, True
-        case "TCP":
-            return _TCP, None
-        case _:
-            return _NOTHING, None
+    protocols: Mapping[str, tuple[frozenset[Carries], bool | None]] = {
+        "HTTP": (_HTTP, False),
+        "HTTPS": (_TLS if passes else _HTTP, True),
+        "TLS": (_TLS | _TCP, True),
+        "TCP": (_TCP, None),
+    }
+    return protocols.get(protocol, (_NOTHING, None))
 
 
 def _istio_gateway(key: Key, annotations: Annotations, spec: Raw, _: Raw) -> Gateway:
@@ -223,14 +219,8 @@ def _istio_rules(key: Key, carries: Carries, rule: Raw) -> Iterator[Rule]:
             continue
         narrowed = match.keys() - {"authority", "gateways", "name", "port", "sniHosts"}
         gateways = frozenset(_istio_gateways(key, match["gateways"])) if "gateways" in match else None
-        yield Rule(
-            carries,
-            backends,
-            hosts,
-            not narrowed or (narrowed == {"uri"} and _at(match, "uri").get("prefix") == "/"),
-            _number(match.get("port")),
-            gateways,
-        )
+        whole = not narrowed or (narrowed == {"uri"} and _at(match, "uri").get("prefix") == "/")
+        yield Rule(carries, backends, hosts, whole, _number(match.get("port")), gateways)
 
 
 def _destination(key: Key, destination: Raw) -> Backend:
@@ -250,25 +240,14 @@ def _service(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Service
     for one in _records(spec.get("ports")):
         number, target = _number(one.get("port")), one.get("targetPort")
         if number and one.get("protocol", "TCP") == "TCP":
-            ports.append(
-                ServicePort(
-                    number,
-                    target if isinstance(target, int | str) and target else number,
-                    str(one.get("name") or ""),
-                    _number(one.get("nodePort")),
-                    str(one.get("appProtocol") or ""),
-                )
-            )
+            name, protocol = str(one.get("name") or ""), str(one.get("appProtocol") or "")
+            target = target if isinstance(target, int | str) and target else number
+            ports.append(ServicePort(number, target, name, _number(one.get("nodePort")), protocol))
     balancer = _records(_at(obj, "status", "loadBalancer").get("ingress"))
     outside = [one.get("hostname") or one.get("ip") for one in balancer]
-    return Service(
-        key,
-        annotations,
-        str(spec.get("type") or "ClusterIP"),
-        _texts(spec.get("selector")),
-        tuple(ports),
-        tuple(_addresses(outside or _strings(spec.get("externalIPs")))),
-    )
+    addresses = tuple(_addresses(outside or _strings(spec.get("externalIPs"))))
+    kind, selector = str(spec.get("type") or "ClusterIP"), _texts(spec.get("selector"))
+    return Service(key, annotations, kind, selector, tuple(ports), addresses)
 
 
 def _pod(key: Key, _: Annotations, spec: Raw, obj: Raw) -> Pod | None:
@@ -282,15 +261,9 @@ def _pod(key: Key, _: Annotations, spec: Raw, obj: Raw) -> Pod | None:
         for port in _records(container.get("ports"))
         if (number := _number(port.get("containerPort")))
     ]
-    return Pod(
-        key,
-        _texts(_at(obj, "metadata", "labels")),
-        str(spec.get("hostname") or key.name),
-        str(spec.get("subdomain") or ""),
-        tuple(_addresses(ips)),
-        tuple(ports),
-        "deletionTimestamp" in _at(obj, "metadata"),
-    )
+    labels, ending = _texts(_at(obj, "metadata", "labels")), "deletionTimestamp" in _at(obj, "metadata")
+    hostname, subdomain = str(spec.get("hostname") or key.name), str(spec.get("subdomain") or "")
+    return Pod(key, labels, hostname, subdomain, tuple(_addresses(ips)), tuple(ports), ending)
 
 
 def _slice(key: Key, _annotations: Annotations, _spec: Raw, obj: Raw) -> Slice | None:

@@ -144,17 +144,8 @@ def _ingresses(
             text = f"has host {host}, which is not under kubernetes.allowedHostSuffixes: left out"
             conflicts.append(Conflict(str(key), text))
     for listener, own in hosts.items():
-        yield (
-            key,
-            Ingress(
-                str(key),
-                tuple(own),
-                listener,
-                annotations.allowed_listeners,
-                annotations.expose,
-                annotations.lookup_properties,
-            ),
-        )
+        limits = (annotations.allowed_listeners, annotations.expose)
+        yield key, Ingress(str(key), tuple(own), listener, *limits, annotations.lookup_properties)
 
 
 def _unknown_sections(key: Key, annotations: Annotations, known: set[str]) -> Iterator[Conflict]:
