@@ -5,7 +5,7 @@ import pytest
 from pulsar_ingress_proxy.config import ConfigFaults, load_mapping
 from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS, kind_of
 from pulsar_ingress_proxy.discovery.reconciler.objects import ServicePort
-from pulsar_ingress_proxy.discovery.reconciler.ports import schemes_of
+from pulsar_ingress_proxy.discovery.reconciler.view import schemes_of
 from pulsar_ingress_proxy.syntax.hosts import common, covers, normal, under
 from pulsar_ingress_proxy.syntax.selectors import parse_selector
 

@@ -109,7 +109,9 @@ async def ask(url: ServiceUrl, connect: Command, lookup: Command, brokers: Broke
         if greeting.type == AUTH_CHALLENGE:
             raise NeedsChallenge
         if greeting.type != CONNECTED:
-            raise Rejected(f"{url} answers CONNECT with {_error_text(greeting)}")
+            error = greeting.command().error
+            text = error.message.decode("utf-8", "replace")
+            raise Rejected(f"{url} answers CONNECT with error {error.error}: {text}")
         connection.send(write(lookup))
         while True:
             frame = await connection.frame(within)
@@ -119,8 +121,3 @@ async def ask(url: ServiceUrl, connect: Command, lookup: Command, brokers: Broke
         raise BadAnswer(f"{url} does not speak Pulsar's protocol: {fault}") from None
     finally:
         connection.close()
-
-
-def _error_text(frame: Frame) -> str:
-    error = frame.command().error
-    return f"error {error.error}: {error.message.decode('utf-8', 'replace')}"

@@ -43,6 +43,13 @@ HEADERS = {
 }
 
 
+_TEXTS = {
+    404: "there is no such page: /api/openapi.json has all",
+    405: "the console only shows",
+    413: "the question is too long",
+}
+
+
 class BadQuestion(Exception):
     """The question cannot be read; answered with 400."""
 
@@ -67,7 +74,8 @@ def guard(bound: str) -> Middleware:
             answer = problem(405, "method-not-allowed", "the console only shows: GET, HEAD, and POST to /api/what-if")
             answer.headers["Allow"] = "GET, HEAD"
             return answer
-        host = _host(request)
+        hosts = request.headers.getall("Host", [])
+        host = parse_authority(hosts[0]) if len(hosts) == 1 else None
         if host is None or not is_own(host, bound):
             return problem(
                 403, "host-not-allowed", "ask by an IP address or as localhost, as through kubectl port-forward"
@@ -79,7 +87,8 @@ def guard(bound: str) -> Middleware:
         except BadQuestion as fault:
             return problem(400, "bad-question", str(fault))
         except web.HTTPException as found:
-            answer = problem(found.status, found.reason.lower().replace(" ", "-"), _words(found.status))
+            text = _TEXTS.get(found.status, "the console has no answer to that")
+            answer = problem(found.status, found.reason.lower().replace(" ", "-"), text)
             if allowed := found.headers.get("Allow"):
                 answer.headers["Allow"] = allowed
             return answer
@@ -109,20 +118,3 @@ def is_same_origin(request: web.Request, host: Authority) -> bool:
     is_followed = request.headers.get("Sec-Fetch-Mode") == "navigate"
     is_page = request.path == "/" and request.headers.get("Sec-Fetch-Dest") == "document"
     return is_followed and is_page and request.method == hdrs.METH_GET
-
-
-def _host(request: web.Request) -> Authority | None:
-    hosts = request.headers.getall("Host", [])
-    return parse_authority(hosts[0]) if len(hosts) == 1 else None
-
-
-def _words(status: int) -> str:
-    match status:
-        case 404:
-            return "there is no such page: /api/openapi.json has all"
-        case 405:
-            return "the console only shows"
-        case 413:
-            return "the question is too long"
-        case _:
-            return "the console has no answer to that"

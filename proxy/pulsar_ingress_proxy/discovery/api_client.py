@@ -23,17 +23,9 @@ from pulsar_ingress_proxy.discovery.reconciler.kinds import Kind
 
 Object = dict[str, Any]
 Reason = Literal[
-    "unreachable",
-    "unauthorized",
-    "forbidden",
-    "absent",
-    "expired",
-    "throttled",
-    "refused",
-    "closed",
-    "silent",
+    "unreachable", "unauthorized", "forbidden", "absent", "expired", "throttled", "refused", "closed", "silent",
     "garbled",
-]
+]  # fmt: skip
 
 _REASONS: Mapping[int, Reason] = {
     401: "unauthorized",

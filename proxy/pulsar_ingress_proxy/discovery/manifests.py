@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.discovery.reconciler.parsing import record_at
 from pulsar_ingress_proxy.discovery.reconciler.scope import PodIdentity, Scope
 from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
 
@@ -112,10 +113,8 @@ def _pods(obj: Manifest) -> Iterator[Manifest]:
     """The pods of a StatefulSet, without addresses."""
     if (obj["apiVersion"], obj["kind"]) != ("apps/v1", "StatefulSet"):
         return
-    spec = _record(obj.get("spec"))
-    template = _record(spec.get("template"))
-    labels = _record(_record(template.get("metadata")).get("labels"))
-    first, replicas = _record(spec.get("ordinals")).get("start", 0), spec.get("replicas", 1)
+    spec, labels = record_at(obj, "spec"), record_at(obj, "spec", "template", "metadata", "labels")
+    first, replicas = record_at(spec, "ordinals").get("start", 0), spec.get("replicas", 1)
     if not isinstance(first, int) or not isinstance(replicas, int):
         return
     for number in range(first, first + min(replicas, _MOST_PODS)):
@@ -132,9 +131,5 @@ def _pods(obj: Manifest) -> Iterator[Manifest]:
                     "apps.kubernetes.io/pod-index": str(number),
                 },
             },
-            "spec": {**_record(template.get("spec")), "hostname": name, "subdomain": spec.get("serviceName")},
+            "spec": {**record_at(spec, "template", "spec"), "hostname": name, "subdomain": spec.get("serviceName")},
         }
-
-
-def _record(value: object) -> Manifest:
-    return value if isinstance(value, Mapping) else {}

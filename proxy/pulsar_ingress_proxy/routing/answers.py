@@ -25,6 +25,7 @@ LeakPolicy = Literal["rewrite", "block", "observe"]
 LeakAction = Literal["observed", "blocked", "passed"]
 
 _HTTP_KEYS = ("httpUrl", "httpUrlTls")
+_NAMING_KEYS = ("brokerUrl", "brokerUrlTls", "httpUrl")
 
 # 4.x and the extensible load manager of 5.x, then 5.x (NamespaceService, LookupResult).
 _LACKS_LISTENER = re.compile(r"the broker do not have \S+ listener|does not have '[^']*' listener configured")
@@ -76,10 +77,11 @@ def rewrite_urls(sent: Mapping[str, Any], keys: tuple[str, ...], listener: str, 
     for key in keys:
         if broker := only or brokers[key]:
             _put(answer, key, broker, listener, snapshot)
+    addresses = (url.authority for key in _NAMING_KEYS if (url := parsed_url(sent.get(key))) is not None)
     return RewrittenUrls(
         answer,
         only,
-        only.name if only is not None else _named_by(sent),
+        only.name if only is not None else next(addresses, None),
         had_leak=any(is_off_listener(key, sent.get(key), listener, snapshot) for key in keys),
         has_leak=any(is_off_listener(key, answer.get(key), listener, snapshot) for key in keys),
     )
@@ -184,10 +186,3 @@ def is_off_listener(key: str, value: object, listener: str, snapshot: Snapshot) 
     if book.is_web_address(listener, authority, 0, schemes, snapshot.config.lookup_listener_name):
         return False
     return book.has_on(listener, schemes) or looks_inside(url.host, snapshot.inside_suffixes)
-
-
-def _named_by(answer: Mapping[str, Any]) -> str | None:
-    for key in ("brokerUrl", "brokerUrlTls", "httpUrl"):
-        if url := parsed_url(answer.get(key)):
-            return url.authority
-    return None

@@ -38,15 +38,15 @@ _CARRIED: Mapping[str, Carries] = {"HTTPRoute": "http", "TLSRoute": "tls", "TCPR
 
 def key_of(kind: Kind, obj: Raw) -> Key | None:
     """An object's identity; None if it lacks a namespace or name."""
-    metadata = _at(obj, "metadata")
+    metadata = record_at(obj, "metadata")
     namespace, name = metadata.get("namespace"), metadata.get("name")
     return Key(kind.name, namespace, name) if isinstance(namespace, str) and isinstance(name, str) else None
 
 
 def read(key: Key, obj: Raw) -> Object | None:
     """Parse an object; None if it is not needed, such as a pod that has terminated."""
-    annotations = read_annotations(_texts(_at(obj, "metadata", "annotations")))
-    return _READERS[key.kind](key, annotations, _at(obj, "spec"), obj)
+    annotations = read_annotations(_texts(record_at(obj, "metadata", "annotations")))
+    return _READERS[key.kind](key, annotations, record_at(obj, "spec"), obj)
 
 
 def _ingress(key: Key, annotations: Annotations, spec: Raw, _: Raw) -> Route:
@@ -56,7 +56,7 @@ def _ingress(key: Key, annotations: Annotations, spec: Raw, _: Raw) -> Route:
     rules = []
     for one in _records(spec.get("rules")) or [{}]:
         host = normal(str(one.get("host") or ANY))
-        for path in _records(_at(one, "http").get("paths")) or [default]:
+        for path in _records(record_at(one, "http").get("paths")) or [default]:
             whole = path.get("path") in (None, "", "/") and path.get("pathType") != "Exact"
             if host is not None and path.get("backend") is not None:
                 rules.append(Rule(carries, (_ingress_backend(key, path),), (host,), whole))
@@ -68,9 +68,9 @@ def _ingress(key: Key, annotations: Annotations, spec: Raw, _: Raw) -> Route:
 
 
 def _ingress_backend(key: Key, path: Raw) -> Backend:
-    if not isinstance(name := _at(path, "backend", "service").get("name"), str):
+    if not isinstance(name := record_at(path, "backend", "service").get("name"), str):
         return Backend(None)
-    port = _at(path, "backend", "service", "port")
+    port = record_at(path, "backend", "service", "port")
     return Backend(Key("Service", key.namespace, name), port.get("number") or port.get("name"))
 
 
@@ -79,14 +79,14 @@ def _gateway(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Gateway
     for one in _records(spec.get("listeners")):
         # The default of allowedRoutes is Same. Namespace labels are not watched, so for Selector the route's status
         # decides.
-        allowed = _at(one, "allowedRoutes", "namespaces").get("from", "Same")
+        allowed = record_at(one, "allowedRoutes", "namespaces").get("from", "Same")
         namespace = {"Same": key.namespace, "All": ANY, "Selector": ANY}.get(allowed)
         host = normal(str(one.get("hostname") or ANY))
-        passes = _at(one, "tls").get("mode") == "Passthrough"
+        passes = record_at(one, "tls").get("mode") == "Passthrough"
         takes, tls = _gateway_protocol(str(one.get("protocol")).upper(), passes)
         if namespace is not None and host is not None and (port := _number(one.get("port"))):
             sections.append(Section(str(one.get("name")), port, takes, tls, ((namespace, host),)))
-    addresses = tuple(_addresses(one.get("value") for one in _records(_at(obj, "status").get("addresses"))))
+    addresses = tuple(_addresses(one.get("value") for one in _records(record_at(obj, "status").get("addresses"))))
     return Gateway(key, annotations, tuple(sections), None, addresses)
 
 
@@ -103,8 +103,8 @@ def _gateway_protocol(protocol: str, passes: bool) -> tuple[frozenset[Carries], 
 def _istio_gateway(key: Key, annotations: Annotations, spec: Raw, _: Raw) -> Gateway:
     sections = []
     for one in _records(spec.get("servers")):
-        port = _at(one, "port")
-        tls = _at(one, "tls") if "tls" in one else None
+        port = record_at(one, "port")
+        tls = record_at(one, "tls") if "tls" in one else None
         takes, speaks_tls = _istio_protocol(str(port.get("protocol")).upper(), tls)
         hosts = []
         for text in _strings(one.get("hosts")):
@@ -169,15 +169,15 @@ def _gateway_backends(key: Key, rule: Raw) -> Iterator[Backend]:
 def _takes_all_paths(rule: Raw) -> bool:
     matches = _records(rule.get("matches"))
     return not matches or any(
-        match.keys() <= {"path"} and _at(match, "path").get("value", "/") == "/" for match in matches
+        match.keys() <= {"path"} and record_at(match, "path").get("value", "/") == "/" for match in matches
     )
 
 
 def _is_refused(obj: Raw, ref: Raw) -> bool:
     return any(
         (condition.get("type"), condition.get("status")) == ("Accepted", "False")
-        for parent in _records(_at(obj, "status").get("parents"))
-        if all(_at(parent, "parentRef").get(part) == ref.get(part) for part in ("name", "sectionName", "port"))
+        for parent in _records(record_at(obj, "status").get("parents"))
+        if all(record_at(parent, "parentRef").get(part) == ref.get(part) for part in ("name", "sectionName", "port"))
         for condition in _records(parent.get("conditions"))
     )
 
@@ -207,10 +207,10 @@ def _istio_rules(key: Key, carries: Carries, rule: Raw) -> Iterator[Rule]:
     """One rule for each alternative of `match`."""
     routes = _records(rule.get("route"))
     backends = tuple(
-        _destination(key, _at(one, "destination")) for one in routes if len(routes) == 1 or one.get("weight") != 0
+        _destination(key, record_at(one, "destination")) for one in routes if len(routes) == 1 or one.get("weight") != 0
     )
     for match in _records(rule.get("match")) or [{}]:
-        authority = _at(match, "authority")
+        authority = record_at(match, "authority")
         if authority and "exact" not in authority:
             continue  # prefix and regex do not tell the hosts
         named = [authority["exact"]] if authority else match.get("sniHosts")
@@ -219,7 +219,7 @@ def _istio_rules(key: Key, carries: Carries, rule: Raw) -> Iterator[Rule]:
             continue
         narrowed = match.keys() - {"authority", "gateways", "name", "port", "sniHosts"}
         gateways = frozenset(_istio_gateways(key, match["gateways"])) if "gateways" in match else None
-        whole = not narrowed or (narrowed == {"uri"} and _at(match, "uri").get("prefix") == "/")
+        whole = not narrowed or (narrowed == {"uri"} and record_at(match, "uri").get("prefix") == "/")
         yield Rule(carries, backends, hosts, whole, _number(match.get("port")), gateways)
 
 
@@ -232,7 +232,7 @@ def _destination(key: Key, destination: Raw) -> Backend:
         service = Key("Service", labels[1], labels[0])
     else:
         return Backend(None)
-    return Backend(service, _number(_at(destination, "port").get("number")))
+    return Backend(service, _number(record_at(destination, "port").get("number")))
 
 
 def _service(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Service:
@@ -243,7 +243,7 @@ def _service(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Service
             name, protocol = str(one.get("name") or ""), str(one.get("appProtocol") or "")
             target = target if isinstance(target, int | str) and target else number
             ports.append(ServicePort(number, target, name, _number(one.get("nodePort")), protocol))
-    balancer = _records(_at(obj, "status", "loadBalancer").get("ingress"))
+    balancer = _records(record_at(obj, "status", "loadBalancer").get("ingress"))
     outside = [one.get("hostname") or one.get("ip") for one in balancer]
     addresses = tuple(_addresses(outside or _strings(spec.get("externalIPs"))))
     kind, selector = str(spec.get("type") or "ClusterIP"), _texts(spec.get("selector"))
@@ -251,7 +251,7 @@ def _service(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Service
 
 
 def _pod(key: Key, _: Annotations, spec: Raw, obj: Raw) -> Pod | None:
-    status = _at(obj, "status")
+    status = record_at(obj, "status")
     if status.get("phase") in ("Succeeded", "Failed"):
         return None
     ips = [one.get("ip") for one in _records(status.get("podIPs"))] or [status.get("podIP")]
@@ -261,23 +261,23 @@ def _pod(key: Key, _: Annotations, spec: Raw, obj: Raw) -> Pod | None:
         for port in _records(container.get("ports"))
         if (number := _number(port.get("containerPort")))
     ]
-    labels, ending = _texts(_at(obj, "metadata", "labels")), "deletionTimestamp" in _at(obj, "metadata")
+    labels, ending = _texts(record_at(obj, "metadata", "labels")), "deletionTimestamp" in record_at(obj, "metadata")
     hostname, subdomain = str(spec.get("hostname") or key.name), str(spec.get("subdomain") or "")
     return Pod(key, labels, hostname, subdomain, tuple(_addresses(ips)), tuple(ports), ending)
 
 
 def _slice(key: Key, _annotations: Annotations, _spec: Raw, obj: Raw) -> Slice | None:
-    service = _texts(_at(obj, "metadata", "labels")).get("kubernetes.io/service-name")
+    service = _texts(record_at(obj, "metadata", "labels")).get("kubernetes.io/service-name")
     if service is None or obj.get("addressType") == "FQDN":
         return None
     endpoints = []
     for one in _records(obj.get("endpoints")):
-        target = _at(one, "targetRef")
+        target = record_at(one, "targetRef")
         ips = tuple(_addresses(_strings(one.get("addresses"))))
         is_pod = target.get("kind") == "Pod"
         name = str(target.get("name")) if is_pod else next(iter(ips), None)
         if name is not None:
-            ending = _at(one, "conditions").get("terminating") is True
+            ending = record_at(one, "conditions").get("terminating") is True
             endpoints.append(Endpoint(name, is_pod, ips, str(one.get("hostname") or ""), ending))
     ports = [
         (str(one.get("name") or ""), number)
@@ -301,7 +301,7 @@ _READERS: Mapping[str, Callable[[Key, Annotations, Raw, Raw], Object | None]] = 
 }
 
 
-def _at(value: object, *path: str) -> Raw:
+def record_at(value: object, *path: str) -> Raw:
     """The record at a path of keys; an empty one if anything on the way is not a record."""
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -317,7 +317,7 @@ def _strings(value: object) -> list[str]:
 
 
 def _texts(value: object) -> dict[str, str]:
-    return {key: text for key, text in _at(value).items() if isinstance(key, str) and isinstance(text, str)}
+    return {key: text for key, text in record_at(value).items() if isinstance(key, str) and isinstance(text, str)}
 
 
 def _hosts(value: object) -> tuple[str, ...]:

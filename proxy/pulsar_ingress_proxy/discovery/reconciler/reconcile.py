@@ -7,7 +7,6 @@ from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER, Annotations
 from pulsar_ingress_proxy.discovery.reconciler.attachment import Attachment, attachments
 from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service, ServicePort
-from pulsar_ingress_proxy.discovery.reconciler.ports import schemes_of
 from pulsar_ingress_proxy.discovery.reconciler.routes import (
     KeyedClaim,
     route_addresses,
@@ -15,7 +14,7 @@ from pulsar_ingress_proxy.discovery.reconciler.routes import (
     service_addresses,
 )
 from pulsar_ingress_proxy.discovery.reconciler.scope import Scope
-from pulsar_ingress_proxy.discovery.reconciler.view import BrokerPod, ClusterView
+from pulsar_ingress_proxy.discovery.reconciler.view import BrokerPod, ClusterView, schemes_of
 from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered
 from pulsar_ingress_proxy.routing.ingresses import Ingress, Ingresses
 from pulsar_ingress_proxy.routing.precedence import Claim, in_order, resolve_claims

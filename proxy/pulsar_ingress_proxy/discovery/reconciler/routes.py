@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from pulsar_ingress_proxy.discovery.reconciler.annotations import EXTERNAL_URL, Annotations
 from pulsar_ingress_proxy.discovery.reconciler.attachment import Attachment
 from pulsar_ingress_proxy.discovery.reconciler.objects import Backend, Key, Route, Rule, Section, Service, ServicePort
-from pulsar_ingress_proxy.discovery.reconciler.ports import schemes_of
 from pulsar_ingress_proxy.discovery.reconciler.scope import Scope
-from pulsar_ingress_proxy.discovery.reconciler.view import BrokerPod, ClusterView
+from pulsar_ingress_proxy.discovery.reconciler.view import BrokerPod, ClusterView, schemes_of
 from pulsar_ingress_proxy.routing.discovered import Conflict, Source
 from pulsar_ingress_proxy.routing.precedence import Claim
 from pulsar_ingress_proxy.syntax.hosts import is_wild, meet
