@@ -5,13 +5,14 @@ import json
 import socket
 import ssl
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
 from pydantic import ValidationError
 
 from pulsar_ingress_proxy.app.sidecar import bound
-from pulsar_ingress_proxy.binary.server import RefusingProtocol
+from pulsar_ingress_proxy.binary import commands
 from pulsar_ingress_proxy.config import Config, glean, gleaned_status_address
 from pulsar_ingress_proxy.config import model as keys
 from pulsar_ingress_proxy.net.status import SETTINGS, StatusServer
@@ -66,15 +67,19 @@ class HoldingServers:
         body = json.dumps({"reason": self._reason}).encode()
         return web.Response(status=503, body=body, content_type="application/json", headers=headers)
 
+    async def _refuse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer a client of the binary protocol with a retriable error."""
+        with suppress(ConnectionError):
+            await reader.read(1)
+            writer.write(commands.closing_error(commands.SERVICE_NOT_READY, self._reason))
+        writer.close()
+
     async def _open(self, bind: BindAddress, tls: ssl.SSLContext | None) -> None:
         host = bind.host.strip("[]")
         if bind.scheme in WEB_SCHEMES:
             await web.TCPSite(self._runner, host, bind.port, ssl_context=tls, reuse_address=True).start()
         else:
-            loop = asyncio.get_running_loop()
-            self._binary.append(
-                await loop.create_server(lambda: RefusingProtocol(self._reason), host, bind.port, ssl=tls)
-            )
+            self._binary.append(await asyncio.start_server(self._refuse, host, bind.port, ssl=tls))
 
     async def _bound(self, what: str, host: str, port: int, opening: Awaitable[None]) -> None:
         try:

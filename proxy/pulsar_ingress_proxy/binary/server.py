@@ -1,8 +1,6 @@
 """The servers for the binary protocol, one for each bind address."""
 
-import asyncio
 import logging
-from typing import cast
 
 from pulsar_ingress_proxy.binary import commands
 from pulsar_ingress_proxy.binary.fast_path import FastPathCache
@@ -15,21 +13,6 @@ _CLOSING_SECONDS = 1.0
 """Seconds for clients to receive the reason before their connection is reset."""
 
 log = logging.getLogger("proxy.binary")
-
-
-class RefusingProtocol(asyncio.Protocol):
-    """Answers clients with a retriable error while there is no valid config."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(commands.closing_error(commands.SERVICE_NOT_READY, self._reason))
-            self._transport.close()
 
 
 class BinaryServer(SocketServer[Session]):
