@@ -163,23 +163,14 @@ async def run(once: bool, ended: asyncio.Event, events: Path | None = None) -> b
         if not once:
             _add_partners(file)
             await sidecar.reload(load(file, {}))
-            running = asyncio.create_task(Load(cluster, session, gateway).run())
-            _print_next(paint, gateway, sidecar, file)
-            await _until(ended, running)
+            async with asyncio.TaskGroup() as tasks:
+                load_task = tasks.create_task(Load(cluster, session, gateway).run())
+                _print_next(paint, gateway, sidecar, file)
+                await ended.wait()
+                load_task.cancel()
     if events is not None:  # whose last file is finished now
         _print_pipeline(paint, events)
     return all(without.problem and with_it.reached for _, without, with_it in journeys)
-
-
-async def _until(ended: asyncio.Event, load: asyncio.Task[None]) -> None:
-    """Run the load until the demo is ended; if the load ends by itself, raise its error."""
-    ending = asyncio.create_task(ended.wait())
-    await asyncio.wait((ending, load), return_when=asyncio.FIRST_COMPLETED)
-    ending.cancel()
-    if load.done():
-        await load
-    load.cancel()
-    await asyncio.gather(ending, load, return_exceptions=True)
 
 
 async def _travel(
