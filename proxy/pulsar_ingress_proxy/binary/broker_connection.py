@@ -35,7 +35,7 @@ class BrokerConnection(asyncio.Protocol):
         self.received: deque[bytes | memoryview | Frame] = deque()
         self.transport: asyncio.Transport | None = None
         self._error: UpstreamError | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._news = asyncio.Event()
 
     def send(self, frame: bytes) -> None:
         if self.transport is not None:
@@ -46,8 +46,8 @@ class BrokerConnection(asyncio.Protocol):
         try:
             async with asyncio.timeout(within):
                 while not self.received and self._error is None:
-                    self._waiter = asyncio.get_running_loop().create_future()
-                    await self._waiter
+                    self._news.clear()
+                    await self._news.wait()
         except TimeoutError:
             raise TimedOut(f"the broker gave no answer within {within:g} s") from None
         if self.received:
@@ -80,7 +80,7 @@ class BrokerConnection(asyncio.Protocol):
             self.close()
             return
         self.received.extend([data] if pieces is None else pieces)
-        self._wake()
+        self._news.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
@@ -89,12 +89,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def _fail(self, error: UpstreamError) -> None:
         self._error = self._error or error
-        self._wake()
-
-    def _wake(self) -> None:
-        waiter, self._waiter = self._waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+        self._news.set()
 
 
 async def ask(url: ServiceUrl, connect: Command, lookup: Command, brokers: BrokerPool, within: float) -> Command:

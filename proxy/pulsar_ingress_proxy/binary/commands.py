@@ -45,6 +45,7 @@ _STATUS = {
     AUTHENTICATION_ERROR: 401, AUTHORIZATION_ERROR: 403, TOPIC_NOT_FOUND: 404, TOO_MANY_REQUESTS: 429,
     SERVICE_NOT_READY: 503, NOT_ALLOWED: 403,
 }  # fmt: skip
+_ORIGINALS = ("original_principal", "original_auth_data", "original_auth_method")
 _NO_REQUEST = 2**64 - 1
 """The request id of an error that answers no request: -1 in Java, as Pulsar Proxy sends it."""
 
@@ -108,9 +109,7 @@ def closing_error(code: int, text: str) -> bytes:
 
 def clear_originals(message: Connect | Lookup | PartitionMetadata) -> bool:
     """Remove the fields that only a proxy trusted by the brokers may set. Returns whether any was set."""
-    found = False
-    for name in ("original_principal", "original_auth_data", "original_auth_method"):
-        if message.HasField(name):
-            message.ClearField(name)
-            found = True
-    return found
+    found = [name for name in _ORIGINALS if message.HasField(name)]
+    for name in found:
+        message.ClearField(name)
+    return bool(found)

@@ -7,6 +7,7 @@ exposition, and the hot path adds to cells.
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -86,11 +87,8 @@ class Histogram:
     def family(self) -> Family:
         family = HistogramMetricFamily(self.of.name, self.of.help, labels=self.of.labels)
         for labels, counts in list(self.values.items()):
-            below, buckets = 0.0, []
-            for bound, count in zip((*map(str, self._bounds), "+Inf"), counts[:-1], strict=True):
-                below += count
-                buckets.append((bound, below))
-            family.add_metric(labels, buckets, counts[-1])
+            buckets = zip((*map(str, self._bounds), "+Inf"), accumulate(counts[:-1]), strict=True)
+            family.add_metric(labels, list(buckets), counts[-1])
         return family
 
 
