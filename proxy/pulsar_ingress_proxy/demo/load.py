@@ -21,13 +21,7 @@ _UNLOAD_EVERY = 97
 
 _HOSTS = ("pulsar.example.com",) * 4 + ("partners.example.net",)
 _NAMESPACES = ("public/default", "shop/orders", "shop/billing", "iot/sensors")
-_AGENTS = (
-    "Pulsar-Java-v4.0.7",
-    "Pulsar-Java-v4.0.7",
-    "Pulsar-Java-v5.0.0",
-    "Pulsar-CPP-v3.8.0",
-    "pulsar-client-go/0.16",
-)
+_AGENTS = ("Pulsar-Java-v4.0.7",) * 2 + ("Pulsar-Java-v5.0.0", "Pulsar-CPP-v3.8.0", "pulsar-client-go/0.16")
 
 _STRANGER = "pulsar-broker-9.pulsar-broker.pulsar.svc.cluster.local"
 """A broker that is not in the address book."""

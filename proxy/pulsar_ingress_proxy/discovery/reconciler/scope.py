@@ -7,7 +7,7 @@ from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.reconciler.kinds import BY_NAME
 from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service
 from pulsar_ingress_proxy.syntax import hosts
-from pulsar_ingress_proxy.syntax.listeners import ServiceUrl, parse_service_url
+from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 from pulsar_ingress_proxy.syntax.selectors import Selector, parse_selector, selects
 
 
@@ -42,7 +42,7 @@ class Scope:
         self._names_any = bool(keys.gateways)
         self._suffixes = keys.allowed_host_suffixes
         self.broker_selector: Selector | None = parse_selector(keys.broker_selector) if keys.broker_selector else None
-        urls = [*config.web_pool, *(parse_service_url(url) for url in config.brokers.broker_service_url)]
+        urls = (*config.web_pool, *config.binary_pool)
         self.pools = tuple(Pool(url, key) for url in urls if (key := _service_behind(url.host, own.namespace)))
         self.pool_services = frozenset(pool.service for pool in self.pools)
         self.domain = next(filter(None, (url.host.partition(".svc.")[2] for url in urls)), "cluster.local")
