@@ -10,9 +10,8 @@ from istio_certificates import GATEWAY
 from istio_cluster import GATEWAY_POD, HOST
 from istio_meshes import ROUTES, Mesh
 from istio_stack import IstioStack
+from simulated.cluster import Hold
 from test_istio_gateway import CLIENT_CALLS, GATEWAY_URL, LOOKUP, OTHER_CALLS, TOPIC, as_it_is
-
-from pulsar_ingress_proxy.demo.cluster import Hold
 
 FAIL_OPEN = "outbound|18080||pulsar-ingress-proxy.fail-open.internal"
 CLIENTS = 8
