@@ -130,15 +130,25 @@ the same, and under --hold the proxy waits for it.
 {{- end }}
 {{- end }}
 
+{{/* secretMounts, and the certificate where the sidecar itself terminates TLS for clients. */}}
+{{- define "pip.allSecretMounts" -}}
+{{- $mounts := .Values.secretMounts -}}
+{{- $routes := include "pip.routes" . | fromYaml -}}
+{{- if and .Values.routes.create $routes.through (eq .Values.gateway.type "traefik") (not .Values.config.tls) -}}
+{{- $mounts = append $mounts (dict "secretName" $routes.secret "mountPath" "/etc/pulsar-ingress-tls") -}}
+{{- end -}}
+{{- toJson $mounts -}}
+{{- end }}
+
 {{- define "pip.secretMounts" -}}
-{{- range $place, $mount := .Values.secretMounts -}}
+{{- range $place, $mount := include "pip.allSecretMounts" . | fromJsonArray -}}
 {{- if $place }}{{ "\n" }}{{ end -}}
 - {name: pulsar-ingress-proxy-secret-{{ $place }}, mountPath: {{ $mount.mountPath | quote }}, readOnly: true}
 {{- end -}}
 {{- end }}
 
 {{- define "pip.secretVolumes" -}}
-{{- range $place, $mount := .Values.secretMounts -}}
+{{- range $place, $mount := include "pip.allSecretMounts" . | fromJsonArray -}}
 {{- if $place }}{{ "\n" }}{{ end -}}
 - name: pulsar-ingress-proxy-secret-{{ $place }}
   secret: {secretName: {{ $mount.secretName | quote }}, optional: {{ eq $.Values.mode "sidecar" }}}
