@@ -90,7 +90,7 @@
 {{- else -}}
 {{- $port := eq (int $own.httpsPort) 443 | ternary "" (printf ":%v" $own.httpsPort) -}}
 {{- $addresses = append $addresses (printf "%s:https://%s%s" $routes.listener $routes.brokerHost $port) -}}
-{{- if and $own.binary.enabled (not (include "pip.discovery" .)) -}}
+{{- if $own.binary.enabled -}}
 {{- $addresses = append $addresses (printf "%s:pulsar+ssl://%s:%v" $routes.listener $routes.brokerHost $own.binary.port) -}}
 {{- end -}}
 {{- end -}}
