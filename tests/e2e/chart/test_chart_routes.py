@@ -48,11 +48,11 @@ CALLS = [
 types = pytest.mark.parametrize("kind", TYPES)
 
 
-async def rendered(folder: Path, kind: str, config: dict[str, Any] | None = None, **routes: Any) -> list[Object]:
+async def rendered(folder: Path, kind: str, routes: Object | None = None, config: Object | None = None) -> list[Object]:
     helm = Helm("helm4", folder)
     values = {
         "gateway": {"type": kind, "serviceAccount": "gateway"},
-        "routes": {"create": True, "host": "pulsar.example.com", "brokers": 3, **routes},
+        "routes": {"create": True, "host": "pulsar.example.com", "brokers": 3} | (routes or {}),
         "config": {"brokers": {"webServiceUrl": ["http://pulsar-broker.pulsar.svc.cluster.local:8080"]}}
         | (config or {}),
     }
@@ -200,7 +200,7 @@ def matches(objects: list[Object]) -> Iterator[tuple[str | None, str]]:
     [*((kind, "bypass") for kind in TYPES), ("envoy-gateway", "failOpen"), ("traefik", "failOpen")],
 )
 async def test_routes_past_the_sidecar_let_through_only_what_clients_need(kind: str, key: str, tmp_path: Path) -> None:
-    found = list(matches(await rendered(tmp_path, kind, **{key: True})))
+    found = list(matches(await rendered(tmp_path, kind, {key: True})))
     assert found
     for method, path in CALLS:
         passes = any(verb in (None, method) and re.fullmatch(pattern, path) for verb, pattern in found)
@@ -211,7 +211,7 @@ async def test_routes_past_the_sidecar_let_through_only_what_clients_need(kind: 
     ("kind", "route"), [("istio", "virtualservice"), ("gateway-api", "httproute"), ("envoy-gateway", "httproute")]
 )
 async def test_discovery_finds_ingress_and_brokers_by_the_routes(kind: str, route: str, tmp_path: Path) -> None:
-    objects = await rendered(tmp_path, kind, {"kubernetes": {"enabled": True}})
+    objects = await rendered(tmp_path, kind, config={"kubernetes": {"enabled": True}})
     config, folder = tmp_path / "config.yaml", tmp_path / "manifests"
     config.write_text(yaml.safe_dump(config_of(objects)))
     folder.mkdir()
