@@ -149,6 +149,16 @@
 {{- has "/" $found | ternary (list "/") (uniq $found | sortAlpha) | toJson -}}
 {{- end }}
 
+{{/*
+Whether the routes themselves let only the GETs through that clients need: where `expose` of an ingress is not there to
+refuse the rest. That is past the sidecar, in shadow mode, and for hosts that belong to no ingress.
+*/}}
+{{- define "pip.onlyClientPaths" -}}
+{{- $own := .Values.routes -}}
+{{- $exposed := eq (include "pip.pathPrefixes" .) (list "/admin/" "/lookup/" | toJson) -}}
+{{- if or $own.bypass $own.failOpen (and $exposed (or .Values.config.shadow $own.hosts)) }}true{{ end -}}
+{{- end }}
+
 {{/* The GETs that clients need, as regular expressions in a JSON list, for routes that lead past the sidecar. */}}
 {{- define "pip.clientPaths" -}}
 {{- list
