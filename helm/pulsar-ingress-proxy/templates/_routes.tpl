@@ -155,8 +155,15 @@ refuse the rest. That is past the sidecar, in shadow mode, and for hosts that be
 */}}
 {{- define "pip.onlyClientPaths" -}}
 {{- $own := .Values.routes -}}
-{{- $exposed := eq (include "pip.pathPrefixes" .) (list "/admin/" "/lookup/" | toJson) -}}
-{{- if or $own.bypass $own.failOpen (and $exposed (or .Values.config.shadow $own.hosts)) }}true{{ end -}}
+{{- $open := or .Values.config.shadow false -}}
+{{- $ingresses := (include "pip.config" . | fromYaml).ingresses -}}
+{{- $covered := list -}}
+{{- range $ingresses -}}{{- $covered = concat $covered (.hosts | default list) -}}{{- end -}}
+{{- range (include "pip.routes" . | fromYaml).hosts -}}
+{{- if and $ingresses (not (has . $covered)) -}}{{- $open = true -}}{{- end -}}
+{{- end -}}
+{{- $needed := eq (include "pip.pathPrefixes" .) (list "/admin/" "/lookup/" | toJson) -}}
+{{- if or $own.bypass $own.failOpen (and $needed $open) }}true{{ end -}}
 {{- end }}
 
 {{/* The GETs that clients need, as regular expressions in a JSON list, for routes that lead past the sidecar. */}}

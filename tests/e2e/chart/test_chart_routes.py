@@ -239,3 +239,39 @@ async def test_discovery_finds_ingress_and_brokers_by_the_routes(kind: str, rout
     assert (said["ingress"], said["listener"], said["hit"]) == (ingress, "external", True)
     assert "//pulsar-broker-1." in said["upstream"]
     assert said["location"]["to"].startswith("https://broker-2.pulsar.example.com/lookup/")
+
+
+async def explained(config: Path, url: str, location: str) -> Any:
+    code, out, err = await run(
+        BIN / "pulsar-ingress-proxy", "explain", "--json", "--config", config, url, "--location", location
+    )
+    assert code == 0, err
+    return json.loads(out)
+
+
+async def test_hosts_of_no_ingress_pass_unchanged_while_one_ingress_is_switched_on(tmp_path: Path) -> None:
+    """The third step of the rollout in docs/install.md."""
+    objects = await rendered(tmp_path, "istio", {"hosts": ["mq.example.org", "*.mq.example.org"]}, {"shadow": False})
+    (route,) = (each["spec"] for each in Cluster(objects).of("VirtualService") if "http" in each["spec"])
+    assert {"pulsar.example.com", "mq.example.org", "*.mq.example.org"} <= {*route["hosts"]}
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(config_of(objects)))
+    lookup = "lookup/v2/topic/persistent/public/default/orders"
+    inside = f"http://{OWN_NAME.format(n=2)}:8080/{lookup}"
+    on = await explained(config, f"https://pulsar.example.com/{lookup}", inside)
+    assert (on["hit"], on["location"]["action"]) == (True, "rewritten")
+    off = await explained(config, f"https://mq.example.org/{lookup}", inside)
+    assert (off["hit"], off["reason"], off["location"]["to"]) == (False, "no-rule", inside)
+
+
+@types
+async def test_through_the_sidecar_the_config_is_good_and_has_one_binary_socket(kind: str, tmp_path: Path) -> None:
+    objects = await rendered(tmp_path, kind, {"brokers": 0, "binary": {"throughSidecar": True}})
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(config_of(objects)))
+    code, out, err = await run(BIN / "pulsar-ingress-proxy", "check", "--strict", "--no-files", "--config", config)
+    assert code == 0, out + err
+    scheme, port = ("pulsar+ssl", 16651) if kind == "traefik" else ("pulsar", 16650)
+    assert f"socket    internal:{scheme}://127.0.0.1:{port}" in out.splitlines()
+    assert not Cluster(objects).of("HTTPRoute")
+    assert not Cluster(objects).of("IngressRoute")
