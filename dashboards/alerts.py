@@ -84,7 +84,7 @@ def _expiring(severity: Literal["critical", "warning"], days: int, share: float,
     )
 
 
-# The host of the ServiceEntry in deploy/istio/fail-open.yaml: a retry there is one that a broker answers.
+# The host of the ServiceEntry that the chart creates with routes.failOpen: a retry there is one that a broker answers.
 BYPASS = 'cluster_name=~"outbound.*pulsar-ingress-proxy[.]fail-open[.]internal"'
 
 BOARDS: Mapping[str, str] = {

@@ -36,6 +36,8 @@ CONFIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 Object = dict[str, Any]
 Name = Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")]  # a Kubernetes name, or empty
+Host = Annotated[str, Field(pattern=r"^((\*\.)?[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")]  # of clients, or empty
+Port = Annotated[int, Field(ge=1, le=65535)]
 Seconds = Annotated[int, Field(ge=0)]
 Labels = dict[str, str]
 
@@ -61,11 +63,11 @@ class Image(Section):
 class Gateway(Section):
     """Mode sidecar: the gateway that the sidecar runs beside."""
 
-    type: Literal["istio", "istio-injection", "envoy-gateway", "traefik"] = Field(
+    type: Literal["istio", "istio-injection", "gateway-api", "envoy-gateway", "traefik"] = Field(
         "istio",
-        description="How the container gets into the gateway's pods. istio: values of the Istio gateway chart. "
-        "istio-injection: an injection template of istiod. envoy-gateway: an EnvoyProxy. traefik: "
-        "values of the Traefik chart.",
+        description="How the container gets into the gateway's pods, and which kinds routes.create uses. istio: values "
+        "of the Istio gateway chart. istio-injection: an injection template of istiod. gateway-api: parameters of a "
+        "Gateway of Istio's. envoy-gateway: an EnvoyProxy. traefik: values of the Traefik chart.",
     )
     namespace: Name = Field(
         "",
@@ -73,8 +75,8 @@ class Gateway(Section):
     )
     name: Name = Field(
         "",
-        description="Helm release of the gateway, or for Envoy Gateway the name of the EnvoyProxy. Empty: "
-        "istio-ingress, pulsar-ingress-proxy or traefik.",
+        description="Helm release of the gateway; for gateway-api the Gateway, for envoy-gateway the EnvoyProxy. "
+        "Empty: istio-ingress or traefik; the first of routes.parentRefs; else the full name of the release.",
     )
     service_account: Name = Field(
         "",
@@ -87,10 +89,72 @@ class Gateway(Section):
     istio_certificates: bool = Field(
         False, description="Istio: write the workload's certificates to /etc/istio-certs, for brokers with STRICT mTLS."
     )
-    gateway_class: Name = Field("eg", description="Envoy Gateway: the GatewayClass that uses the EnvoyProxy.")
+    gateway_class: Name = Field(
+        "", description="GatewayClass of the Gateway that the chart creates. Empty: istio, or eg for Envoy Gateway."
+    )
     allow_pod_network: bool = Field(
         False, description="Allow sockets that can be reached from outside the gateway's pod."
     )
+
+
+class Binary(Section):
+    """Routes for pulsar+ssl://. The gateway terminates TLS, and the TLS server name tells the brokers apart."""
+
+    enabled: bool = Field(True, description="Create routes for the binary protocol.")
+    port: Port = Field(6651, description="The gateway's port for pulsar+ssl://. One for all brokers.")
+    broker_port: Port = Field(6650, description="The brokers' port for pulsar://.")
+    through_sidecar: bool = Field(
+        False,
+        description="Lead the port to the sidecar, which carries all connections of clients. There are no HTTP routes "
+        "then, and no routes to single brokers: this port is all that is exposed.",
+    )
+
+
+class Routes(Section):
+    """Everything between the gateway and the brokers. Keys of config that these values imply need not be written."""
+
+    create: bool = Field(False, description="Create the routes, in the kinds of gateway.type.")
+    host: Host = Field(
+        "", description="Host of the service URL, e.g. pulsar.example.com. If set, it also fills in the config."
+    )
+    hosts: list[Host] = Field(
+        [], description="More hosts that lead to the sidecar. Those of config.ingresses do anyway."
+    )
+    host_template: str = Field(
+        "broker-{n}.{host}", description="Host of each broker for clients. {n} is its number, {host} is routes.host."
+    )
+    brokers: Annotated[int, Field(ge=0, le=60)] = Field(
+        0, description="Number of brokers. Required for binary routes to single brokers, which each need one."
+    )
+    broker_template: str = Field(
+        "",
+        description="Name of each broker in the cluster, e.g. pulsar-broker-{n}.pulsar-broker.pulsar.svc.cluster.local. "
+        "Empty: derived from the first of config.brokers.webServiceUrl.",
+    )
+    listener: str = Field(
+        "", description="Listener of the brokers for these clients. Empty: external, or internal with throughSidecar."
+    )
+    tls_secret: Name = Field(
+        "",
+        description="Secret with the certificate for the hosts, in the release's namespace. Empty: the host with "
+        "hyphens for dots.",
+    )
+    https_port: Port = Field(443, description="The gateway's port for https://.")
+    parent_refs: list[Object] = Field(
+        [],
+        description="Existing Gateways to attach the routes to, as parentRefs of the Gateway API; for Istio's own "
+        "kinds name and namespace. Empty: the chart creates one.",
+    )
+    fail_open: bool = Field(
+        False,
+        description="Send requests straight to the brokers while the sidecar accepts no connections, for the paths "
+        "that clients need. Not for gateway.type gateway-api.",
+    )
+    bypass: bool = Field(
+        False,
+        description="For emergencies: lead HTTP past the sidecar, to the brokers, for the paths that clients need.",
+    )
+    binary: Binary = Binary()
 
 
 class Rbac(Section):
@@ -250,6 +314,7 @@ class Values(Section):
     )
     config: Config = Field(description="The proxy's config. docs/configuration.md lists the keys.")
     gateway: Gateway = Gateway()
+    routes: Routes = Routes()
     image: Image = Image()
     image_pull_secrets: list[Object] = Field(
         [], description="Image pull secrets of the chart's own pods, e.g. name: registry."

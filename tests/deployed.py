@@ -1,13 +1,11 @@
 """What deploy/ has, for the tests that hold it to what it should be."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from broker_manifests import brokers
 
 from pulsar_ingress_proxy.config import Config, load_mapping
 
@@ -15,8 +13,7 @@ Object = dict[str, Any]
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
-GATEWAYS = ("istio", "envoy-gateway", "traefik", "ingress-nginx")
-FILES = sorted(path for gateway in (*GATEWAYS, "compose") for path in (DEPLOY / gateway).rglob("*.yaml"))
+FILES = sorted(path for folder in ("istio", "ingress-nginx", "compose") for path in (DEPLOY / folder).rglob("*.yaml"))
 NEEDED = ["lookup", "client"]
 
 
@@ -49,30 +46,8 @@ def config(place: str) -> Config:
     return load_mapping(yaml.safe_load(CONFIGS[place]))
 
 
-def manifests(gateway: str, tmp_path: Path) -> list[str]:
-    """The folder as it is, and brokers, as arguments."""
-    folder = tmp_path / "manifests"
-    folder.mkdir()
-    (folder / "brokers.yaml").write_text(brokers(3))
-    shutil.copytree(DEPLOY / gateway, folder / gateway)
-    written = tmp_path / "config.yaml"
-    written.write_text(CONFIGS[f"{gateway}/discovery/configmap.yaml"])
-    return ["--config", str(written), "--manifests", str(folder)]
-
-
 def patched_pod(path: str) -> Object:
     (document,) = documents(path)
-    if document.get("kind") == "Deployment":
-        return dict(document["spec"]["template"]["spec"])
-    if document.get("kind") == "EnvoyProxy":
-        patch = document["spec"]["provider"]["kubernetes"]["envoyDeployment"]["patch"]
-        assert patch["type"] == "StrategicMerge"
-        return dict(patch["value"]["spec"]["template"]["spec"])
-    if path.startswith("traefik"):
-        return {
-            "initContainers": document["deployment"]["initContainers"],
-            "volumes": document["deployment"]["additionalVolumes"],
-        }
     return {
         "initContainers": document["controller"]["extraInitContainers"],
         "volumes": document["controller"]["extraVolumes"],

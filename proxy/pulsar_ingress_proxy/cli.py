@@ -20,7 +20,7 @@ from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
 from pulsar_ingress_proxy.observability import log
 from pulsar_ingress_proxy.routing.discovered import NOTHING
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
-from pulsar_ingress_proxy.tools import doctor, probe
+from pulsar_ingress_proxy.tools import doctor, init, probe
 from pulsar_ingress_proxy.tools.check import Report, check
 from pulsar_ingress_proxy.tools.explain import CannotExplain, explain
 from pulsar_ingress_proxy.tools.preflight import CannotStart
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Command = options.command
     try:
         return command(options)
-    except (ConfigFaults, BadManifests, CannotExplain, CannotStart) as fault:
+    except (ConfigFaults, BadManifests, CannotExplain, CannotStart, init.BadOptions) as fault:
         print(fault, file=sys.stderr)
         return _FAULT
     except KeyboardInterrupt:
@@ -123,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
         help="keep the event log in DIR, and print the commands of pulsar-ingress-pipeline for it at the end",
     )
 
+    init.add_options(add("init", _init, init.SUMMARY, init.DETAILS))
     probe.add_options(add("probe", probe.run, probe.SUMMARY, probe.DETAILS))
     add("config-schema", _config_schema, "print the JSON schema of the config file")
     return parser
@@ -248,6 +249,11 @@ def _demo(options: argparse.Namespace) -> int:
         except OSError as fault:
             raise CannotStart(f"--events {options.events}: {fault.strerror}") from None
     return 0 if asyncio.run(play()) else 1
+
+
+def _init(options: argparse.Namespace) -> int:
+    print(init.text(options), end="")
+    return 0
 
 
 def _config_schema(_: argparse.Namespace) -> int:

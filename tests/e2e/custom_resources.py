@@ -40,6 +40,13 @@ def all_kinds() -> list[dict[str, Any]]:
     return [*prometheus_operator(), *(crd for file in files for crd in definitions(file) if _is_definition(crd))]
 
 
+def named(*names: str) -> list[dict[str, Any]]:
+    """Those of all kinds with these names, such as envoyproxies.gateway.envoyproxy.io."""
+    found = [crd for crd in all_kinds() if crd["metadata"]["name"] in names]
+    assert len(found) == len(names), f"of {names} there are {[crd['metadata']['name'] for crd in found]}"
+    return found
+
+
 def _is_definition(each: dict[str, Any] | None) -> bool:
     return each is not None and each.get("kind") == "CustomResourceDefinition"
 

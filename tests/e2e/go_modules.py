@@ -85,7 +85,8 @@ VERSITYGW = Build(
     goes_by="github.com/versity/versitygw",
 )
 ISTIO = Build("istio", "istio", {"istio": "."}, goes_by="istio.io/istio")
-BUILDS = (API_SERVER, CHART_TOOLS, RCLONE, ISTIO)
+KUBECTL = Build("kubectl", "kubectl", {"kubectl": "."}, goes_by="k8s.io/kubectl")
+BUILDS = (API_SERVER, CHART_TOOLS, RCLONE, ISTIO, KUBECTL)
 FULL = (*BUILDS, VERSITYGW)
 DEFINITIONS = (
     "sigs.k8s.io/gateway-api",

@@ -1,9 +1,13 @@
 {{/* The proxy's config, and the values that manifests take from it. */}}
 
-{{/* values.config merged over the defaults of the mode, sections key by key; null overrides a default. */}}
+{{/*
+values.config merged over what routes imply, and both over the defaults of the mode, sections key by key; null overrides
+a default.
+*/}}
 {{- define "pip.config" -}}
 {{- $config := deepCopy .Values.config -}}
-{{- range $key, $default := get (.Files.Get "files/config-defaults.yaml" | fromYaml) .Values.mode -}}
+{{- range list (include "pip.impliedConfig" . | fromYaml) (get (.Files.Get "files/config-defaults.yaml" | fromYaml) .Values.mode) -}}
+{{- range $key, $default := . -}}
 {{- if kindIs "map" $default -}}
 {{- $section := get $config $key | default dict -}}
 {{- range $name, $value := $default -}}
@@ -12,6 +16,7 @@
 {{- $_ := set $config $key $section -}}
 {{- else if not (hasKey $config $key) -}}
 {{- $_ := set $config $key $default -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- toYaml $config -}}

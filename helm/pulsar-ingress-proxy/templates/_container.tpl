@@ -130,15 +130,25 @@ the same, and under --hold the proxy waits for it.
 {{- end }}
 {{- end }}
 
+{{/* secretMounts, and the certificate where the sidecar itself terminates TLS for clients. */}}
+{{- define "pip.allSecretMounts" -}}
+{{- $mounts := .Values.secretMounts -}}
+{{- $routes := include "pip.routes" . | fromYaml -}}
+{{- if and .Values.routes.create $routes.through (eq .Values.gateway.type "traefik") (not .Values.config.tls) -}}
+{{- $mounts = append $mounts (dict "secretName" $routes.secret "mountPath" "/etc/pulsar-ingress-tls") -}}
+{{- end -}}
+{{- toJson $mounts -}}
+{{- end }}
+
 {{- define "pip.secretMounts" -}}
-{{- range $place, $mount := .Values.secretMounts -}}
+{{- range $place, $mount := include "pip.allSecretMounts" . | fromJsonArray -}}
 {{- if $place }}{{ "\n" }}{{ end -}}
 - {name: pulsar-ingress-proxy-secret-{{ $place }}, mountPath: {{ $mount.mountPath | quote }}, readOnly: true}
 {{- end -}}
 {{- end }}
 
 {{- define "pip.secretVolumes" -}}
-{{- range $place, $mount := .Values.secretMounts -}}
+{{- range $place, $mount := include "pip.allSecretMounts" . | fromJsonArray -}}
 {{- if $place }}{{ "\n" }}{{ end -}}
 - name: pulsar-ingress-proxy-secret-{{ $place }}
   secret: {secretName: {{ $mount.secretName | quote }}, optional: {{ eq $.Values.mode "sidecar" }}}
@@ -213,5 +223,11 @@ lifecycle:
 {{/* A changed config is reloaded, except these keys, which need a new process: a change of them makes new pods. */}}
 {{- define "pip.podAnnotations" -}}
 {{- $atStart := pick (include "pip.config" . | fromYaml) "clusterName" "events" "metrics" | toJson | sha256sum | trunc 16 -}}
-{{- merge (dict "pulsar-ingress-proxy/at-start" $atStart) .Values.podAnnotations | toYaml -}}
+{{- $implied := dict -}}
+{{- if include "pip.istioFailOpen" . -}}
+{{- /* Istio's Envoy does not count this by default; the alert PulsarIngressBypassed goes by it. */ -}}
+{{- $counted := "cluster\\.outbound.*pulsar-ingress-proxy\\.fail-open\\.internal;\\.upstream_rq_retry_success" -}}
+{{- $_ := set $implied "proxy.istio.io/config" (dict "proxyStatsMatcher" (dict "inclusionRegexps" (list $counted)) | toYaml) -}}
+{{- end -}}
+{{- merge (dict "pulsar-ingress-proxy/at-start" $atStart) .Values.podAnnotations $implied | toYaml -}}
 {{- end }}

@@ -15,9 +15,30 @@ initContainers:
   - {{ include "pip.nativeSidecar" . | nindent 4 | trim }}
 volumes:
   {{- include "pip.volumes" . | nindent 2 }}
+{{- if and .Values.routes.create .Values.routes.binary.enabled }}
+service:
+  ports:
+    {{- include "pip.servicePorts" . | nindent 4 }}
+{{- end }}
 {{- end }}
 
-{{/* A template of istiod: an overlay for the pods that request it. */}}
+{{/* Helm replaces lists in values. So these are all ports of the gateway's Service as it is, or of its chart, and ours. */}}
+{{- define "pip.servicePorts" -}}
+{{- $ports := ((lookup "v1" "Service" .Release.Namespace (include "pip.gateway" . | fromYaml).name).spec | default dict).ports -}}
+{{- $ports = $ports | default (list
+  (dict "name" "status-port" "port" 15021 "targetPort" 15021 "protocol" "TCP")
+  (dict "name" "http2" "port" 80 "targetPort" 80 "protocol" "TCP")
+  (dict "name" "https" "port" 443 "targetPort" 443 "protocol" "TCP")) -}}
+{{- $numbers := list -}}
+{{- range $ports -}}{{- $numbers = append $numbers (int .port) -}}{{- end -}}
+{{- $port := int .Values.routes.binary.port -}}
+{{- if not (has $port $numbers) -}}
+{{- $ports = append $ports (dict "name" "tls-pulsar" "port" $port "targetPort" $port "protocol" "TCP") -}}
+{{- end -}}
+{{- toYaml $ports -}}
+{{- end }}
+
+{{/* The container as an overlay of a gateway's pods: a template of istiod, or part of a Gateway's parameters. */}}
 {{- define "pip.injectionTemplate" -}}
 metadata:
   annotations:
@@ -45,13 +66,15 @@ sidecarInjectorWebhook:
       {{- include "pip.injectionTemplate" . | trim | nindent 6 }}
 {{- end }}
 
-{{/* An EnvoyProxy of Envoy Gateway. */}}
-{{- define "pip.fragment.envoy-gateway" -}}
-apiVersion: gateway.envoyproxy.io/v1alpha1
-kind: EnvoyProxy
-metadata:
-  name: {{ (include "pip.gateway" . | fromYaml).name }}
-  namespace: {{ .Release.Namespace }}
+{{/* A patch of the Deployment that Istio makes for a Gateway. Istio opens the ports of its listeners by itself. */}}
+{{- define "pip.fragment.gateway-api" -}}
+spec:
+  template:
+    {{- include "pip.injectionTemplate" . | trim | nindent 4 }}
+{{- end }}
+
+{{/* The spec of an EnvoyProxy of Envoy Gateway, which opens the ports of listeners by itself. */}}
+{{- define "pip.envoyProxy" -}}
 spec:
   provider:
     type: Kubernetes
@@ -95,13 +118,68 @@ deployment:
       {{- end }}
   additionalVolumes:
     {{- include "pip.volumes" . | nindent 4 }}
+{{- if .Values.routes.create }}
+{{ include "pip.traefikRoutes" . }}
+{{- end }}
 {{- end }}
 
-{{/* The file's name in the ConfigMap. */}}
+{{/*
+The port of the binary protocol, and the services that routes name as `…@file`. No object of Kubernetes can name 127.0.0.1:
+EndpointSlices must not have loopback addresses, and Traefik ignores Services of type ExternalName by default.
+*/}}
+{{- define "pip.traefikRoutes" -}}
+{{- $routes := include "pip.routes" . | fromYaml -}}
+{{- if .Values.routes.binary.enabled -}}
+ports:
+  pulsar:
+    port: {{ .Values.routes.binary.port }}
+    exposedPort: {{ .Values.routes.binary.port }}
+    protocol: TCP
+    expose: {default: true}
+{{ end -}}
+providers:
+  file:
+    enabled: true
+    content:
+      {{- if $routes.through }}
+      tcp:
+        routers:
+          pulsar:
+            entryPoints: [pulsar]
+            rule: HostSNI(`{{ .Values.routes.host }}`)
+            service: pulsar-sidecar
+            tls: {passthrough: true}   # the sidecar has the certificate
+        services:
+          pulsar-sidecar:
+            loadBalancer:
+              servers: [{address: "127.0.0.1:{{ include "pip.sidecarPort" (dict "root" . "protocol" "pulsar") }}"}]
+      {{- else }}
+      http:
+        services:
+          pulsar-sidecar:
+            loadBalancer:
+              servers: [{url: "http://127.0.0.1:{{ include "pip.sidecarPort" (dict "root" . "protocol" "http") }}"}]
+              {{- if .Values.routes.failOpen }}
+              healthCheck: {port: {{ include "pip.metricsPort" . }}, path: /readyz, interval: 2s, timeout: 1s}
+          pulsar:
+            failover: {service: pulsar-sidecar, fallback: pulsar-brokers}
+              {{- end }}
+          pulsar-brokers:
+            loadBalancer:
+              servers: [{url: "{{ $routes.webScheme }}://{{ $routes.webHost }}:{{ $routes.webPort }}"}]
+        middlewares:
+          # For the brokers, when they are asked directly. To the sidecar it names the listener of the ingress.
+          pulsar-listener:
+            headers:
+              customRequestHeaders: {X-Pulsar-ListenerName: {{ $routes.listener }}, X-Original-Principal: ""}
+      {{- end }}
+{{- end }}
+
+{{/* The key in the ConfigMap. Istio takes no other than `deployment` in the parameters of a Gateway. */}}
 {{- define "pip.fragmentFile" -}}
 {{- get (dict
   "istio" "istio-gateway-values.yaml"
   "istio-injection" "istio-injection-template.yaml"
-  "envoy-gateway" "envoyproxy.yaml"
+  "gateway-api" "deployment"
   "traefik" "traefik-values.yaml") .Values.gateway.type -}}
 {{- end }}

@@ -62,18 +62,49 @@ annotations:
 {{- end -}}
 {{- end }}
 
-{{/* The gateway that the sidecar runs beside, with its own chart's names as defaults. */}}
+{{/*
+The gateway that the sidecar runs beside, with its own chart's names as defaults. `class` and `parametersRef` are those of
+a Gateway of the Gateway API.
+*/}}
 {{- define "pip.gateway" -}}
 {{- $own := .Values.gateway -}}
-{{- $names := dict "istio" "istio-ingress" "istio-injection" "istio-ingress" "traefik" "traefik" "envoy-gateway" "pulsar-ingress-proxy" -}}
-{{- $name := $own.name | default (get $names $own.type) -}}
-{{- $labels := dict "istio" (trimPrefix "istio-" $name) -}}
-{{- if eq $own.type "traefik" -}}
+{{- $parent := first (include "pip.parentRefs" . | fromJsonArray) -}}
+{{- $class := $own.gatewayClass | default (eq $own.type "envoy-gateway" | ternary "eg" "istio") -}}
+{{- $name := $own.name -}}
+{{- $account := "" -}}
+{{- $labels := dict -}}
+{{- $parameters := dict "group" "" "kind" "ConfigMap" "name" (printf "%s-sidecar" (include "pip.fullname" .)) -}}
+{{- if hasPrefix "istio" $own.type -}}
+{{- $name = $name | default "istio-ingress" -}}
+{{- $labels = dict "istio" (trimPrefix "istio-" $name) -}}
+{{- else if eq $own.type "traefik" -}}
+{{- $name = $name | default "traefik" -}}
 {{- $labels = dict "app.kubernetes.io/name" "traefik" "app.kubernetes.io/instance" (printf "%s-%s" $name .Release.Namespace) -}}
-{{- else if eq $own.type "envoy-gateway" -}}
+{{- else if eq $own.type "gateway-api" -}}
+{{- $name = $name | default $parent.name -}}
+{{- $account = printf "%s-%s" $name $class -}}
+{{- $labels = dict "gateway.networking.k8s.io/gateway-name" $name -}}
+{{- else -}}
+{{- $name = $name | default (include "pip.fullname" .) -}}
 {{- $labels = dict "app.kubernetes.io/managed-by" "envoy-gateway" "app.kubernetes.io/component" "proxy" -}}
+{{- if .Values.routes.create -}}
+{{- $labels = merge $labels (dict
+  "gateway.envoyproxy.io/owning-gateway-name" $parent.name
+  "gateway.envoyproxy.io/owning-gateway-namespace" ($parent.namespace | default .Release.Namespace)) -}}
 {{- end -}}
-{{- dict "name" $name "serviceAccount" ($own.serviceAccount | default $name) "podLabels" ($own.podLabels | default $labels) | toYaml -}}
+{{- $parameters = dict "group" "gateway.envoyproxy.io" "kind" "EnvoyProxy" "name" $name -}}
+{{- end -}}
+{{- dict
+  "name" $name
+  "serviceAccount" ($own.serviceAccount | default $account | default $name)
+  "podLabels" ($own.podLabels | default $labels)
+  "class" $class
+  "parametersRef" $parameters | toYaml -}}
+{{- end }}
+
+{{/* What tells gateways of a namespace apart: a second release must not be beside the same one. */}}
+{{- define "pip.gatewayId" -}}
+{{ hasPrefix "istio" .Values.gateway.type | ternary "istio" .Values.gateway.type }}/{{ (include "pip.gateway" . | fromYaml).name }}
 {{- end }}
 
 {{/* The ServiceAccount that discovery uses. */}}

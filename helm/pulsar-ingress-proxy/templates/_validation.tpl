@@ -2,7 +2,7 @@
 
 {{- define "pip.validate" -}}
 {{- $faults := list -}}
-{{- range list "sockets" "files" "gateway" "discovery" "pods" -}}
+{{- range list "sockets" "files" "gateway" "discovery" "pods" "routes" "addresses" "cluster" -}}
 {{- $faults = concat $faults (include (printf "pip.faults.%s" .) $ | fromJsonArray) -}}
 {{- end -}}
 {{- if $faults -}}
@@ -89,7 +89,7 @@
 {{- $_ := set .ports $key (append $holders (pick . "host" "name")) -}}
 {{- if eq .root.Values.mode "sidecar" -}}
 {{- $istio := list "15000" "15001" "15004" "15006" "15008" "15020" "15021" "15053" "15090" -}}
-{{- $taken := dict "istio" $istio "istio-injection" $istio "envoy-gateway" (list "19000" "19001" "19002" "19003") "traefik" (list "8000" "8080" "8443" "9100") -}}
+{{- $taken := dict "istio" $istio "istio-injection" $istio "gateway-api" $istio "envoy-gateway" (list "19000" "19001" "19002" "19003") "traefik" (list "8000" "8080" "8443" "9100") -}}
 {{- if has $key (get $taken .root.Values.gateway.type) -}}
 {{- $faults = append $faults (printf "%s: that port is the gateway's own (%s)" .name .root.Values.gateway.type) -}}
 {{- end -}}
@@ -105,7 +105,7 @@
 {{- $writable := list "/var/lib/pulsar-ingress-proxy" -}}
 {{- if include "pip.discovery" . -}}{{- $mounts = append $mounts "/var/run/secrets/kubernetes.io/serviceaccount" -}}{{- end -}}
 {{- if .Values.gateway.istioCertificates -}}{{- $mounts = append $mounts "/etc/istio-certs" -}}{{- end -}}
-{{- range concat .Values.secretMounts .Values.extraVolumeMounts -}}{{- $mounts = append $mounts (toString .mountPath) -}}{{- end -}}
+{{- range concat (include "pip.allSecretMounts" . | fromJsonArray) .Values.extraVolumeMounts -}}{{- $mounts = append $mounts (toString .mountPath) -}}{{- end -}}
 {{- range .Values.extraVolumeMounts -}}{{- $writable = append $writable (toString .mountPath) -}}{{- end -}}
 {{- $tls := $config.tls | default dict -}}
 {{- $brokers := $config.brokers | default dict -}}
@@ -145,8 +145,8 @@
 {{- $faults = append $faults "gateway.type: istio-injection: istiod would read the {{ in extraEnv, extraVolumes or podAnnotations as a template of its own" -}}
 {{- end -}}
 {{- end -}}
-{{- if and $gateway.istioCertificates (or (ne .Values.mode "sidecar") (not (hasPrefix "istio" $gateway.type))) -}}
-{{- $faults = append $faults "gateway.istioCertificates: is for mode sidecar beside Istio: gateway.type istio or istio-injection" -}}
+{{- if and $gateway.istioCertificates (or (ne .Values.mode "sidecar") (not (has $gateway.type (list "istio" "istio-injection" "gateway-api")))) -}}
+{{- $faults = append $faults "gateway.istioCertificates: is for mode sidecar beside Istio: gateway.type istio, istio-injection or gateway-api" -}}
 {{- end -}}
 {{- toJson $faults -}}
 {{- end }}
@@ -154,7 +154,7 @@
 {{- define "pip.faults.discovery" -}}
 {{- $faults := list -}}
 {{- if and (eq .Values.mode "sidecar") (include "pip.discovery" .) -}}
-{{- if not .Values.config.kubernetes.namespaces -}}
+{{- if not (include "pip.config" . | fromYaml).kubernetes.namespaces -}}
 {{- $faults = append $faults (printf "config.kubernetes.namespaces: is empty, which means %s only: name the namespaces of the brokers and of the ingresses, e.g. [%s, pulsar]" .Release.Namespace .Release.Namespace) -}}
 {{- end -}}
 {{- if and .Values.rbac.create (eq .Values.gateway.type "envoy-gateway") (not .Values.gateway.serviceAccount) -}}

@@ -1,4 +1,4 @@
-"""The container beside a gateway: what the ConfigMap of the chart says, as a change to the gateway's Deployment.
+"""The container beside a gateway: what the chart says, as a change to the gateway's Deployment.
 
 That is what each gateway makes of it: Istio's gateway chart and Traefik's put lists of their values into the pod's
 template, istiod's webhook and Envoy Gateway merge a template or a patch into it, as Kubernetes merges.
@@ -9,17 +9,22 @@ from typing import Any
 import yaml
 from apiclient import Object
 
-FILES = {"istio-gateway-values.yaml", "istio-injection-template.yaml", "envoyproxy.yaml", "traefik-values.yaml"}
+FILES = {"istio-gateway-values.yaml", "istio-injection-template.yaml", "deployment", "traefik-values.yaml"}
 
 
 def is_fragment(each: Object) -> bool:
-    """Whether it is the ConfigMap that has one."""
-    return each["kind"] == "ConfigMap" and bool(FILES & each.get("data", {}).keys())
+    """Whether it is the ConfigMap or the EnvoyProxy that has one."""
+    return each["kind"] == "EnvoyProxy" or (each["kind"] == "ConfigMap" and bool(FILES & each.get("data", {}).keys()))
 
 
-def change(config_map: Object) -> Object:
+def change(holder: Object) -> Object:
     """For `spec.template` of a Deployment, to be merged strategically."""
-    ((file, text),) = config_map["data"].items()
+    if holder["kind"] == "EnvoyProxy":
+        patch = holder["spec"]["provider"]["kubernetes"]["envoyDeployment"]["patch"]
+        assert patch["type"] == "StrategicMerge"
+        merged: Object = patch["value"]["spec"]["template"]
+        return merged
+    ((file, text),) = holder["data"].items()
     fragment: Any = yaml.safe_load(text)
     match file:
         case "istio-gateway-values.yaml":
@@ -29,14 +34,12 @@ def change(config_map: Object) -> Object:
                 spec["containers"] = [{"name": "istio-proxy", "env": env, "volumeMounts": fragment["volumeMounts"]}]
             return {"metadata": {"annotations": fragment.get("podAnnotations", {})}, "spec": spec}
         case "istio-injection-template.yaml":
-            (template,) = fragment["sidecarInjectorWebhook"]["templates"].values()
-            injected: Object = yaml.safe_load(template)
+            (text,) = fragment["sidecarInjectorWebhook"]["templates"].values()
+            injected: Object = yaml.safe_load(text)
             return injected
-        case "envoyproxy.yaml":
-            patch = fragment["spec"]["provider"]["kubernetes"]["envoyDeployment"]["patch"]
-            assert patch["type"] == "StrategicMerge"
-            merged: Object = patch["value"]["spec"]["template"]
-            return merged
+        case "deployment":
+            template: Object = fragment["spec"]["template"]
+            return template
         case "traefik-values.yaml":
             deployment = fragment["deployment"]
             spec = {"containers": deployment["additionalContainers"], "volumes": deployment["additionalVolumes"]}
@@ -45,9 +48,9 @@ def change(config_map: Object) -> Object:
             raise AssertionError(f"{file}: no gateway has that")
 
 
-def pod(config_map: Object) -> Object:
+def pod(holder: Object) -> Object:
     """Nothing but the container, its volumes and annotations, as a pod: for those who judge manifests."""
-    template = change(config_map)
+    template = change(holder)
     spec = template["spec"]
     others = [{"image": "gateway", **each} for each in spec.get("containers", [])]
     return {
@@ -56,8 +59,3 @@ def pod(config_map: Object) -> Object:
         "metadata": {"name": "gateway", "annotations": template.get("metadata", {}).get("annotations", {})},
         "spec": {**spec, "containers": others or [{"name": "istio-proxy", "image": "gateway"}]},
     }
-
-
-def custom_objects(config_map: Object) -> list[Object]:
-    """The objects that are to be applied as they are."""
-    return [yaml.safe_load(text) for file, text in config_map["data"].items() if file == "envoyproxy.yaml"]

@@ -9,7 +9,7 @@ import fragments
 import pytest
 from apiclient import Api, Object, Refused
 from apiserver import ApiServer
-from custom_resources import all_kinds
+from custom_resources import named
 from helm_programs import CHART, EXAMPLES, Helm, documents
 from node import node
 from releases import HOST, TOPIC, Client, broker_address, config, config_map, in_force
@@ -20,6 +20,13 @@ from pulsar_ingress_proxy.discovery.reconciler.kinds import KINDS
 pytestmark = pytest.mark.timeout(180)
 
 LABELS = {"istio": "ingress"}
+DEFINITIONS = (  # whatever the examples have beside Kubernetes' own
+    *(f"{kind}.monitoring.coreos.com" for kind in ("podmonitors", "prometheusrules")),
+    *(f"{kind}.gateway.envoyproxy.io" for kind in ("envoyproxies", "backends", "backendtrafficpolicies")),
+    *(f"{kind}.gateway.networking.k8s.io" for kind in ("gateways", "httproutes", "tlsroutes")),
+    *(f"{kind}.networking.istio.io" for kind in ("gateways", "virtualservices", "serviceentries", "destinationrules")),
+    *(f"{kind}.traefik.io" for kind in ("ingressroutes", "ingressroutetcps")),
+)
 READ = {(verb, kind.group, kind.plural) for verb in ("list", "watch") for kind in KINDS}
 
 
@@ -146,19 +153,14 @@ async def test_api_server_accepts_every_chart_object_in_a_strict_dry_run(
     admin: Api, namespace: str, helm: Helm
 ) -> None:
     """Strictly, with the definitions of all kinds in place and their rules in force; nothing is kept."""
-    definitions = [
-        each for each in all_kinds() if each["spec"]["names"]["kind"] in ("PodMonitor", "PrometheusRule", "EnvoyProxy")
-    ]
+    definitions = named(*DEFINITIONS)
     assert EXAMPLES
     await admin.define(definitions)
     try:
         for example in EXAMPLES:
             objects = documents(await helm("template", "ingress", CHART, "-f", example, "--validate"))
             assert objects, example
-            found = [
-                custom for each in objects if fragments.is_fragment(each) for custom in fragments.custom_objects(each)
-            ]
-            for each in [*objects, *found]:
+            for each in objects:
                 metadata = each["metadata"]
                 if each["kind"] not in ("ClusterRole", "ClusterRoleBinding"):
                     place = metadata.setdefault("namespace", namespace)

@@ -12,6 +12,7 @@ import fragments
 import pytest
 from apiclient import Api, Object
 from apiserver import ApiServer
+from custom_resources import named
 from helm_programs import CHART, Helm
 from node import Node, Pod, node
 from releases import BROKEN, HOST, TOPIC, Client, broker_address, config, config_map, in_force
@@ -38,10 +39,14 @@ class Beside:
         test = {"url": f"http://gateway.{self.namespace}.svc", "headers": [f"Host: {HOST}"], "topic": TOPIC}
         return self.helm.values("values", {"gateway": gateway, "preStopSeconds": 1, "config": keys, "test": test})
 
-    async def merge(self) -> Pod:
+    async def merge(self, kind: str) -> Pod:
         """Let the gateway's pods have the container, and wait for the new one."""
         (old,) = await self.at.ready("gateway-")
-        found = await self.api.get(config_map(self.namespace, "beside-pulsar-ingress-proxy-sidecar"))
+        holder = config_map(self.namespace, "beside-pulsar-ingress-proxy-sidecar")
+        if kind == "envoy-gateway":
+            metadata = {"namespace": self.namespace, "name": "beside-pulsar-ingress-proxy"}
+            holder = {"apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": "EnvoyProxy", "metadata": metadata}
+        found = await self.api.get(holder)
         change = {"spec": {"template": fragments.change(found)}}
         await self.api.patch(deployment(self.namespace), change, how="strategic-merge-patch")
         await old.over()
@@ -76,16 +81,18 @@ def deployment(namespace: str) -> Object:
 
 @pytest.mark.parametrize(
     ("kind", "version"),
-    [("istio", "helm3"), ("istio-injection", "helm4"), ("envoy-gateway", "helm3"), ("traefik", "helm4")],
+    [("istio", "helm3"), ("gateway-api", "helm4"), ("envoy-gateway", "helm3"), ("traefik", "helm4")],
 )
 async def test_sidecar_in_the_gateway_pod_serves_lookups_from_install_to_uninstall(
     api_server: ApiServer, admin: Api, namespace: str, tmp_path: Path, kind: str, version: str
 ) -> None:
+    if kind == "envoy-gateway":
+        await admin.define(named("envoyproxies.gateway.envoyproxy.io"))
     async with beside(api_server, admin, namespace, tmp_path, version) as here:
         await here.at.ready("gateway-")
         before = await admin.everything()
         await here.helm("install", "beside", CHART, "-f", here.values(kind, config()))
-        pod = await here.merge()
+        pod = await here.merge(kind)
         sidecar = pod.containers["pulsar-ingress-proxy"]
         assert await here.client.address() == broker_address(0)
         assert await sidecar.run("python3", "-c", "import os; assert os.getuid() == os.getgid() == 10001") == 0
@@ -132,7 +139,7 @@ async def test_broken_config_does_not_prevent_the_gateway_pod_from_starting(
 ) -> None:
     async with beside(api_server, admin, namespace, tmp_path, "helm4") as here:
         await here.helm("install", "beside", CHART, "-f", here.values(kind, BROKEN))
-        pod = await here.merge()  # which waits for the startup probe, and for the gateway's readiness
+        pod = await here.merge(kind)  # which waits for the startup probe, and for the gateway's readiness
         assert pod.containers["istio-proxy"].code is None
         async with pod.client() as inside, inside.get("http://127.0.0.1:19090/livez") as answer:
             assert answer.status == 200
@@ -155,7 +162,7 @@ async def test_only_the_metrics_port_of_the_sidecar_is_reachable_from_outside_th
 ) -> None:
     async with beside(api_server, admin, namespace, tmp_path, "helm4") as here:
         await here.helm("install", "beside", CHART, "-f", here.values("istio", config()))
-        pod = await here.merge()
+        pod = await here.merge("istio")
         for port in (18080, 19091):
             with pytest.raises(ConnectionRefusedError):
                 await here.at.network.dial(pod.address, port)

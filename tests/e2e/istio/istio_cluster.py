@@ -10,7 +10,6 @@ from apiclient import Object
 from istio_program import documents, inject, named, rendered
 
 PROJECT = Path(__file__).parents[3]
-MANIFESTS = PROJECT / "deploy" / "istio"
 CHART = PROJECT / "helm" / "pulsar-ingress-proxy"
 HOST = "pulsar.example.com"
 SERVICE = "pulsar-broker.pulsar.svc.cluster.local"
@@ -18,21 +17,27 @@ GATEWAY_POD = "istio-ingress-0"
 WEB, BINARY = 8080, 6650
 
 
-def manifests(*names: str) -> list[Object]:
-    """Ours, from deploy/istio."""
-    return [each for name in names for each in documents((MANIFESTS / name).read_text())]
+def policies(account: str) -> list[Object]:
+    """What the mesh demands at the brokers: deploy/istio/mtls.yaml, for a gateway with that ServiceAccount."""
+    text = (PROJECT / "deploy" / "istio" / "mtls.yaml").read_text()
+    assert "/sa/istio-ingress]" in text
+    return documents(text.replace("/sa/istio-ingress]", f"/sa/{account}]"))
 
 
-def config() -> str:
-    """The sidecar's, of deploy/istio."""
-    text: str = named(manifests("configmap.yaml"), "ConfigMap", "pulsar-ingress-proxy-config")["data"]["config.yaml"]
-    return text
+def release(kind: str, **routes: object) -> list[Object]:
+    """What our chart makes beside a gateway of that type, with routes for three brokers in the mesh."""
+    values = {
+        "gateway": {"type": kind, "istioCertificates": True},
+        "routes": {"create": True, "host": HOST, "brokers": 3, **routes},
+        "config": {"brokers": {"webServiceUrl": [f"https://{SERVICE}:{WEB}"]}},
+    }
+    return rendered(CHART, "pulsar-ingress-proxy", "istio-ingress", values)
 
 
 def statistics() -> list[str]:
-    """Expressions of those that gateway-sidecar.patch.yaml turns on."""
-    (patch,) = manifests("gateway-sidecar.patch.yaml")
-    settings = yaml.safe_load(patch["spec"]["template"]["metadata"]["annotations"]["proxy.istio.io/config"])
+    """Expressions of those that the chart turns on in the gateway's Envoy with routes.failOpen."""
+    (text,) = named(release("istio", failOpen=True), "ConfigMap", "pulsar-ingress-proxy-sidecar")["data"].values()
+    settings = yaml.safe_load(yaml.safe_load(text)["podAnnotations"]["proxy.istio.io/config"])
     expressions: list[str] = settings["proxyStatsMatcher"]["inclusionRegexps"]
     return expressions
 
@@ -45,9 +50,7 @@ def istiod(charts: Path, values: Object) -> list[Object]:
 
 def gateway(charts: Path, values: Object) -> list[Object]:
     """What Istio's gateway chart makes."""
-    (patch,) = manifests("gateway-service.patch.yaml")
-    ports = [{"name": "https", "port": 443}, *patch["spec"]["ports"]]
-    return rendered(charts / "gateway", "istio-ingress", "istio-ingress", {"service": {"ports": ports}} | values)
+    return rendered(charts / "gateway", "istio-ingress", "istio-ingress", values)
 
 
 def pod_of(deployment: Object, name: str, address: str) -> Object:
@@ -68,7 +71,7 @@ def brokers(addresses: Mapping[int, str]) -> list[Object]:
 
 
 def secret(authority: trustme.CA) -> Object:
-    """The ingress's certificate, as gateway.yaml says that it is put there."""
+    """The ingress's certificate."""
     issued = authority.issue_cert(HOST, f"*.{HOST}")
     pair = {
         "tls.crt": b"".join(each.bytes() for each in issued.cert_chain_pems),

@@ -10,30 +10,31 @@ import yaml
 from apiclient import Object
 from istio_certificates import Authority
 from istio_cluster import (
-    CHART,
     GATEWAY_POD,
-    MANIFESTS,
     as_served,
     brokers,
-    config,
     gateway,
     injected,
     istiod,
-    manifests,
     pod_of,
+    policies,
+    release,
     secret,
     slice_of,
 )
-from istio_program import Pushed, charts, named, patched, push, rendered
+from istio_program import Pushed, charts, deploy, named, push
 
 GATEWAY_ADDRESS = "10.1.0.2"
 BROKER_ADDRESSES: Mapping[int, str] = {0: "10.1.0.3", 1: "10.1.0.4", 2: "10.1.0.5"}
-ROUTES = ("gateway.yaml", "routes.yaml", "binary.yaml", "mtls.yaml")
-WAYS = ("gateway values", "injection template", "patch")  # in which the sidecar comes to be in the gateway's pod
+WAYS = {  # in which the sidecar comes to be in the gateway's pod, and the chart's gateway.type
+    "gateway values": "istio",
+    "injection template": "istio-injection",
+    "gateway parameters": "gateway-api",
+}
 
 
 class Mesh:
-    """Istio's control plane and gateway by Istio's charts, the sidecar by ours or by deploy/istio."""
+    """Istio's control plane and gateway by Istio's charts, the sidecar and the routes by ours."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = Authority()
@@ -43,54 +44,59 @@ class Mesh:
         self.pushed: Callable[..., dict[str, Pushed]] = cache(self._pushed)
         self.gateway: Callable[[str], list[Object]] = cache(self._gateway)
 
+    def account(self, way: str) -> str:
+        """The ServiceAccount of the gateway's pod."""
+        name: str = named(self.gateway(way), "Pod", GATEWAY_POD)["spec"]["serviceAccountName"]
+        return name
+
+    def identity(self, way: str) -> str:
+        """The gateway's, which its sidecar shares."""
+        return f"spiffe://cluster.local/ns/istio-ingress/sa/{self.account(way)}"
+
     def _gateway(self, way: str) -> list[Object]:
         """The gateway as it is in the cluster: its objects, its pod, and the sidecar's ConfigMaps."""
         control_plane, objects = self._with_sidecar(way)
-        deployment = named(injected(control_plane, objects), "Deployment", "istio-ingress")
+        (deployment,) = (each for each in injected(control_plane, objects) if each["kind"] == "Deployment")
         pod = pod_of(deployment, GATEWAY_POD, GATEWAY_ADDRESS)
         return [pod, *(each for each in objects if each["kind"] in ("Service", "ServiceAccount", "ConfigMap"))]
 
-    def patched(self, *names: str) -> Object:
-        """The gateway's Deployment with these patches of deploy/istio, not injected."""
-        deployment: Object = named(gateway(self._charts, {}), "Deployment", "istio-ingress")
-        for name in names:
-            deployment = patched(deployment, MANIFESTS / name)
-        return deployment
-
     def _with_sidecar(self, way: str) -> tuple[list[Object], list[Object]]:
         """istiod's ConfigMaps, and what is to be admitted."""
-        match way:
-            case "gateway values":
-                ours, fragment = self._chart("istio", "istio-gateway-values.yaml")
-                return istiod(self._charts, {}), [*ours, *gateway(self._charts, fragment)]
-            case "injection template":
-                ours, fragment = self._chart("istio-injection", "istio-injection-template.yaml")
-                (template,) = fragment["sidecarInjectorWebhook"]["templates"]
+        ours = release(WAYS[way])
+        in_pods = [each for each in ours if each["kind"] == "ConfigMap"]
+        ((file, text),) = named(ours, "ConfigMap", "pulsar-ingress-proxy-sidecar")["data"].items()
+        match file:
+            case "istio-gateway-values.yaml":
+                return istiod(self._charts, {}), [*in_pods, *gateway(self._charts, yaml.safe_load(text))]
+            case "istio-injection-template.yaml":
+                values = yaml.safe_load(text)
+                (template,) = values["sidecarInjectorWebhook"]["templates"]
                 asked = {"podAnnotations": {"inject.istio.io/templates": f"gateway,{template}"}}
-                return istiod(self._charts, fragment), [*ours, *gateway(self._charts, asked)]
-            case "patch":
-                others = [each for each in gateway(self._charts, {}) if each["kind"] != "Deployment"]
-                deployment = self.patched("gateway-sidecar.patch.yaml")
-                return istiod(self._charts, {}), [*manifests("configmap.yaml"), *others, deployment]
-        raise AssertionError(way)
+                return istiod(self._charts, values), [*in_pods, *gateway(self._charts, asked)]
+            case "deployment":
+                control_plane = istiod(self._charts, {})
+                return control_plane, [*in_pods, *deploy([*control_plane, *ours])]
+        raise AssertionError(file)
 
-    def _chart(self, kind: str, file: str) -> tuple[list[Object], Object]:
-        """What our chart makes, with the config of deploy/istio, and its fragment for a gateway."""
-        values = {"gateway": {"type": kind, "istioCertificates": True}, "config": yaml.safe_load(config())}
-        made = rendered(CHART, "pulsar-ingress-proxy", "istio-ingress", values)
-        fragment: Object = yaml.safe_load(named(made, "ConfigMap", "pulsar-ingress-proxy-sidecar")["data"][file])
-        return made, fragment
-
-    def _pushed(self, *names: str) -> dict[str, Pushed]:
-        """What every pod's Envoy gets, with these of our manifests applied, the later in place of the earlier."""
+    def _pushed(
+        self,
+        way: str = "gateway values",
+        strict: bool = True,
+        bypass: bool = False,
+        through: bool = False,
+        fail_open: bool = False,
+    ) -> dict[str, Pushed]:
+        """What every pod's Envoy gets, with the chart's routes, and brokers that take mutual TLS only if `strict`."""
         control_plane = istiod(self._charts, {})
-        ours = {
-            (each["kind"], each["metadata"]["namespace"], each["metadata"]["name"]): each for each in manifests(*names)
-        }
         found = [
-            *self.gateway("gateway values"),
+            *self.gateway(way),
             *injected(control_plane, brokers(BROKER_ADDRESSES)),
-            *ours.values(),
+            *(
+                each
+                for each in release(WAYS[way], bypass=bypass, binary={"throughSidecar": through}, failOpen=fail_open)
+                if "networking" in each["apiVersion"] or each["kind"] == "Service"
+            ),
+            *(policies(self.account(way)) if strict else ()),
             self._secret,
         ]
         objects = [as_served(each) for each in found]

@@ -26,10 +26,9 @@ def inject(cluster: Iterable[Object]) -> list[Object]:
     return documents(_istio("inject", cluster=cluster))
 
 
-def patched(deployment: Object, patch: Path) -> Object:
-    """The Deployment after `kubectl patch`: a strategic merge, by Kubernetes' own code."""
-    merged: Object = json.loads(_istio("patch", str(patch), cluster=[deployment]))
-    return merged
+def deploy(cluster: Iterable[Object]) -> list[Object]:
+    """What istiod makes of the Gateways of the Gateway API: Deployment, Service and ServiceAccount of each."""
+    return documents(_istio("deploy", cluster=cluster))
 
 
 def charts(folder: Path) -> Path:

@@ -1,7 +1,7 @@
 """A client, Istio's ingress gateway with the sidecar in its pod, and brokers whose pods take nothing but mutual TLS.
 
 Every pod has a network of its own, so that addresses and ports are those of the manifests. In the gateway's there are
-a real Envoy, with what Istio's code makes of deploy/istio, and the sidecar, as the pod's manifest has it; in a
+a real Envoy, with what Istio's code makes of our chart's routes, and the sidecar, as the pod's manifest has it; in a
 broker's the Envoy that Istio puts there. The brokers themselves are simulated, in the tests' own process.
 """
 
@@ -20,10 +20,10 @@ import aiohttp
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 from apiclient import Object
-from istio_certificates import BROKER, GATEWAY, Authority
+from istio_certificates import BROKER, Authority
 from istio_cluster import GATEWAY_POD, HOST, SERVICE, WEB, statistics
 from istio_envoys import ADMIN, bootstrap, taking_the_port
-from istio_meshes import BROKER_ADDRESSES, GATEWAY_ADDRESS, ROUTES, Mesh
+from istio_meshes import BROKER_ADDRESSES, GATEWAY_ADDRESS, Mesh
 from istio_program import named
 from pod_containers import Container, start
 from pod_networks import Network, NodeNetwork, dial_machine
@@ -50,6 +50,7 @@ class IstioStack:
     """All that runs, and how to change it."""
 
     mesh: Mesh
+    way: str
     folder: Path
     cluster: SimulatedCluster
     networks: dict[str, Network]
@@ -78,17 +79,20 @@ class IstioStack:
         ):
             return await answer.text()
 
-    async def open_gateway(self, *names: str) -> None:
-        """Give the gateway's Envoy what istiod makes of these manifests; the one before goes."""
-        pushed = self.mesh.pushed(*(names or ROUTES))[GATEWAY_POD]
-        await self._envoy("gateway", bootstrap(pushed, self.mesh.authority.issue(GATEWAY), NAMES, statistics()))
+    async def open_gateway(self, bypass: bool = False, fail_open: bool = False) -> None:
+        """Give the gateway's Envoy what istiod makes of the routes; the one before goes."""
+        pushed = self.mesh.pushed(self.way, bypass=bypass, fail_open=fail_open)[GATEWAY_POD]
+        workload = self.mesh.authority.issue(self.mesh.identity(self.way))
+        await self._envoy("gateway", bootstrap(pushed, workload, NAMES, statistics()))
 
-    async def open_brokers(self, *names: str, authority: Authority | None = None, identity: str = BROKER) -> None:
-        """Give the brokers' pods Envoys by these manifests, with certificates of this authority and identity."""
+    async def open_brokers(
+        self, strict: bool = True, authority: Authority | None = None, identity: str = BROKER
+    ) -> None:
+        """Give the brokers' pods Envoys, with certificates of this authority and identity."""
         workload = (authority or self.mesh.authority).issue(identity)
 
         async def open_one(number: int, address: str) -> None:
-            pushed = self.mesh.pushed(*(names or ROUTES))[f"pulsar-broker-{number}"]
+            pushed = self.mesh.pushed(self.way, strict=strict)[f"pulsar-broker-{number}"]
             taken = taking_the_port(pushed, address, WEB, (_application(number), WEB))
             await self._envoy(f"broker-{number}", bootstrap(taken, workload, NAMES))
 
@@ -141,7 +145,7 @@ async def istio_stack(
         (container,) = (each for each in pod["spec"]["initContainers"] if each["name"] == "pulsar-ingress-proxy")
         volumes = _volumes(pod, container, objects, folder / "volumes")
         if not early:
-            mesh.authority.issue(GATEWAY).write(volumes["istio-certs"].path)
+            mesh.authority.issue(mesh.identity(way)).write(volumes["istio-certs"].path)
         hosts = folder / "pod-hosts"
         hosts.write_text(_hosts())
 
@@ -155,7 +159,7 @@ async def istio_stack(
             resolver=Outside(), ssl=trust, socket_factory=lambda _: networks["client"].socket(), limit=0
         )
         client = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
-        found = IstioStack(mesh, folder, cluster, networks, client, sidecar, volumes, begin)
+        found = IstioStack(mesh, way, folder, cluster, networks, client, sidecar, volumes, begin)
         stack.push_async_callback(found.close)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(sidecar.process.says("holding" if early else "serving"))

@@ -1,4 +1,4 @@
-"""deploy/istio/fail-open.yaml: past the sidecar when it cannot be connected to, and only then."""
+"""`routes.failOpen` of the chart: past the sidecar when it cannot be connected to, and only then."""
 
 import asyncio
 import re
@@ -6,9 +6,8 @@ from typing import Literal, get_args
 
 import pytest
 import yaml
-from istio_certificates import GATEWAY
 from istio_cluster import GATEWAY_POD, HOST
-from istio_meshes import ROUTES, Mesh
+from istio_meshes import Mesh
 from istio_stack import IstioStack
 from simulated.cluster import Hold
 from test_istio_gateway import CLIENT_CALLS, GATEWAY_URL, LOOKUP, OTHER_CALLS, TOPIC, as_it_is
@@ -25,7 +24,7 @@ Outcome = tuple[int, Literal["sidecar", "broker", "nobody"]]
 @pytest.fixture
 async def failing_open(istio: IstioStack) -> IstioStack:
     istio.cluster.own(TOPIC, 1)
-    await istio.open_gateway(*ROUTES, "fail-open.yaml")
+    await istio.open_gateway(fail_open=True)
     return istio
 
 
@@ -93,7 +92,8 @@ async def test_lookups_go_to_brokers_while_the_sidecar_is_dead_and_back_when_it_
     assert set(lost) <= {(503, "nobody")}  # a connection that the dying sidecar had, or its kernel accepted for it
     assert await bypassed(istio) >= sum(each.count((200, "broker")) for each in outcomes.values())
     assert {tuple(request.values("X-Pulsar-ListenerName")) for request in asked} == {("external",)}
-    assert {request.values("X-Forwarded-Client-Cert")[-1].rpartition("URI=")[2] for request in asked} == {GATEWAY}
+    peers = {request.values("X-Forwarded-Client-Cert")[-1].rpartition("URI=")[2] for request in asked}
+    assert peers == {istio.mesh.identity(istio.way)}
 
 
 async def test_sidecar_that_sheds_load_with_503_is_not_bypassed(failing_open: IstioStack) -> None:
@@ -140,7 +140,7 @@ async def test_only_what_clients_need_leads_past_a_dead_sidecar(failing_open: Is
 
 def test_istio_prefers_the_sidecar_and_uses_mutual_tls_only_towards_brokers(mesh: Mesh) -> None:
     """What istiod makes of it: two priorities, no ejection, retries of failed connections alone."""
-    pushed = mesh.pushed(*ROUTES, "fail-open.yaml")[GATEWAY_POD]
+    pushed = mesh.pushed(fail_open=True)[GATEWAY_POD]
     (cluster,) = (each for each in pushed["clusters"] if each["name"] == FAIL_OPEN)
     found = {
         endpoint["endpoint"]["address"]["socketAddress"]["address"]: (

@@ -1,4 +1,4 @@
-"""Beside a real Envoy that Istio's own code has configured from deploy/istio, and started from rendered manifests."""
+"""Beside a real Envoy that Istio's own code has configured from the routes that our chart renders."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,9 +6,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 import pytest_asyncio
-from istio_certificates import BROKER, GATEWAY
+from istio_certificates import BROKER
 from istio_cluster import GATEWAY_POD, HOST
-from istio_meshes import ROUTES, WAYS, Mesh
+from istio_meshes import WAYS, Mesh
 from istio_stack import IstioStack, istio_stack
 from yarl import URL
 
@@ -67,7 +67,7 @@ async def test_lookup_through_the_istio_gateway_is_answered_with_external_addres
         for request in asked:
             (peer,) = request.values("X-Forwarded-Client-Cert")
             assert f"By={BROKER};" in peer
-            assert peer.endswith(f"URI={GATEWAY}")
+            assert peer.endswith(f"URI={mesh.identity(way)}")
         await istio.sidecar.end(30)
         assert (istio.sidecar.code, "Traceback" in istio.sidecar.output) == (0, False)
 
@@ -121,7 +121,7 @@ async def test_lookups_fail_with_503_when_the_sidecar_is_dead_until_it_is_bypass
         assert answer.status == 503
     assert not any(broker.requests for broker in istio.cluster.brokers)
 
-    await istio.open_gateway(*ROUTES, "bypass.yaml")
+    await istio.open_gateway(bypass=True)
     for number in range(3):
         istio.cluster.own(TOPIC, number)
         async with istio.client.get(GATEWAY_URL + LOOKUP, allow_redirects=False) as answer:
@@ -133,7 +133,7 @@ async def test_lookups_fail_with_503_when_the_sidecar_is_dead_until_it_is_bypass
 
 
 async def test_the_bypass_lets_no_more_through_than_the_sidecar(istio: IstioStack) -> None:
-    await istio.open_gateway(*ROUTES, "bypass.yaml")
+    await istio.open_gateway(bypass=True)
     asked = [broker.requests for broker in istio.cluster.brokers]
 
     async def reaches(method: str, path: str) -> bool:
@@ -158,13 +158,42 @@ async def test_encoded_slash_in_a_topic_name_reaches_the_broker_unchanged(unchan
     assert asked.path == f"{LOOKUP}%2Feu"
 
 
-def test_envoy_routes_the_binary_protocol_by_server_name_to_the_named_broker(mesh: Mesh) -> None:
-    """Which the sidecar has no part in: binary.yaml, as Envoy gets it."""
-    (listener,) = (each for each in mesh.pushed(*ROUTES)[GATEWAY_POD]["listeners"] if each["name"] == "0.0.0.0_6651")
-    found = {}
-    for chain in listener["filterChains"]:
-        (host,), route = chain["filterChainMatch"]["serverNames"], chain["filters"][-1]["typedConfig"]
-        found[host] = route["cluster"]
-    assert found == {
-        f"broker-{number}.{HOST}": f"outbound|6650||broker-{number}.pulsar.svc.cluster.local" for number in range(3)
+def binary_routes(mesh: Mesh, way: str, **options: bool) -> dict[str, str]:
+    """By server name, where Envoy leads connections to the binary port."""
+    listeners = mesh.pushed(way, **options)[GATEWAY_POD]["listeners"]
+    (listener,) = (each for each in listeners if each["name"] == "0.0.0.0_6651")
+    return {
+        host: chain["filters"][-1]["typedConfig"]["cluster"]
+        for chain in listener["filterChains"]
+        for host in chain["filterChainMatch"]["serverNames"]
     }
+
+
+@pytest.mark.parametrize("way", ["gateway values", "gateway parameters"])
+def test_envoy_routes_the_binary_protocol_by_server_name_to_the_named_broker(mesh: Mesh, way: str) -> None:
+    """Which the sidecar has no part in."""
+    service = "pulsar-ingress-proxy-istio-ingress-broker-{n}.pulsar.svc.cluster.local"
+    assert binary_routes(mesh, way) == {
+        f"broker-{number}.{HOST}": f"outbound|6650||{service.replace('{n}', str(number))}" for number in range(3)
+    }
+
+
+@pytest.mark.parametrize("way", ["gateway values", "gateway parameters"])
+def test_through_the_sidecar_envoy_opens_one_port_and_nothing_else(mesh: Mesh, way: str) -> None:
+    cluster = "outbound|16650||pulsar-ingress-proxy.sidecar.internal"
+    assert binary_routes(mesh, way, through=True) == {HOST: cluster}
+    pushed = mesh.pushed(way, through=True)[GATEWAY_POD]
+    assert [each["name"] for each in pushed["listeners"]] == ["0.0.0.0_6651"]
+    (endpoints,) = (each["endpoints"] for each in pushed["endpoints"] if each["clusterName"] == cluster)
+    (endpoint,) = (each["endpoint"]["address"]["socketAddress"] for part in endpoints for each in part["lbEndpoints"])
+    assert (endpoint["address"], endpoint["portValue"]) == ("127.0.0.1", 16650)
+
+
+def test_the_gateways_service_has_the_ports_of_the_routes(mesh: Mesh) -> None:
+    for way in ("gateway values", "gateway parameters"):
+        (service,) = (
+            each
+            for each in mesh.gateway(way)
+            if each["kind"] == "Service" and each["metadata"]["namespace"] == "istio-ingress"
+        )
+        assert {443, 6651} <= {port["port"] for port in service["spec"]["ports"]}, way

@@ -65,18 +65,6 @@ def test_service_account_token_of_the_gateway_is_not_mounted_in_the_sidecar(pod:
     assert volume.keys() == {"name", "emptyDir"}
 
 
-def test_discovery_patch_gives_the_sidecar_its_own_service_account_token(mesh: Mesh) -> None:
-    """Both patches of deploy/istio, one after the other."""
-    template = mesh.patched("gateway-sidecar.patch.yaml", "discovery.patch.yaml")["spec"]["template"]
-    sidecar = container(template, "initContainers", "pulsar-ingress-proxy")
-    mounts = {each["mountPath"]: each["name"] for each in sidecar["volumeMounts"]}
-    volumes = {each["name"]: each for each in template["spec"]["volumes"]}
-    token = volumes[mounts["/var/run/secrets/kubernetes.io/serviceaccount"]]["projected"]["sources"][0]
-    assert token["serviceAccountToken"]["path"] == "token"
-    assert "downwardAPI" in volumes[mounts["/etc/podinfo"]]
-    assert {each["name"] for each in sidecar["env"]} >= {"POD_NAME", "POD_NAMESPACE", "NODE_NAME"}
-
-
 def test_every_mount_has_a_volume_and_envoy_keeps_its_own_volumes(pod: Object) -> None:
     volumes = [each["name"] for each in pod["spec"]["volumes"]]
     assert len(volumes) == len(set(volumes))

@@ -2,7 +2,7 @@
 //
 //	istio inject < MANIFESTS          the workloads as its webhook would let them in, as YAML
 //	istio push < MANIFESTS            what istiod would push to the Envoy of each pod that was so injected, as JSON
-//	istio patch FILE < DEPLOYMENT     a Deployment after a strategic merge, as by kubectl patch
+//	istio deploy < MANIFESTS          what istiod makes of each Gateway of the Gateway API, its Deployment among it, as YAML
 //	istio charts FOLDER               Istio's Helm charts, to be rendered
 //
 // Manifests are all that is in the cluster, with both ConfigMaps of istiod's chart: mesh config and injection templates.
@@ -10,6 +10,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -18,21 +19,31 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/gateway-api/pkg/consts"
 	"sigs.k8s.io/yaml"
 
 	meshconfig "istio.io/api/mesh/v1alpha1"
 	"istio.io/istio/manifests"
+	"istio.io/istio/pilot/pkg/config/kube/gatewaycommon"
 	"istio.io/istio/pilot/pkg/model"
 	v3 "istio.io/istio/pilot/pkg/xds/v3"
 	"istio.io/istio/pilot/test/xds"
 	"istio.io/istio/pilot/test/xdstest"
 	"istio.io/istio/pkg/config/constants"
 	"istio.io/istio/pkg/config/mesh"
+	"istio.io/istio/pkg/config/schema/gvr"
+	"istio.io/istio/pkg/kube"
 	"istio.io/istio/pkg/kube/inject"
 	"istio.io/istio/pkg/log"
+	"istio.io/istio/pkg/revisions"
 	"istio.io/istio/pkg/spiffe"
 	"istio.io/istio/pkg/test"
 	"istio.io/istio/pkg/util/sets"
@@ -53,14 +64,14 @@ func main() {
 	case err != nil:
 	case arguments[0] == "charts":
 		err = os.CopyFS(arguments[1], manifests.FS)
-	case arguments[0] == "patch":
-		err = patch(arguments[1], os.Stdin, os.Stdout)
+	case arguments[0] == "deploy":
+		err = deploy(os.Stdin, os.Stdout)
 	case arguments[0] == "inject":
 		err = injectAll(os.Stdin, os.Stdout)
 	case arguments[0] == "push":
 		err = push(os.Stdin, os.Stdout)
 	default:
-		err = fmt.Errorf("push, inject, patch or charts, not %q", arguments[0])
+		err = fmt.Errorf("push, inject, deploy or charts, not %q", arguments[0])
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -133,27 +144,80 @@ func injectAll(in io.Reader, out io.Writer) error {
 		nil, cluster.templates.Templates, cluster.values, "default", cluster.mesh, objects, out, warn)
 }
 
-func patch(file string, in io.Reader, out io.Writer) error {
-	by, err := os.ReadFile(file)
+// By istiod's own controller. What it applies is taken at its client, which has no server behind it.
+func deploy(in io.Reader, out io.Writer) error {
+	cluster, err := read(in)
 	if err != nil {
 		return err
 	}
-	deployment, err := io.ReadAll(in)
+	var applied []string
+	err = test.Wrap(func(t test.Failer) {
+		istiod := start(t, cluster)
+		client := istiod.KubeClient()
+		client.Dynamic().(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "*",
+			func(action clienttesting.Action) (bool, runtime.Object, error) {
+				if action.GetResource() != gvr.KubernetesGateway { // which it only marks as its own
+					object, err := yaml.JSONToYAML(action.(clienttesting.PatchAction).GetPatch())
+					if err != nil {
+						t.Fatal(err)
+					}
+					applied = append(applied, string(object))
+				}
+				return true, &unstructured.Unstructured{}, nil
+			})
+		config := inject.WebhookConfig{
+			Templates:  cluster.templates.Templates,
+			Values:     cluster.values,
+			MeshConfig: cluster.mesh,
+		}
+		stop := test.NewStop(t)
+		tags := revisions.NewTagWatcher(client, "", "istio-system")
+		controller := gatewaycommon.NewDeploymentController(client, constants.DefaultClusterName, istiod.Env(),
+			func() inject.WebhookConfig { return config }, func(func()) {}, tags, "", "istio-system")
+		client.RunAndWait(stop)
+		gateways, err := client.GatewayAPI().GatewayV1().Gateways("").List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, gateway := range gateways.Items {
+			if err := controller.Reconcile(types.NamespacedName{Namespace: gateway.Namespace, Name: gateway.Name}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 	if err != nil {
 		return err
 	}
-	patched, err := inject.StrategicMergePatchYAML(deployment, by, appsv1.Deployment{})
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(patched)
+	_, err = io.WriteString(out, strings.Join(applied, separator))
 	return err
+}
+
+// The discovery server that Istio's own tests use: the real one, with a Kubernetes API in memory.
+func start(t test.Failer, cluster *cluster) *xds.FakeDiscoveryServer {
+	return xds.NewFakeDiscoveryServer(t, xds.FakeOptions{
+		KubernetesObjectString:     strings.Join(cluster.kubernetes, separator),
+		ConfigString:               strings.Join(cluster.istio, separator),
+		MeshConfig:                 cluster.mesh,
+		DisableSecretAuthorization: true, // the gateway's Role is Istio's business
+		KubeClientModifier:         withGatewayAPI,
+	})
+}
+
+// Istio goes by the version in the definitions' annotations, which its fake ones do not have.
+func withGatewayAPI(client kube.Client) {
+	client.Metadata().(*metadatafake.FakeMetadataClient).PrependReactor("*", "customresourcedefinitions",
+		func(action clienttesting.Action) (bool, runtime.Object, error) {
+			if made, ok := action.(clienttesting.CreateAction); ok { // an update is one, too
+				definition := made.GetObject().(*metav1.PartialObjectMetadata)
+				definition.Annotations = map[string]string{consts.BundleVersionAnnotation: consts.BundleVersion}
+			}
+			return false, nil, nil
+		})
 }
 
 // What is pushed to one Envoy, by kind.
 type resources map[string][]json.RawMessage
 
-// By the discovery server that Istio's own tests use: the real one, with a Kubernetes API in memory.
 func push(in io.Reader, out io.Writer) error {
 	cluster, err := read(in)
 	if err != nil {
@@ -161,12 +225,7 @@ func push(in io.Reader, out io.Writer) error {
 	}
 	pushed := map[string]resources{}
 	err = test.Wrap(func(t test.Failer) {
-		istiod := xds.NewFakeDiscoveryServer(t, xds.FakeOptions{
-			KubernetesObjectString:     strings.Join(cluster.kubernetes, separator),
-			ConfigString:               strings.Join(cluster.istio, separator),
-			MeshConfig:                 cluster.mesh,
-			DisableSecretAuthorization: true, // the gateway's Role is Istio's business
-		})
+		istiod := start(t, cluster)
 		for _, pod := range cluster.pods {
 			if kind := kindOf(pod); kind != "" {
 				pushed[pod.Name] = pushTo(t, istiod, pod, kind)
