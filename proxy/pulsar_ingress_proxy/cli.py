@@ -5,9 +5,9 @@ import asyncio
 import json
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 
 from pulsar_ingress_proxy import __version__
@@ -24,14 +24,12 @@ from pulsar_ingress_proxy.tools import doctor, probe
 from pulsar_ingress_proxy.tools.check import Report, check
 from pulsar_ingress_proxy.tools.explain import CannotExplain, explain
 from pulsar_ingress_proxy.tools.preflight import CannotStart
-from pulsar_ingress_proxy.tools.terminal import Palette
+from pulsar_ingress_proxy.tools.terminal import Palette, Progress
 
 Command = Callable[[argparse.Namespace], int]
 
 _UNREACHABLE = _WARNED = 1
 _FAULT = 2
-_PROGRESS_SECONDS = 5
-"""Between two lines of progress where there is no terminal."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -207,24 +205,17 @@ def _doctor(options: argparse.Namespace) -> int:
         known = ", ".join(sorted(snapshot.known_listeners)) or "none"
         raise CannotExplain(f"no broker has an address on listener '{options.listener}'; there are {known}")
 
-    tried, told = 0, time.monotonic()
+    tried, progress = count(1), Progress(sys.stderr)
 
     def show_progress(finding: doctor.Finding) -> None:
-        nonlocal tried, told
-        tried += 1
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{tried} addresses tried, {finding.url}", end="", file=sys.stderr, flush=True)
-        elif time.monotonic() - told > _PROGRESS_SECONDS:
-            told = time.monotonic()
-            print(f"{tried} addresses tried", file=sys.stderr, flush=True)
+        progress.show(f"{next(tried)} addresses tried", finding.url)
 
     found = store.reconciled() if store is not None else None
     gaps = doctor.gaps(snapshot, options.listener, found.hosts, found.unmapped) if found is not None else ()
     try:
         findings = asyncio.run(doctor.examine(snapshot, options.listener, show_progress, gaps))
     finally:
-        if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        progress.clear()
     if options.json:
         shown = [asdict(finding) | {"reachable": finding.reachable} for finding in findings]
         print(json.dumps(shown, indent=2))
