@@ -22,6 +22,7 @@ from pulsar_ingress_proxy.routing.discovered import NOTHING
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.tools import doctor, probe
 from pulsar_ingress_proxy.tools.check import Report, check
+from pulsar_ingress_proxy.tools.conformance import command as conformance
 from pulsar_ingress_proxy.tools.explain import CannotExplain, explain
 from pulsar_ingress_proxy.tools.preflight import CannotStart
 from pulsar_ingress_proxy.tools.terminal import Palette, Progress
@@ -111,6 +112,8 @@ def _parser() -> argparse.ArgumentParser:
     reach = add("doctor", _doctor, "try every broker's addresses from here", exits, seeing)
     reach.add_argument("--listener", metavar="NAME", help="only this listener's addresses")
     reach.add_argument("--json", action="store_true", help="as JSON")
+
+    conformance.add_options(add("conformance", _conformance, conformance.SUMMARY, conformance.DETAILS, seeing))
 
     demo = add("demo", _demo, "everything on one machine: simulated brokers, the proxy, a client", "Ctrl-C ends it.")
     demo.add_argument("--once", action="store_true", help="run, print and exit")
@@ -222,6 +225,11 @@ def _doctor(options: argparse.Namespace) -> int:
     else:
         print("\n".join(doctor.as_lines(findings, Palette(sys.stdout))))
     return 0 if all(finding.reachable for finding in findings) else _UNREACHABLE
+
+
+def _conformance(options: argparse.Namespace) -> int:
+    snapshot, _ = _read(options)
+    return conformance.run(options, snapshot)
 
 
 def _demo(options: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from pulsar_ingress_proxy.binary.broker_connection import BrokerConnection
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect
 from pulsar_ingress_proxy.binary.frames import Frame, write
 from pulsar_ingress_proxy.http.upstream import UpstreamConnection
-from pulsar_ingress_proxy.net.errors import ClosedEarly, UpstreamError
+from pulsar_ingress_proxy.net.errors import UpstreamError
 from pulsar_ingress_proxy.net.tls import CannotLoad, WrongIdentity
 from pulsar_ingress_proxy.syntax.listeners import TLS_SCHEMES, ServiceUrl
 
@@ -61,8 +61,8 @@ class Attempt(Generic[T]):
     certificate: bool | None = None
     answer: T | None = None
     problem: str | None = None
-    was_closed: bool = False
-    """Whether the peer accepted the connection, and closed it without an answer."""
+    error: Exception | None = None
+    """Why a connection that was made gave no answer."""
 
 
 async def attempt(
@@ -98,9 +98,7 @@ async def attempt(
     except ssl.SSLError as error:
         return replace(tried, certificate=False, problem=f"no TLS there: {error.reason or error}")
     except (OSError, TimeoutError, UpstreamError) as error:
-        was_closed = isinstance(error, ClosedEarly | ConnectionError)
-        problem = f"no answer: {_why(error, within)}"
-        return replace(tried, certificate=certificate, problem=problem, was_closed=was_closed)
+        return replace(tried, certificate=certificate, problem=f"no answer: {_why(error, within)}", error=error)
     return replace(tried, certificate=certificate, answer=answer)
 
 

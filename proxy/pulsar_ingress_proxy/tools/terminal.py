@@ -63,7 +63,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
-def printable(text: str, most: int = 300) -> str:
+def printable(text: str, most: int = 600) -> str:
     """A text from elsewhere on one line: without control characters, which could change a terminal or spoil XML."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= most else f"{line[:most]}…"
