@@ -135,7 +135,7 @@ class TestOverHttp:
         ):
             check, cause, text = failure(await place.conform(place.url("https"), token="secret"))
         assert (check, cause) == ("redirects", "listener")
-        assert f"Location http://{place.cluster.brokers[0].name}:8080" in text
+        assert f"a redirect to http://{place.cluster.brokers[0].name}:8080" in text
         assert place.url("https", name_of(0)) in text, "what it should be"
 
     async def test_answer_with_an_address_that_the_config_lacks_is_listener(self, place: Place) -> None:

@@ -14,9 +14,12 @@ from client_place import HOST, Place
 from running_sidecar import merged
 
 from pulsar_ingress_proxy.cli import main
+from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.routing.snapshot import build
 from pulsar_ingress_proxy.tools.conformance.command import duration
-from pulsar_ingress_proxy.tools.conformance.expectations import TOPIC
+from pulsar_ingress_proxy.tools.conformance.expectations import TOPIC, expect
 from pulsar_ingress_proxy.tools.conformance.verdicts import HELP, Cause
+from pulsar_ingress_proxy.tools.explain import CannotExplain
 
 ROOT = Path(__file__).parent.parent.parent
 CONFIG = {
@@ -183,6 +186,27 @@ class TestBadInput:
         config.write_text(yaml.safe_dump({**CONFIG, "lookupListenerName": "external", "ingresses": []}))
         assert main(["conformance", "--config", str(config), "--url", "https://nobody.example.org"]) == 1
         assert "dns: nobody.example.org does not resolve" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("bind", "default", "listener"),
+        [
+            ("external:pulsar://127.0.0.1:0", None, "external"),
+            ("pulsar://127.0.0.1:0", "external", "external"),
+            ("pulsar://127.0.0.1:0", None, None),
+        ],
+    )
+    def test_plain_binary_ingress_needs_a_socket_or_default_with_a_listener(
+        self, bind: str, default: str | None, listener: str | None
+    ) -> None:
+        """Its connections carry no host that an ingress could be found by."""
+        keys = {"bindAddresses": [bind], "lookupListenerName": default}
+        brokers = {"brokerServiceUrl": ["pulsar://127.0.0.1:1"]}
+        snapshot = build(load_mapping({**CONFIG, **keys, "brokers": brokers}))
+        if listener is None:
+            with pytest.raises(CannotExplain, match="no rule selects a listener"):
+                expect(f"pulsar://{HOST}", snapshot)
+        else:
+            assert expect(f"pulsar://{HOST}", snapshot).listener == listener
 
     def test_missing_client_is_told_before_anything_is_tried(
         self, config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

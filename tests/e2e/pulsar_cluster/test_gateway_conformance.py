@@ -17,6 +17,7 @@ from gateways import sidecar, sidecar_config
 from ownership import give, owner
 from tls_gateway import BINARY, SIDECAR_BINARY_PORT, SIDECAR_WEB_PORT, WEB, book_line, envoy
 
+ROLE, READER = "shop", "reader"
 WEB_CHECKS = ("connect", "lookup", "redirects", "addresses", "brokers", "admin")
 BINARY_CHECKS = ("connect", "lookup", "redirects", "addresses", "brokers")
 
@@ -73,6 +74,12 @@ def failures(found: list[dict[str, Any]]) -> dict[str, str]:
 
 def text(found: list[dict[str, Any]], check: str) -> str:
     return next(str(one["text"]) for one in found if one["check"] == check)
+
+
+def token_file(cluster: Cluster, role: str) -> Path:
+    path = cluster.folder / f"{role}.token"
+    path.write_text(cluster.tokens.of(role))
+    return path
 
 
 @contextmanager
@@ -168,3 +175,44 @@ def test_all_brokers_down_is_broker(cluster: Cluster, topic: str) -> None:
         found = conformance(cluster, topic, "--url", WEB, BINARY, code=1)
     assert failures(found) == {"lookup": "broker", "admin": "broker", "connect": "broker"}
     assert "broker-unreachable" in text(found, "lookup")
+
+
+@pytest.mark.usefixtures("behind_envoy")
+class TestTokens:
+    """A cluster that wants them."""
+
+    @pytest.fixture
+    def cluster(self, guarded: Cluster) -> Cluster:
+        return guarded
+
+    @pytest.fixture
+    def topic(self, cluster: Cluster, namespace: str) -> str:
+        for role, actions in ((ROLE, ["produce", "consume"]), (READER, ["consume"])):
+            url = f"{cluster.brokers[0].web}/admin/v2/namespaces/{namespace}/permissions/{role}"
+            granted = cluster.request("POST", url, actions)
+            assert granted.status == 204, granted
+        return f"persistent://{namespace}/orders"
+
+    def test_client_without_a_token_reaches_brokers_and_holds(self, cluster: Cluster, topic: str) -> None:
+        found = conformance(cluster, topic, "--url", WEB, BINARY, "--produce", code=0)
+        results = [(check["check"], check["result"]) for check in found]
+        assert results[:2] == [("connect", "held"), ("lookup", "held")]
+        assert results[5:7] == [("admin", "held"), ("produce", "skipped")]
+        assert results[7:9] == [("connect", "held"), ("lookup", "skipped")]
+        assert text(found, "lookup") == "reached, not allowed: 401"
+
+    def test_client_with_a_token_produces_and_consumes(self, cluster: Cluster, topic: str) -> None:
+        """Over HTTP first: the sidecar follows the redirects, and the topic has an owner then."""
+        for url, checks in ((WEB, WEB_CHECKS), (BINARY, BINARY_CHECKS)):
+            token = ("--token-file", token_file(cluster, ROLE))
+            found = conformance(cluster, topic, "--url", url, "--produce", *token, code=0)
+            assert {one["check"]: one["result"] for one in found} == dict.fromkeys((*checks, "produce"), "held"), found
+
+    @pytest.mark.parametrize(("role", "check"), [("stranger", "lookup"), (READER, "produce")])
+    def test_token_of_a_role_without_permission_is_credentials(
+        self, cluster: Cluster, topic: str, role: str, check: str
+    ) -> None:
+        give(cluster, topic, cluster.brokers[0])
+        token = ("--token-file", token_file(cluster, role))
+        found = conformance(cluster, topic, "--url", WEB, BINARY, "--produce", *token, code=1)
+        assert [one["cause"] for one in found if one["check"] == check] == ["credentials", "credentials"], found

@@ -11,7 +11,7 @@ from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Lookup
 from pulsar_ingress_proxy.binary.frames import BadFrame, write
 from pulsar_ingress_proxy.net.errors import BadAnswer
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES
-from pulsar_ingress_proxy.tools.conformance.expectations import Ingress
+from pulsar_ingress_proxy.tools.conformance.expectations import CheckedIngress
 from pulsar_ingress_proxy.tools.conformance.producing import produce
 from pulsar_ingress_proxy.tools.conformance.replies import (
     Hop,
@@ -57,7 +57,7 @@ class Client:
 class Result:
     """One check at one ingress."""
 
-    ingress: Ingress
+    ingress: CheckedIngress
     check: str
     verdict: Verdict
     seconds: float = 0.0
@@ -66,7 +66,7 @@ class Result:
 class Visit:
     """One client at one ingress; what one check finds, the next ones use."""
 
-    def __init__(self, ingress: Ingress, client: Client) -> None:
+    def __init__(self, ingress: CheckedIngress, client: Client) -> None:
         self._ingress = ingress
         self._client = client
         self._snapshot = ingress.snapshot
@@ -275,7 +275,7 @@ CHECKS = (
 
 
 async def conform(
-    ingresses: Sequence[Ingress], client: Client, wait: float, tell: Callable[[Result], None]
+    ingresses: Sequence[CheckedIngress], client: Client, wait: float, tell: Callable[[Result], None]
 ) -> list[Result]:
     """The results of all checks; they are made again until everything holds or so many seconds are over."""
     deadline = time.monotonic() + wait

@@ -13,7 +13,7 @@ _TOPIC = re.compile(r"((?:non-)?persistent)://([^/\s]+)/([^/\s]+)/([^/\s]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Ingress:
+class CheckedIngress:
     """An ingress as a client comes to it: its URL, and the listener whose addresses the client should get."""
 
     url: ServiceUrl
@@ -40,18 +40,21 @@ class Ingress:
         return _explained(self.snapshot, url, target).refusal
 
 
-def expect(text: str, snapshot: Snapshot, topic: str = TOPIC) -> Ingress:
+def expect(text: str, snapshot: Snapshot, topic: str = TOPIC) -> CheckedIngress:
     """The ingress of a client's service URL; raises CannotExplain if the config has none for it."""
     try:
         url = parse_service_url(text)
     except ValueError as fault:
         raise CannotExplain(f"--url {fault}") from None
     by_config = _explained(snapshot, url, f"/lookup/v2/topic/{_path(topic)}")
-    has_ingress = by_config.ingress is not None or by_config.rule == "bind" or not any(snapshot.ingresses)
-    if by_config.listener is None or not has_ingress:
+    # Without TLS the binary protocol carries no name: the sidecar may not see the ingress whose host this is.
+    has_ingress = by_config.ingress is not None or snapshot.ingresses.by_host(url.host) is not None
+    if not has_ingress and by_config.rule != "bind" and any(snapshot.ingresses):
         known = ", ".join(f"{ingress.name} ({', '.join(ingress.hosts)})" for ingress in snapshot.ingresses)
-        raise CannotExplain(f"--url {url}: no ingress has the host '{url.host}'; there are {known or 'none'}")
-    return Ingress(url, by_config.ingress, by_config.listener, snapshot, topic)
+        raise CannotExplain(f"--url {url}: no ingress has the host '{url.host}'; there are {known}")
+    if by_config.listener is None:
+        raise CannotExplain(f"--url {url}: no rule selects a listener for its clients; `explain` shows why")
+    return CheckedIngress(url, by_config.ingress, by_config.listener, snapshot, topic)
 
 
 def _explained(snapshot: Snapshot, url: ServiceUrl, target: str) -> Explanation:

@@ -4,6 +4,7 @@ import importlib.util
 import secrets
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,24 +30,23 @@ def produce(url: str, topic: str, token: str | None, cacert: str | None, seconds
 
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "client.log")
-        client = pulsar.Client(
-            url,
-            authentication=pulsar.AuthenticationToken(token) if token is not None else None,
-            operation_timeout_seconds=seconds,
-            tls_trust_certs_file_path=cacert,
-            tls_validate_hostname=True,
-            logger=pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(log)),  # or it would write to stdout
-        )
         try:
-            return _spoken(client, topic, seconds)
+            client = pulsar.Client(
+                url,
+                authentication=pulsar.AuthenticationToken(token) if token is not None else None,
+                operation_timeout_seconds=seconds,
+                tls_trust_certs_file_path=cacert,
+                tls_validate_hostname=True,
+                logger=pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(log)),  # or it would write to stdout
+            )
+            with closing(client):
+                return _spoken(client, topic, seconds)
         except pulsar.PulsarException as failure:
             name = type(failure).__name__
             cause = _CAUSES.get(name, "broker")
             if cause == "credentials" and token is None:
                 return held(f"reached, not allowed: {name}", is_allowed=False)
             return failed(cause, f"pulsar-client raises {name}: {_last_line(log) or failure}")
-        finally:
-            client.close()
 
 
 def _spoken(client: "pulsar.Client", topic: str, seconds: int) -> Verdict:
@@ -68,4 +68,4 @@ def _spoken(client: "pulsar.Client", topic: str, seconds: int) -> Verdict:
 def _last_line(log: Path) -> str:
     """What the client said last, without its time and source."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    return lines[-1].split("] ", 1)[-1] if lines else ""
+    return lines[-1].partition(" | ")[2] if lines else ""

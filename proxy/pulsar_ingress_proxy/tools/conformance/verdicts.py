@@ -150,7 +150,7 @@ def judge_hop(reply: Reply, hop: Hop | None, listener: str, snapshot: Snapshot) 
     key = "brokerUrl" if hop.url.scheme in kind_of("pulsar") else "httpUrl"
     if not is_off_listener(key, str(hop.url), listener, snapshot):
         return None
-    return _off_listener(reply, {"Location": str(hop.url)}, listener, snapshot)
+    return _off_listener(reply, {"a redirect to": str(hop.url)}, listener, snapshot)
 
 
 def is_peer(hop: Hop, snapshot: Snapshot) -> bool:
