@@ -60,8 +60,6 @@ class BinaryBroker:
     lookups: list[Lookup] = field(default_factory=list)
     answers: list[Callable[[Lookup], LookupResponse]] = field(default_factory=list)
     """One for each lookup, and then for all that follow."""
-    named: list[bytes] = field(default_factory=list)
-    """What CONNECTs named as the broker to be led to."""
 
     def url(self, broker: int, scheme: str = "pulsar") -> str:
         return f"{scheme}://{name_of(broker)}:{self.plain if scheme == 'pulsar' else self.tls}"
@@ -80,7 +78,6 @@ class BinaryBroker:
 
     def _answer(self, command: Command) -> Command | None:
         if command.type == commands.CONNECT:
-            self.named += filter(None, [command.connect.proxy_to_broker_url])
             if self.token in (None, command.connect.auth_data):
                 return Command(type=commands.CONNECTED, connected=Connected(server_version=b"simulated"))
             error = Error(request_id=0, error=commands.AUTHENTICATION_ERROR, message=b"Unable to authenticate")
@@ -151,6 +148,23 @@ def failure(results: list[Result]) -> tuple[str, Cause | None, str]:
     """The one check that failed, its cause and text."""
     [one] = [result for result in results if result.verdict.state == "failed"]
     return one.check, one.verdict.cause, one.verdict.text
+
+
+@asynccontextmanager
+async def answering(port: int, answer: bytes, tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
+    """Something else at the ingress's address, that answers every request so."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if await reader.read(10_000):
+            writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", port, ssl=tls):
+        yield
+
+
+def http(status: int, body: bytes = b"") -> bytes:
+    return b"HTTP/1.1 %d Status\r\nContent-Length: %d\r\n\r\n%b" % (status, len(body), body)
 
 
 def server_context(pair: trustme.LeafCert) -> ssl.SSLContext:

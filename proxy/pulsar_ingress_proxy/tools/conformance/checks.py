@@ -85,9 +85,7 @@ class Visit:
             if before is None or before.verdict.leads_on:
                 verdict = await check.run(self)
             else:
-                why = "was skipped" if before.verdict.state == "skipped" else "did not hold"
-                why = "was not allowed" if before.verdict.state == "held" else why
-                verdict = Verdict("skipped", f"not tried: {before.check} {why}", is_allowed=False)
+                verdict = before.verdict.skipping(before.check)
             results[check.name] = Result(self._ingress, check.name, verdict, time.monotonic() - began)
             tell(results[check.name])
         return list(results.values())
@@ -99,8 +97,9 @@ class Visit:
             found = await self._ask(Hop(url), is_lookup=False)
             return found if isinstance(found, Verdict) else judge(found, self._expected())
         tried = await attempt(url, self._timeouts.connect, self._open)
-        certificate = ", its certificate is valid" if tried.certificate else ""
-        return unreached(tried, url) if tried.problem else held(f"{url.authority} is open{certificate}")
+        if tried.problem:
+            return unreached(tried, url, at_ingress=True)
+        return held(f"{url.authority} is open{', its certificate is valid' if tried.certificate else ''}")
 
     async def lookup(self) -> Verdict:
         """The ingress answers a lookup: with a broker's addresses, or with a redirect."""
@@ -200,7 +199,8 @@ class Visit:
             return await (self._ask_binary(hop, is_lookup, token) if is_binary else self._get(hop, token))
 
         tried = await attempt(hop.url, self._timeouts.connect, ask, self._timeouts.lookup if is_lookup else None)
-        return tried.answer if tried.answer is not None else unreached(tried, hop.url)
+        at_ingress = hop.url == self._ingress.url and not hop.named
+        return tried.answer if tried.answer is not None else unreached(tried, hop.url, at_ingress)
 
     async def _get(self, hop: Hop, token: str | None) -> Reply:
         fields = [f"Authorization: Bearer {token}".encode()] if token is not None else []
@@ -215,7 +215,7 @@ class Visit:
         if token is not None:
             connect.auth_method_name, connect.auth_data = b"token", token.encode()
         if hop.named:
-            connect.proxy_to_broker_url = hop.named.removeprefix("pulsar+ssl://").removeprefix("pulsar://").encode()
+            connect.proxy_to_broker_url = hop.named.rpartition("://")[2].encode()
         within = self._timeouts.lookup
         try:
             async with greeted(hop.url, connect, self._trust, within) as (connection, greeting):

@@ -52,6 +52,15 @@ class Verdict:
         """Whether checks that build on this one can be made."""
         return self.state == "held" and self.is_allowed
 
+    def skipping(self, check: str) -> "Verdict":
+        """The verdict on checks that build on this one, where it does not lead on."""
+        reasons: dict[State, str] = {
+            "held": f"not tried: {check} says no more than what was reached",
+            "failed": f"not tried: {check} did not hold",
+            "skipped": self.text,
+        }
+        return Verdict("skipped", reasons[self.state])
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
@@ -72,7 +81,7 @@ def failed(cause: Cause, text: str) -> Verdict:
     return Verdict("failed", printable(text), cause)
 
 
-def unreached(tried: Attempt[T], url: ServiceUrl) -> Verdict:
+def unreached(tried: Attempt[T], url: ServiceUrl, at_ingress: bool) -> Verdict:
     """The verdict on a request that got no answer."""
     text = tried.problem or ""
     if tried.resolves is False:
@@ -83,9 +92,11 @@ def unreached(tried: Attempt[T], url: ServiceUrl) -> Verdict:
         return failed("certificate", f"{url}: {text}")
     if isinstance(tried.error, BadAnswer):
         return failed("route", f"{url}: {text}: something else than Pulsar is there")
-    if isinstance(tried.error, ClosedEarly | ConnectionError) and url.scheme in TLS_SCHEMES:
-        # Without a route for the server name; but also where TLS passes through to a broker that is down.
-        return failed("route", f"{url}: {text}: no route has this server name, or nothing is behind it")
+    if isinstance(tried.error, ConnectionError) and url.scheme in TLS_SCHEMES:
+        # It looks the same where a gateway passes TLS through to a broker that is down.
+        return failed("route", f"{url}: closed in the TLS handshake: no route has this server name")
+    if isinstance(tried.error, ClosedEarly) and at_ingress:
+        return failed("route", f"{url}: closed without an answer, which the sidecar never does")
     return failed("broker", f"{url}: {text}")
 
 
@@ -117,7 +128,7 @@ def _not_allowed(reply: Reply, expected: Expected) -> Verdict | None:
 
 def _answered(reply: Reply, expected: Expected) -> Verdict | None:
     if reply.status == 200 or reply.is_redirect:
-        return held(str(reply.status))
+        return held("redirected" if reply.is_redirect else "answered")
     if reply.status == 404 and expected.may_be_absent and reply.passed_sidecar:
         return held("404 from a broker: the topic does not exist yet")
     return None
@@ -142,15 +153,16 @@ _RULES: tuple[_Rule, ...] = (_as_configured, _by_sidecar, _not_allowed, _answere
 
 def judge_hop(reply: Reply, hop: Hop | None, listener: str, snapshot: Snapshot) -> Verdict | None:
     """The problem with a redirect, if it has one: it must lead to the listener, or the client cannot follow it."""
+    if hop is not None and (hop.named or hop.url == reply.url or is_peer(hop, snapshot)):
+        return None
+    told = {"httpUrl": str(hop.url)} if hop is not None and reply.location is not None else reply.addresses
+    strays = [text for key, text in told.items() if is_off_listener(key, text, listener, snapshot)]
+    if strays:
+        return _off_listener(reply, {"a redirect to": strays[0]}, listener, snapshot)
     if hop is None:
-        told = reply.location or ", ".join(reply.addresses.values()) or "no address"
-        return failed("broker", f"{reply.url} redirects to {told}, which a client cannot follow")
-    if hop.named or hop.url == reply.url or is_peer(hop, snapshot):
-        return None
-    key = "brokerUrl" if hop.url.scheme in kind_of("pulsar") else "httpUrl"
-    if not is_off_listener(key, str(hop.url), listener, snapshot):
-        return None
-    return _off_listener(reply, {"a redirect to": str(hop.url)}, listener, snapshot)
+        where = reply.location or ", ".join(reply.addresses.values()) or "no address"
+        return failed("broker", f"{reply.url} redirects to {where}, which a client cannot follow")
+    return None
 
 
 def is_peer(hop: Hop, snapshot: Snapshot) -> bool:
