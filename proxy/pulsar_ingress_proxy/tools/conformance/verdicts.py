@@ -96,7 +96,7 @@ def unreached(tried: Attempt[T], url: ServiceUrl, at_ingress: bool) -> Verdict:
         # It looks the same where a gateway passes TLS through to a broker that is down.
         return failed("route", f"{url}: closed in the TLS handshake: no route has this server name")
     if isinstance(tried.error, ClosedEarly) and at_ingress:
-        return failed("route", f"{url}: closed without an answer, which the sidecar never does")
+        return failed("route", f"{url}: closed without an answer: nothing is behind the gateway")
     return failed("broker", f"{url}: {text}")
 
 
