@@ -58,6 +58,8 @@ class BinaryBroker:
     token: bytes | None = None
     greets: bool = True
     lookups: list[Lookup] = field(default_factory=list)
+    dialled: list[str] = field(default_factory=list)
+    """The address of each connection: internally every broker has its own, 127.0.0.2 the first."""
     answers: list[Callable[[Lookup], LookupResponse]] = field(default_factory=list)
     """One for each lookup, and then for all that follow."""
 
@@ -65,6 +67,7 @@ class BinaryBroker:
         return f"{scheme}://{name_of(broker)}:{self.plain if scheme == 'pulsar' else self.tls}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.dialled.append(writer.get_extra_info("sockname")[0])
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 size = int.from_bytes(await reader.readexactly(4))

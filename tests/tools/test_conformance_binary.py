@@ -110,6 +110,7 @@ async def test_brokers_are_reached_through_the_sidecar(place: Place) -> None:
         results = await place.conform(place.url("pulsar+ssl"), **keys)
     assert states(results) == dict.fromkeys(BINARY, "held"), results
     assert results[3].verdict.text.startswith(f"through {place.url('pulsar+ssl')}: ")
+    assert set(place.binary.dialled) == {"127.0.0.1", "127.0.0.3"}, "the pool, and the broker that CONNECT names"
 
 
 @pytest.mark.parametrize("answer", [http(400), b"\xff" * 100])
