@@ -40,9 +40,15 @@ def keys(cluster: Cluster, listener: str = "external") -> dict[str, object]:
     }  # fmt: skip
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 def behind_envoy(cluster: Cluster) -> Iterator[None]:
     with envoy(cluster), sidecar(cluster, **keys(cluster)):
+        yield
+
+
+@pytest.fixture(scope="class")
+def guarded_behind_envoy(guarded: Cluster) -> Iterator[None]:
+    with envoy(guarded), sidecar(guarded, **keys(guarded)):
         yield
 
 
@@ -179,7 +185,7 @@ def test_all_brokers_down_is_broker(cluster: Cluster, topic: str) -> None:
     assert "broker-unreachable" in text(found, "lookup")
 
 
-@pytest.mark.usefixtures("behind_envoy")
+@pytest.mark.usefixtures("guarded_behind_envoy")
 class TestTokens:
     """A cluster that wants them."""
 
