@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import trustme
 from running_sidecar import LOOPBACK, RunningSidecar, merged, running
+from simulated.cluster import Listener, SimulatedCluster
 from wires import free_port
 
 from pulsar_ingress_proxy.binary import commands
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connected, Error, Lookup, LookupResponse
 from pulsar_ingress_proxy.binary.frames import write
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.demo.cluster import Listener, SimulatedCluster
 from pulsar_ingress_proxy.routing.snapshot import build
 from pulsar_ingress_proxy.tools.conformance.checks import Client, Result, conform
 from pulsar_ingress_proxy.tools.conformance.expectations import TOPIC, expect

@@ -4,8 +4,8 @@ import pytest
 import trustme
 from aiohttp.web import Request, StreamResponse
 from client_place import HOST, Place, answering, failure, http, name_of, server_context, states, texts
+from simulated.cluster import Answer, Received, SimulatedBroker, always, redirects, says
 
-from pulsar_ingress_proxy.demo.cluster import Answer, Received, SimulatedBroker, always, redirects, says
 from pulsar_ingress_proxy.tools.conformance import checks
 from pulsar_ingress_proxy.tools.conformance.checks import Result
 from pulsar_ingress_proxy.tools.conformance.expectations import TOPIC
