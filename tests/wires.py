@@ -196,3 +196,12 @@ def unused_port() -> int:
         with socket.socket() as closed, suppress(OSError):
             closed.bind(("127.0.0.1", port))
             return port
+
+
+def free_port() -> int:
+    """Below those that the system gives to outgoing connections, or one of them might take it."""
+    while True:
+        port = random.randrange(10_000, 32_768)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -5,9 +5,9 @@ import asyncio
 import json
 import signal
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 
 from pulsar_ingress_proxy import __version__
@@ -22,16 +22,15 @@ from pulsar_ingress_proxy.routing.discovered import NOTHING
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.tools import doctor, init, probe
 from pulsar_ingress_proxy.tools.check import Report, check
+from pulsar_ingress_proxy.tools.conformance import command as conformance
 from pulsar_ingress_proxy.tools.explain import CannotExplain, explain
 from pulsar_ingress_proxy.tools.preflight import CannotStart
-from pulsar_ingress_proxy.tools.terminal import Palette
+from pulsar_ingress_proxy.tools.terminal import Palette, Progress
 
 Command = Callable[[argparse.Namespace], int]
 
 _UNREACHABLE = _WARNED = 1
 _FAULT = 2
-_PROGRESS_SECONDS = 5
-"""Between two lines of progress where there is no terminal."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -113,6 +112,8 @@ def _parser() -> argparse.ArgumentParser:
     reach = add("doctor", _doctor, "try every broker's addresses from here", exits, seeing)
     reach.add_argument("--listener", metavar="NAME", help="only this listener's addresses")
     reach.add_argument("--json", action="store_true", help="as JSON")
+
+    conformance.add_options(add("conformance", _conformance, conformance.SUMMARY, conformance.DETAILS, seeing))
 
     demo = add("demo", _demo, "everything on one machine: simulated brokers, the proxy, a client", "Ctrl-C ends it.")
     demo.add_argument("--once", action="store_true", help="run, print and exit")
@@ -208,30 +209,28 @@ def _doctor(options: argparse.Namespace) -> int:
         known = ", ".join(sorted(snapshot.known_listeners)) or "none"
         raise CannotExplain(f"no broker has an address on listener '{options.listener}'; there are {known}")
 
-    tried, told = 0, time.monotonic()
+    tried, progress = count(1), Progress(sys.stderr)
 
     def show_progress(finding: doctor.Finding) -> None:
-        nonlocal tried, told
-        tried += 1
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{tried} addresses tried, {finding.url}", end="", file=sys.stderr, flush=True)
-        elif time.monotonic() - told > _PROGRESS_SECONDS:
-            told = time.monotonic()
-            print(f"{tried} addresses tried", file=sys.stderr, flush=True)
+        progress.show(f"{next(tried)} addresses tried", finding.url)
 
     found = store.reconciled() if store is not None else None
     gaps = doctor.gaps(snapshot, options.listener, found.hosts, found.unmapped) if found is not None else ()
     try:
         findings = asyncio.run(doctor.examine(snapshot, options.listener, show_progress, gaps))
     finally:
-        if sys.stderr.isatty():
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        progress.clear()
     if options.json:
         shown = [asdict(finding) | {"reachable": finding.reachable} for finding in findings]
         print(json.dumps(shown, indent=2))
     else:
         print("\n".join(doctor.as_lines(findings, Palette(sys.stdout))))
     return 0 if all(finding.reachable for finding in findings) else _UNREACHABLE
+
+
+def _conformance(options: argparse.Namespace) -> int:
+    snapshot, _ = _read(options)
+    return conformance.run(options, snapshot)
 
 
 def _demo(options: argparse.Namespace) -> int:

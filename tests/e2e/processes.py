@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-import random
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
+
+from wires import free_port as free_port
 
 BIN = Path(sys.executable).parent
 
@@ -80,12 +80,3 @@ async def run(*command: str | Path) -> tuple[int, str, str]:
     out, err = await asyncio.wait_for(child.communicate(), 240)
     assert child.returncode is not None
     return child.returncode, out.decode(), err.decode()
-
-
-def free_port() -> int:
-    """Below those that the system gives to outgoing connections, or one of them might take it."""
-    while True:
-        port = random.randrange(10_000, 32_768)
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port

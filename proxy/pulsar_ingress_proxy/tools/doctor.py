@@ -10,43 +10,34 @@ addresses of the port's own listener, which are the ones that its clients get wh
 import asyncio
 import json
 import re
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from pulsar_ingress_proxy.binary import commands
-from pulsar_ingress_proxy.binary.broker_connection import BrokerConnection
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Lookup
-from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, write
-from pulsar_ingress_proxy.config import Config
-from pulsar_ingress_proxy.http.upstream import UpstreamConnection
+from pulsar_ingress_proxy.binary.frames import BadFrame, write
 from pulsar_ingress_proxy.net.errors import BadAnswer, UpstreamError
-from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, WrongIdentity
+from pulsar_ingress_proxy.net.tls import BrokerTls
 from pulsar_ingress_proxy.routing.addresses import Broker, Entry, Pattern
 from pulsar_ingress_proxy.routing.answers import is_off_listener
 from pulsar_ingress_proxy.routing.discovered import Conflict
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import parse_authority
 from pulsar_ingress_proxy.syntax.hosts import covers
-from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES, VARIABLE, ServiceUrl
-from pulsar_ingress_proxy.tools.terminal import Palette
-
-Made = TypeVar("Made", bound=asyncio.BaseProtocol)
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, VARIABLE, ServiceUrl
+from pulsar_ingress_proxy.tools.reach import ClientTls, Trust, answered, attempt, body_of, greeted
+from pulsar_ingress_proxy.tools.terminal import Palette, aligned
 
 _AT_ONCE = 16
 _MOST_BROKERS = 256
 """Maximum number of brokers tried for a template."""
 
-_CONNECT = write(Command(type=commands.CONNECT, connect=Connect(client_version=b"doctor", protocol_version=19)))
+_CONNECT = Connect(client_version=b"doctor", protocol_version=19)
 _TOPIC = b"persistent://public/default/pulsar-ingress-proxy-doctor"
 _LOOKUP = write(Command(type=commands.LOOKUP, lookup=Lookup(topic=_TOPIC, request_id=1)))
 _ANSWERS_TO_CONNECT = {
     commands.CONNECTED: "CONNECTED", commands.ERROR: "ERROR", commands.AUTH_CHALLENGE: "AUTH_CHALLENGE",
 }  # fmt: skip
-_MOST_BODY = 1 << 20
-"""Maximum size of a list of brokers; a few thousand ids have less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +63,18 @@ class Finding:
 def as_lines(findings: Sequence[Finding], palette: Palette) -> Iterator[str]:
     """One line for each address, in columns, and a summary."""
     states = [("FAIL", palette.bad), ("warn", palette.warn), ("ok", palette.good)]
-    listener, broker, url = (
-        max((len(getattr(finding, name)) for finding in findings), default=0) for name in ("listener", "broker", "url")
-    )
-    for finding in findings:
+    places = aligned([(finding.listener, finding.broker, finding.url, _text(finding)) for finding in findings])
+    for finding, place in zip(findings, places, strict=True):
         word, paint = states[0 if not finding.reachable else 1 if finding.warning else 2]
-        text = finding.problem or "; ".join(filter(None, (finding.answers, finding.warning)))
-        place = f"{finding.listener:<{listener}}  {finding.broker:<{broker}}  {finding.url:<{url}}"
-        yield f"{paint(f'{word:<4}')}  {place}  {text}".rstrip()
+        yield f"{paint(f'{word:<4}')}  {place}"
     failed, warned = (sum(map(bool, (getattr(one, name) for one in findings))) for name in ("problem", "warning"))
     summary = f"{len(findings) - failed} of {len(findings)} addresses reachable from here"
     summary += f", {warned} with a warning" if warned else ""
     yield (palette.bad if failed else palette.warn if warned else palette.good)(summary)
+
+
+def _text(finding: Finding) -> str:
+    return finding.problem or "; ".join(filter(None, (finding.answers, finding.warning)))
 
 
 def in_order(finding: Finding) -> tuple[object, ...]:
@@ -129,12 +120,14 @@ async def examine(
     """Try every address, or those of one listener; calls `found` for each at once, and returns them in order."""
     limit = asyncio.Semaphore(_AT_ONCE)
     seconds = snapshot.config.timeouts.connect
-    own = snapshot.config
+
+    def own() -> BrokerTls:
+        return BrokerTls(snapshot.config)
 
     async def probe(name: str, broker: str, url: ServiceUrl) -> Finding:
         is_ours = name in ("(pool)", snapshot.config.internal_listener_name)
         async with limit:
-            finding = await _probe(name, broker, url, seconds, own if is_ours else None)
+            finding = await _probe(name, broker, url, seconds, own if is_ours else ClientTls)
             if finding.answers == "CONNECTED" and not is_ours:
                 finding = replace(finding, warning=_unknown_addresses(await _told(url, seconds), name, snapshot))
         found(finding)
@@ -198,14 +191,12 @@ def _named(entry: Entry, broker_id: str) -> Broker | None:
     return entry.fill(values) if values is not None else None
 
 
-async def _broker_ids(snapshot: Snapshot, seconds: float, own: Config) -> list[str]:
+async def _broker_ids(snapshot: Snapshot, seconds: float, trust: Trust) -> list[str]:
     """The broker ids that the cluster lists, if it lists them without authentication."""
     for url in snapshot.config.web_pool:
         try:
-            async with asyncio.timeout(seconds), _answered(url, "/admin/v2/brokers", seconds, own) as answer:
-                body = b""
-                while (piece := await answer.read(seconds)) and len(body) <= _MOST_BODY:
-                    body += piece
+            async with asyncio.timeout(seconds), answered(url, "/admin/v2/brokers", trust, seconds) as answer:
+                body = await body_of(answer, seconds)
             ids = json.loads(body) if answer.status == 200 else None
         except (OSError, TimeoutError, UpstreamError, ValueError, RecursionError):  # CannotLoad is a ValueError
             continue
@@ -226,63 +217,29 @@ async def _anything_open(broker: Broker, listener: str | None, seconds: float) -
     return False
 
 
-async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float, own: Config | None) -> Finding:
-    """One address, step by step: as the sidecar dials its own (`brokers.tls`), and as any client does the others."""
-    host, port = url.host.strip("[]"), int(url.port)
-    finding = Finding(listener, broker, str(url))
-    try:
-        async with asyncio.timeout(seconds):
-            await asyncio.get_running_loop().getaddrinfo(host, port)
-    except (OSError, UnicodeError, TimeoutError) as error:  # IDNA rejects labels over 63 characters
-        return replace(finding, resolves=False, problem=f"{host} does not resolve: {_why(error, seconds)}")
-    finding = replace(finding, resolves=True)
-    try:
-        async with asyncio.timeout(seconds):
-            _, writer = await asyncio.open_connection(host, port)
-        writer.close()
-    except (OSError, TimeoutError) as error:
-        return replace(finding, connects=False, problem=f"port {port} does not open: {_why(error, seconds)}")
-    finding, certificate = replace(finding, connects=True), True if url.scheme in TLS_SCHEMES else None
-    try:
-        async with asyncio.timeout(seconds):
-            answer = await _ask(url, seconds, own)
-    except CannotLoad as error:
-        return replace(finding, problem=f"cannot load the certificate, key or CA to connect with: {error}")
-    except ssl.SSLCertVerificationError as error:
-        why = f"the certificate is not valid for {host}: {error.verify_message}"
-        return replace(finding, certificate=False, problem=why)
-    except WrongIdentity as error:
-        return replace(finding, certificate=False, problem=f"the peer has another identity: {error}")
-    except ssl.SSLError as error:
-        return replace(finding, certificate=False, problem=f"no TLS there: {error.reason or error}")
-    except (OSError, TimeoutError, UpstreamError) as error:
-        return replace(finding, certificate=certificate, problem=f"no answer: {_why(error, seconds)}")
-    is_well = answer in ("200", "401", "403", *_ANSWERS_TO_CONNECT.values())
-    problem = None if is_well else f"the broker answers {answer}"
-    return replace(finding, certificate=certificate, answers=answer, problem=problem)
+async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float, trust: Trust) -> Finding:
+    """One address, and whether it gives the answer of a broker."""
+    tried = await attempt(url, seconds, lambda: _ask(url, seconds, trust))
+    is_well = tried.answer in ("200", "401", "403", *_ANSWERS_TO_CONNECT.values())
+    problem = tried.problem if tried.answer is None or is_well else f"the broker answers {tried.answer}"
+    return Finding(listener, broker, str(url), tried.resolves, tried.connects, tried.certificate, tried.answer, problem)
 
 
-def _why(error: BaseException, seconds: float) -> str:
-    if isinstance(error, TimeoutError):
-        return f"nothing within {seconds:g} s"
-    return str(getattr(error, "strerror", None) or error)
-
-
-async def _ask(url: ServiceUrl, seconds: float, own: Config | None) -> str:
+async def _ask(url: ServiceUrl, seconds: float, trust: Trust) -> str:
     if url.scheme in BINARY_SCHEMES:
         try:
-            async with _greeted(url, own, seconds) as (_, greeting):
+            async with greeted(url, _CONNECT, trust, seconds) as (_, greeting):
                 return _ANSWERS_TO_CONNECT[greeting.type]
         except (BadAnswer, KeyError):
             return "something that is not Pulsar's protocol"
-    async with _answered(url, "/admin/v2/brokers/ready", seconds, own) as answer:
+    async with answered(url, "/admin/v2/brokers/ready", trust, seconds) as answer:
         return str(answer.status)
 
 
 async def _told(url: ServiceUrl, seconds: float) -> list[str]:
     """The addresses that a broker names to a client that names no listener."""
     try:
-        async with asyncio.timeout(seconds), _greeted(url, None, seconds) as (connection, _):
+        async with asyncio.timeout(seconds), greeted(url, _CONNECT, ClientTls, seconds) as (connection, _):
             connection.send(_LOOKUP)
             while (frame := await connection.frame(seconds)).type != commands.LOOKUP_RESPONSE:
                 pass
@@ -301,50 +258,3 @@ def _unknown_addresses(told: list[str], listener: str, snapshot: Snapshot) -> st
                 f"give this port the listener in the broker's bindAddresses, or lead it through the sidecar"
             )
     return None
-
-
-@asynccontextmanager
-async def _greeted(
-    url: ServiceUrl, own: Config | None, seconds: float
-) -> AsyncIterator[tuple[BrokerConnection, Frame]]:
-    """A connection of the binary protocol, and the answer to its CONNECT."""
-    connection = await _dial(url, own, BrokerConnection)
-    try:
-        connection.send(_CONNECT)
-        yield connection, await connection.frame(seconds)
-    finally:
-        connection.close()
-
-
-@asynccontextmanager
-async def _answered(
-    url: ServiceUrl, path: str, seconds: float, own: Config | None
-) -> AsyncIterator[UpstreamConnection]:
-    """A GET, as soon as the head of its answer has arrived: its body may never end."""
-    loop = asyncio.get_running_loop()
-    connection = await _dial(url, own, lambda: UpstreamConnection(loop, url))
-    # HTTP/1.1: Envoy refuses 1.0 with a 426, unless it has accept_http_10.
-    lines = [f"GET {path} HTTP/1.1".encode(), url.host_field, b"User-Agent: pulsar-ingress-proxy", b"Connection: close"]
-    try:
-        connection.ask("GET", b"\r\n".join([*lines, b"", b""]))
-        await connection.head(seconds)
-        yield connection
-    finally:
-        connection.close()
-
-
-async def _dial(url: ServiceUrl, own: Config | None, make: Callable[[], Made]) -> Made:
-    """Connect, as the sidecar does to its own brokers (`brokers.tls`), and as any client does to the others."""
-    loop, host, port = asyncio.get_running_loop(), url.host.strip("[]"), int(url.port)
-    tls = BrokerTls(own) if own is not None and url.scheme in TLS_SCHEMES else None
-    context: ssl.SSLContext | None = None
-    if url.scheme in TLS_SCHEMES:
-        context = tls.context(url.scheme) if tls is not None else ssl.create_default_context()
-    transport, made = await loop.create_connection(make, host, port, ssl=context)
-    if tls is not None:
-        try:
-            tls.verify(transport.get_extra_info("ssl_object"))
-        except WrongIdentity:
-            transport.abort()
-            raise
-    return made

@@ -52,3 +52,16 @@ def test_wheel_with_the_extra_pipeline_makes_tables_and_a_report(wheel: Path, tm
     done(pipeline, "report", "--tables", tables, "--out", report)
     assert report.read_text().startswith("<!DOCTYPE html>")
     assert "ingresses:" in done(pipeline, "suggest", "--tables", tables, "--support", "1")
+
+
+def test_wheel_with_the_extra_conformance_has_the_client_that_produces(wheel: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("{lookupListenerName: external, brokers: {webServiceUrl: ['http://127.0.0.1:1']}}")
+    command = ("conformance", "--config", config, "--url", "http://127.0.0.1:1", "--produce")
+    for extra, code, said in (
+        ("", 2, "[conformance]"),
+        ("conformance", 1, "route: http://127.0.0.1:1: port 1 does not open"),
+    ):
+        program = installed(wheel, extra, tmp_path / f"environment-{extra}") / "pulsar-ingress-proxy"
+        ended = subprocess.run(list(map(str, (program, *command))), capture_output=True, text=True, timeout=60)
+        assert (ended.returncode, said in ended.stdout + ended.stderr) == (code, True), ended

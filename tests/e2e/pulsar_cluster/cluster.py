@@ -92,6 +92,16 @@ class Cluster:
         again = self._start(name, *command)
         again.until(partial(_is_ready, self, broker), "become ready again", READY_SECONDS)
 
+    @contextmanager
+    def paused(self, broker: Broker) -> Iterator[None]:
+        """A broker that answers nothing, for less time than its session with ZooKeeper lasts."""
+        child, _ = self._processes[f"broker-{broker.number}"]
+        os.kill(child.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(child.pid, signal.SIGCONT)
+
     def tails(self, since: float = 0) -> str:
         """The last lines of each log that was written to since then."""
         logs = sorted(log for log in self.folder.glob("*.log") if log.stat().st_mtime >= since)

@@ -78,7 +78,7 @@ def _accepts(cluster: Cluster) -> bool:
     return True
 
 
-def _program(name: str) -> Path:
+def program(name: str) -> Path:
     """From the environment that runs this, or of the system."""
     beside = Path(sys.executable).with_name(name)
     found = beside if beside.exists() else shutil.which(name, path="/usr/sbin:/usr/local/sbin:/usr/bin:/usr/local/bin")
@@ -89,12 +89,12 @@ def _program(name: str) -> Path:
 
 def _said_version(name: str, option: str) -> str:
     """The last on its first line: Envoy begins with its path, which may have one too; nginx says it on stderr."""
-    done = subprocess.run([_program(name), option], capture_output=True, text=True, check=True, timeout=20)
+    done = subprocess.run([program(name), option], capture_output=True, text=True, check=True, timeout=20)
     return str(re.findall(r"\d+\.\d+\.\d+", (done.stdout + done.stderr).strip().partition("\n")[0])[-1])
 
 
 def _sidecar(cluster: Cluster, folder: Path) -> list[str | Path]:
-    return [_program("pulsar-ingress-proxy"), "run", "--config", folder / "sidecar.yaml"]
+    return [program("pulsar-ingress-proxy"), "run", "--config", folder / "sidecar.yaml"]
 
 
 def _pulsar_proxy(cluster: Cluster, folder: Path) -> list[str | Path]:
@@ -109,16 +109,16 @@ def _pulsar_proxy(cluster: Cluster, folder: Path) -> list[str | Path]:
 
 def _nginx(cluster: Cluster, folder: Path) -> list[str | Path]:
     # Without a master, whose workers would outlive it where it is killed.
-    return [_program("nginx"), "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf", "-g", "master_process off;"]
+    return [program("nginx"), "-e", "stderr", "-p", folder, "-c", folder / "nginx.conf", "-g", "master_process off;"]
 
 
 def _haproxy(cluster: Cluster, folder: Path) -> list[str | Path]:
-    return [_program("haproxy"), "-db", "-f", folder / "haproxy.cfg"]
+    return [program("haproxy"), "-db", "-f", folder / "haproxy.cfg"]
 
 
 def _envoy(cluster: Cluster, folder: Path) -> list[str | Path]:
     return [
-        _program("envoy"),
+        program("envoy"),
         "--concurrency",
         "1",
         "--disable-hot-restart",

@@ -1,0 +1,1 @@
+"""`conformance`: from a client's place, do lookups through each ingress lead to brokers that can be reached?"""
