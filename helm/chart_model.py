@@ -128,7 +128,7 @@ class Routes(Section):
     )
     broker_template: str = Field(
         "",
-        description="Name of each broker in the cluster, e.g. pulsar-broker-{n}.pulsar-broker.pulsar.svc.cluster.local. "
+        description="Each broker's name in the cluster, e.g. pulsar-broker-{n}.pulsar-broker.pulsar.svc.cluster.local. "
         "Empty: derived from the first of config.brokers.webServiceUrl.",
     )
     listener: str = Field(
