@@ -128,7 +128,7 @@ class Routes(Section):
     )
     broker_template: str = Field(
         "",
-        description="Name of a broker in the cluster, e.g. pulsar-broker-{n}.pulsar-broker.pulsar.svc.cluster.local. "
+        description="Each broker's name in the cluster, e.g. pulsar-broker-{n}.pulsar-broker.pulsar.svc.cluster.local. "
         "Empty: derived from the first of config.brokers.webServiceUrl.",
     )
     listener: str = Field(
@@ -221,11 +221,7 @@ class PrometheusRule(Section):
     labels: Labels = Field({}, description="Labels that the operator selects by, e.g. release: prometheus.")
     runbook_base: str = Field(
         "",
-        description="URL before docs/runbooks/… in runbook_url of the alerts. Empty: where the chart's home has them, "
-        "or the path alone if the chart has no home.",
-    )
-    dashboard_base: str = Field(
-        "", description="URL of Grafana, for dashboard_url of the alerts. Empty: the path /d/… alone."
+        description="URL to prepend to the path docs/runbooks/… in runbook_url of the alerts. Empty: the path alone.",
     )
 
 
