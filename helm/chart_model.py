@@ -221,7 +221,11 @@ class PrometheusRule(Section):
     labels: Labels = Field({}, description="Labels that the operator selects by, e.g. release: prometheus.")
     runbook_base: str = Field(
         "",
-        description="URL to prepend to the path docs/runbooks/… in runbook_url of the alerts. Empty: the path alone.",
+        description="URL before docs/runbooks/… in runbook_url of the alerts. Empty: where the chart's home has them, "
+        "or the path alone if the chart has no home.",
+    )
+    dashboard_base: str = Field(
+        "", description="URL of Grafana, for dashboard_url of the alerts. Empty: the path /d/… alone."
     )
 
 
