@@ -144,9 +144,7 @@ def as_text(total: int, changes: Sequence[Change]) -> str:
     """The changes with their counts and examples."""
     changed = sum(change.requests for change in changes)
     lines = [f"{total:,} requests, {total - changed:,} decided as they were, {changed:,} differently"]
-    lines += [
-        f"{change.requests:>12,}  {change.before} -> {change.after}   e.g. {change.example}" for change in changes
-    ]
+    lines += [f"{one.requests:>12,}  {one.before} -> {one.after}   e.g. {one.example}" for one in changes]
     if lost := sum(change.requests for change in changes if change.loses_hit):
         lines.append(f"{lost:,} hits would become misses")
     return "\n".join(lines)

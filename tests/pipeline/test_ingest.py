@@ -44,6 +44,34 @@ def test_run_again_changes_nothing_and_a_new_hour_leaves_other_days_untouched(ta
     assert tables.take()[1] == []  # also tables that had nothing to gain are of the last version
 
 
+def test_days_before_yesterday_have_one_share_until_a_later_event_changes_one(tables: Tables) -> None:
+    """A topic moves each day, so that a day that is lost, twice or out of order changes the count."""
+
+    def taken(number: int, seconds: float) -> set[str]:
+        write(tables.events, f"{number}.jsonl", [event(number, seconds, broker=f"broker-{number}")])
+        tables.take()
+        expected = {"lookups": number + 1, "changes": number, "brokers": number + 1}
+        assert tables.rows("owner_changes") == [{"topic": event()["topic"], **expected}]
+        return {path.rpartition("-")[0] for path in tables.files("_shares/owner_changes_days")}
+
+    days = [f"2026-11-{16 + day}" for day in range(6)]
+    assert taken(0, 0) == {*days[:1]}
+    assert taken(1, 1 * 86_400) == {*days[:2]}
+    assert taken(2, 2 * 86_400) == {*days[:3], f"before-{days[1]}"}
+    assert taken(3, 3 * 86_400) == {*days[:4], f"before-{days[2]}"}
+    assert taken(4, 3 * 86_400 + 3600) == {*days[:4], f"before-{days[2]}"}
+    assert taken(5, 2 * 86_400 + 7200) == {*days[:4], f"before-{days[2]}"}  # a day late
+    assert taken(6, 1 * 86_400 + 3600) == {*days[:4]}  # two days late
+    assert taken(7, 5 * 86_400) == {*days[:4], days[5], f"before-{days[3]}"}
+
+
+def test_settings_of_a_query_do_not_outlive_it(tables: Tables, spark: SparkSession) -> None:
+    before = dict(spark.conf.getAll)
+    write(tables.events, "a.jsonl", [event(1)])
+    tables.take()
+    assert dict(spark.conf.getAll) == before
+
+
 def test_event_counts_once_by_id_and_time_and_the_first_one_stays(tables: Tables) -> None:
     write(tables.events, "a.jsonl", [event(1, 10, broker="first"), event(1, 10, broker="copy"), event(2, 0)])
     write(tables.events, "b.jsonl", [event(2, 0), event(3, 0)])

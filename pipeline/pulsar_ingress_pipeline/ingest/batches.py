@@ -121,13 +121,8 @@ class Ingest:
         if newer := sum(output.newer for output in read):
             log.warning("%d events have a newer schema: fields that this version does not know are left out", newer)
         newest = max((output.newest for output in read if output.newest is not None), default=None)
-        return Taken(
-            len(read),
-            sum(output.rows for output in read),
-            events,
-            sum(output.bad for output in read),
-            None if newest is None else newest / 1e6,
-        )
+        lines, bad = sum(output.rows for output in read), sum(output.bad for output in read)
+        return Taken(len(read), lines, events, bad, None if newest is None else newest / 1e6)
 
     def _read(self, files: Sequence[File]) -> list[Output]:
         shares = [[(file.path, file.size) for file in task] for task in tasks(files)]

@@ -9,7 +9,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -154,13 +154,9 @@ class Storage:
 
     def size(self, path: str) -> int | None:
         """The size of a file; None if it does not exist."""
-        with _explained(f"{self.url}/{path}"):
-            try:
-                return (
-                    Path(self.url, path).stat().st_size if self.is_local else obstore.head(_store(self), path)["size"]
-                )
-            except FileNotFoundError:
-                return None
+        with _explained(f"{self.url}/{path}"), suppress(FileNotFoundError):
+            return Path(self.url, path).stat().st_size if self.is_local else obstore.head(_store(self), path)["size"]
+        return None
 
     def read(self, path: str) -> bytes:
         """Raises FileNotFoundError."""
@@ -236,9 +232,8 @@ def _explained(url: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except (OSError, BaseError) as error:
-        raise PipelineFault(
-            f"{url}: {getattr(error, 'strerror', None) or str(error).strip().partition(chr(10))[0]}"
-        ) from None
+        said = getattr(error, "strerror", None) or str(error).strip().partition("\n")[0]
+        raise PipelineFault(f"{url}: {said}") from None
 
 
 def spark_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

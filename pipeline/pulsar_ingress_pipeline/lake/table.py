@@ -52,10 +52,9 @@ class LakeTable:
             )
 
     def _is_changed_by(self, version: int) -> bool:
-        try:
+        with suppress(FileNotFoundError):  # the log is cleaned up after 30 days
             return bool(self.changes(version))
-        except FileNotFoundError:  # the log is cleaned up after 30 days
-            return False
+        return False
 
     def changes(self, version: int) -> list[dict[str, Any]]:
         """The files that a version added and removed; raises FileNotFoundError if its log is gone.
@@ -93,15 +92,10 @@ class LakeTable:
         if self._delta is None:
             return []
         wanted = ["path", "size_bytes", "num_records", *(f"partition.{name}" for name in self._partition_by)]
-        found = arrow(self._delta.get_add_actions(flatten=True)).select(wanted).to_pylist()
+        columns = arrow(self._delta.get_add_actions(flatten=True)).select(wanted).to_pydict().values()
         return [
-            DataFile(
-                one["path"],
-                one["size_bytes"],
-                one["num_records"],
-                {name: str(one[f"partition.{name}"]) for name in self._partition_by},
-            )
-            for one in found
+            DataFile(path, size, rows, dict(zip(self._partition_by, map(str, partition), strict=True)))
+            for path, size, rows, *partition in zip(*columns, strict=True)
         ]
 
     def rows(self) -> pa.Table:

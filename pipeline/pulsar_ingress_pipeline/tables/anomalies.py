@@ -24,7 +24,7 @@ FLOORS = {"lookups": (0.1, 10.0), "miss_ratio": (0.0, 0.01), "p95_ms": (0.1, 1.0
 """The least variation of each: as a share of the usual value, and as an amount."""
 
 
-def merge_anomalies(parts: DataFrame) -> DataFrame:
+def _newest(parts: DataFrame) -> DataFrame:
     """Leave out hours that are too old, and hours of a clock that is wrong.
 
     A gap of more than `DAYS` separates such hours from the others. The newest hour is that of the part with the most
@@ -56,7 +56,7 @@ def _with_silence(merged: DataFrame) -> DataFrame:
 
 def finish_anomalies(merged: DataFrame) -> DataFrame:
     """Hours that are far from the usual value, with their score."""
-    hours = _with_silence(merged)
+    hours = _with_silence(_newest(merged))
     values = {"lookups": "double(lookups)", "miss_ratio": "try_divide(misses, lookups)", "p95_ms": "p95_ms"}
     facts = ", ".join(f"'{what}', {values[what]}, {share}D, {amount}D" for what, (share, amount) in FLOORS.items())
     stacked = f"stack({len(FLOORS)}, {facts}) as (what, value, share, amount)"
@@ -115,7 +115,7 @@ TABLES = (
             Field("misses", COUNT, "misses of the hour", "sum(misses)"),
             Field("p95_ms", NUMBER, "p95 of the hour", quantile_of_buckets(0.95)),
         ),
-        make_merged=merge_anomalies,
+        make_merged=lambda shares: shares,  # which hours are too old is known only of all together
         finish=finish_anomalies,
     ),
 )

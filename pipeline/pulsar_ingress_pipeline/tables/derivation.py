@@ -1,13 +1,15 @@
 """Derives all tables from a version of `events`, only for the hours that have changed.
 
 A file of a table has the rows of one day, with which its name begins, or of all days. Tables without a time are merged
-from shares of hours and days, which are tables of their own below `_shares/`. Two queries compute all tables, one over
-events and one over shares: a small batch costs what planning its queries costs.
+from shares of hours and days, which are tables of their own below `_shares/`. The days before yesterday have one share
+together, so a new hour costs no more on a long history. Two queries compute all tables, one over events and one over
+shares: a small batch costs what planning its queries costs.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -26,7 +28,8 @@ from pulsar_ingress_pipeline.tables.table import SPAN, Table
 from pulsar_ingress_pipeline.tables.writing import Writer, arrow_schema
 
 _DAY = len("2026-11-16")
-_ALL = "all"
+_ALL, _BEFORE = "all", "before-"
+"""Spans besides days: all time, and all days before one, as in `before-2026-11-16`."""
 
 SMALL_EVENTS, SMALL_SHARES = 2 << 20, 64 << 20
 """Bytes of Parquet; for less, running a query is faster than compiling it."""
@@ -71,7 +74,21 @@ class _Target:
 
     def of_days(self, days: Sequence[str]) -> list[DataFile]:
         """The files of these days that existed before."""
-        return [file for file in self.before if file.path[:_DAY] in days]
+        return [file for file in self.before if _span(file) in days]
+
+    def replace_days(self, days: Sequence[str]) -> tuple[list[DataFile], list[DataFile], str]:
+        """Gives the shares of all other days, those of them that should become one, and its span.
+
+        The last day before these stays separate, as late events may change it. Later ones make all be merged again.
+        """
+        kept = [file for file in self.before if _BEFORE < _span(file) <= _BEFORE + days[0]]
+        end = _span(kept[0]).removeprefix(_BEFORE) if kept else ""
+        apart = [file for file in self.before if end <= _span(file) < _BEFORE and _span(file) not in days]
+        last = max((_span(file) for file in apart if _span(file) < days[0]), default="")
+        past = [file for file in apart if _span(file) < last]
+        replaced = [file for file in self.before if _span(file) > _BEFORE and (past or file not in kept)]
+        self.remove = self.of_days(days) + replaced
+        return kept + apart, kept + past if past else [], _BEFORE + last
 
 
 class Derivation:
@@ -122,79 +139,75 @@ class Derivation:
         parts: dict[str, tuple[DataFrame, str]] = {}
         replaced: dict[tuple[str, str], list[str]] = defaultdict(list)
         is_small = size < SMALL_EVENTS
-        _configure(self._spark(), size, is_small)
-        rows = self._read(events.storage, files, EVENTS, is_small)
-        sources = {source: source(rows) for source in {table.source for table in self._derived}}
-        kept = [made.persist() for source, made in sources.items() if source is not each_event]
-        try:
+        with _configured(self._spark(), size, is_small), ExitStack() as stack:
+            rows = self._read(events.storage, files, EVENTS, is_small)
+            sources = {source: source(rows) for source in {table.source for table in self._derived}}
+            for source, made in sources.items():
+                if source is not each_event:
+                    stack.callback(made.persist().unpersist)
             for table in self._derived:
                 is_final = table.span == "hour"
                 name = table.name if is_final else _shares(table, "hours")
                 day = "date_format(window_start, 'yyyy-MM-dd')" if is_final else f"left({SPAN}, {_DAY})"
                 parts[name] = table.rows(sources[table.source]), day
-                for file in targets[name].of_days(days):
-                    replaced[name, file.path[:_DAY]].append(file.path)
-            self._write(parts, targets, days, is_small, replaced, hours)
-        finally:
-            for made in kept:
-                made.unpersist()
+                targets[name].remove = targets[name].of_days(days)
+                for file in targets[name].remove:
+                    replaced[name, _span(file)].append(file.path)
+            self._write(parts, targets, is_small, replaced, hours)
 
     def _of_shares(self, days: Sequence[str], targets: Mapping[str, _Target]) -> None:
         """Merge the shares of hours into those of days, and these into tables of all time."""
         with_shares = {table: targets[_shares(table, "hours")] for table in self._derived if table.span != "hour"}
         merged = [table for table, of_hours in with_shares.items() if of_hours.add or of_hours.remove]
-        others = {
-            table.name: [file for file in targets[_shares(table, "days")].before if file.path[:_DAY] not in days]
-            for table in merged
-            if table.span == "all"
+        unchanged = {
+            table: targets[_shares(table, "days")].replace_days(days) for table in merged if table.span == "all"
         }
-        read = (*(with_shares[table].add for table in merged), *others.values())
+        read = (*(with_shares[table].add for table in merged), *(others for others, _, _ in unchanged.values()))
         size = sum(file.size for files in read for file in files)
         parts: dict[str, tuple[DataFrame, str]] = {}
         is_small = size < SMALL_SHARES
-        _configure(self._spark(), size, is_small)
-        for table in merged:
-            of_hours = with_shares[table]
-            shares = self._read(of_hours.table.storage, of_hours.add, table.share_schema, is_small)
-            by_day = table.merge(shares.withColumn(SPAN, F.substring(SPAN, 1, _DAY)))
-            if table.span == "day":
-                parts[table.name] = table.finish(by_day), SPAN
-                continue
-            name = _shares(table, "days")
-            parts[name] = by_day, SPAN
-            rest = self._read(targets[name].table.storage, others[table.name], table.share_schema, is_small)
-            total = table.merge(by_day.unionByName(rest).withColumn(SPAN, F.lit(_ALL)))
-            parts[table.name] = table.finish(total), SPAN
-        self._write(parts, targets, days, is_small)
+        with _configured(self._spark(), size, is_small):
+            for table in merged:
+                of_hours, target, schema = with_shares[table], targets[table.name], table.share_schema
+                shares = self._read(of_hours.table.storage, of_hours.add, schema, is_small)
+                by_day = table.merge(shares.withColumn(SPAN, F.substring(SPAN, 1, _DAY)))
+                if table.span == "day":
+                    parts[table.name], target.remove = (table.finish(by_day), SPAN), target.of_days(days)
+                    continue
+                name, (others, past, before) = _shares(table, "days"), unchanged[table]
+                storage = targets[name].table.storage
+                whole = by_day.unionByName(self._read(storage, others, schema, is_small))
+                total = table.merge((whole.coalesce(1) if is_small else whole).withColumn(SPAN, F.lit(_ALL)))
+                parts[table.name], target.remove = (table.finish(total), SPAN), target.before
+                if past:
+                    earlier = self._read(storage, past, schema, is_small).withColumn(SPAN, F.lit(before))
+                    by_day = by_day.unionByName(table.merge(earlier))
+                parts[name] = by_day, SPAN
+            self._write(parts, targets, is_small)
 
     def _write(
         self,
         parts: Mapping[str, tuple[DataFrame, str]],
         targets: Mapping[str, _Target],
-        days: Sequence[str],
         is_small: bool,
         replaced: Mapping[tuple[str, str], Sequence[str]] = MappingProxyType({}),
         changed: Sequence[str] = (),
     ) -> None:
-        """Write the parts: they replace what their tables have of these days, or of all time."""
+        """Write the parts: they replace the files that their tables remove."""
         if not parts:
             return
         writer = Writer(self._tables, {name: self._schemas[name] for name in parts}, dict(replaced), changed)
         found = writer.query(parts, is_small).collect()
         written = {(table, span): DataFile(*file) for table, span, *file in found}
-        of_all = {table.name for table in self._derived if table.span == "all"}
-        for name in parts:
-            target, is_of_all = targets[name], name in of_all
-            target.remove += target.before if is_of_all else target.of_days(days)
-            for span in [_ALL] if is_of_all else days:
-                file = written.get((name, span))
-                if file is None and (name, span) in replaced:
-                    # The changed hours of this day have no rows, so Spark wrote no file; its other hours may have rows.
-                    file = writer.write(name, span, [])
-                target.add += [file] if file is not None else []
+        for name, span in replaced.keys() - written.keys():
+            # The changed hours of this day have no rows, so Spark wrote no file; its other hours may have rows.
+            if (file := writer.write(name, span, [])) is not None:
+                written[name, span] = file
+        for (name, _), file in written.items():
+            targets[name].add.append(file)
 
     def _read(self, storage: Storage, files: Sequence[DataFile], schema: T.StructType, is_small: bool) -> DataFrame:
-        """Small input is read by one task: Spark groups, sorts and joins a single partition without a shuffle."""
+        """Small input has one partition, which Spark groups, sorts and joins without a shuffle."""
         if files:
             rows = self._spark().read.schema(schema).parquet(*(storage.spark_url(file.path) for file in files))
         else:
@@ -206,11 +219,16 @@ def _shares(table: Table, span: str) -> str:
     return f"{SHARES}/{table.name}_{span}"
 
 
+def _span(file: DataFile) -> str:
+    """The day, `all` or `before-` a day, with which the name of a file begins."""
+    return file.path.rpartition("-")[0]
+
+
 def _days_in(table: LakeTable) -> list[DataFile]:
     """The files of a table. One without a day in its name was written by another program."""
     files = table.files()
     for file in files:
-        if not re.match(r"\d{4}-\d\d-\d\d-|all-", file.path):
+        if not re.match(r"(before-)?\d{4}-\d\d-\d\d-|all-", file.path):
             raise PipelineFault(
                 f"{table.storage.url}/{file.path}: another program has merged the files of this table. Delete the "
                 "table's folder, and it is made again"
@@ -218,13 +236,19 @@ def _days_in(table: LakeTable) -> list[DataFile]:
     return files
 
 
-def _configure(spark: SparkSession, size: int, is_small: bool) -> None:
-    """Set what queries over this many bytes of Parquet need."""
-    partitions = str(min(max(size // PARTITION, 1), PARTITIONS))
-    for key, value in (_ALWAYS | {"spark.sql.shuffle.partitions": partitions}).items():
-        spark.conf.set(key, value)
-    for key, value in FOR_SMALL.items():
-        if is_small:
+@contextmanager
+def _configured(spark: SparkSession, size: int, is_small: bool) -> Iterator[None]:
+    """Gives the session what a query over this many bytes of Parquet needs, and takes it away again."""
+    partitions = {"spark.sql.shuffle.partitions": str(min(max(size // PARTITION, 1), PARTITIONS))}
+    needed = _ALWAYS | partitions | (FOR_SMALL if is_small else {})
+    before = {key: spark.conf.get(key, None) for key in needed}
+    try:
+        for key, value in needed.items():
             spark.conf.set(key, value)
-        else:
-            spark.conf.unset(key)
+        yield
+    finally:
+        for key, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, earlier)
