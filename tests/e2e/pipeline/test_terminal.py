@@ -51,6 +51,6 @@ def test_run_draws_progress_in_one_changing_line_on_a_terminal(tmp_path: Path) -
     # What is no bar is a line that stays, each after the bar before it was wiped away.
     kept = [text.strip() for text in (*drawn, last) if text.strip() and not BAR.fullmatch(text)]
     assert [re.sub(r", [\d.]+ s .*", "", text) for text in kept] == [
-        "version 0: 1 files, 2,001 lines, 2,000 new events, 1 in quarantine, hours 2026-11-16T09 to 2026-11-16T11",
+        "version 0: 1 files, 2,001 lines, 2,000 new events, 1 in quarantine, hours 2026-11-16T09 to 2026-11-18T11",
         f"{tmp_path / 'tables'}: 1 files, 2,000 events, 1 lines in quarantine",
     ]
