@@ -267,7 +267,7 @@ STEP = st.one_of(
 @example([("ask", 1, "in pieces"), ("ask", 1, "whole")], "client leaves")
 @example([("ask", 1, "whole"), ("answer", 1, "redirect", False), ("ask", 1, "whole")], "client leaves")
 @example([("ask", 1, "twice"), ("answer", 1, "redirect", False), ("answer", 1, "redirect", True)], "broker leaves")
-@settings(max_examples=60, deadline=None, suppress_health_check=[*HealthCheck])
+@settings(max_examples=60, suppress_health_check=[*HealthCheck])
 async def test_every_lookup_taken_up_is_counted_and_recorded_exactly_once(steps: list[Step], end: str) -> None:
     """In any order, with any ids, however they are answered, and whichever side leaves."""
     with tempfile.TemporaryDirectory() as folder:

@@ -138,7 +138,7 @@ def identity(obj: Manifest) -> tuple[str, str, str]:
     return kind.name, obj["metadata"]["namespace"], obj["metadata"]["name"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(steps)
 def test_discovered_state_depends_only_on_current_objects_not_on_event_order(sequence: list[Step]) -> None:
     store, there = ObjectStore(config(), OWN), dict[tuple[str, str, str], Manifest]()

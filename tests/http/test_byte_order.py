@@ -166,7 +166,7 @@ def listening(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, A
 
 @LOOPS
 @SCHEMES
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(conversation=conversations())
 def test_requests_reach_broker_in_order_and_intact_however_bytes_are_split(
     listening: dict[str, dict[str, Any]], scheme: str, new_loop: NewLoop, conversation: Conversation

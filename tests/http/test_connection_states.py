@@ -128,4 +128,4 @@ class ClientConnectionMachine(RuleBasedStateMachine):
 
 
 TestClientConnection = ClientConnectionMachine.TestCase
-TestClientConnection.settings = settings(max_examples=150, stateful_step_count=25, deadline=None)
+TestClientConnection.settings = settings(max_examples=150, stateful_step_count=25)

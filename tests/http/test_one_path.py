@@ -132,7 +132,7 @@ OWN = ("id", "time", "durationMs", "upstreamMs", "requestBytes")
 
 
 @given(cases)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_a_request_that_is_waited_for_is_answered_recorded_and_counted_like_one_that_is_not(case: Case) -> None:
     with asyncio.Runner() as runner:
         runner.run(compare(case))

@@ -124,7 +124,6 @@ def plain(rows: list[tuple[Any, ...]]) -> list[tuple[str, ...]]:
 
 @settings(
     max_examples=1,  # each takes many seconds; every run makes others
-    deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )

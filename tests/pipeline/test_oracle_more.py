@@ -206,7 +206,6 @@ def rounded(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 @settings(
     max_examples=1,  # each takes many seconds; every run makes others
-    deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )

@@ -69,7 +69,7 @@ def rows(parsed: Parsed) -> list[dict[str, object]]:
     return found
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(st.just(GOOD), changed(), odd), min_size=1, max_size=60))
 @example([GOOD] * 100)
 @example([GOOD.replace(b"acme", b"\xc3\x28")])

@@ -1,6 +1,7 @@
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
+import org.apache.pulsar.client.api.AuthenticationFactory;
 import org.apache.pulsar.client.api.Consumer;
 import org.apache.pulsar.client.api.Message;
 import org.apache.pulsar.client.api.Producer;
@@ -11,7 +12,8 @@ import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.transaction.Transaction;
 
 /**
- * Pulsar's own client: java -cp … JavaClient.java URL TOPIC HOW LISTENER MESSAGE…, where LISTENER may be empty.
+ * Pulsar's own client: java -cp … JavaClient.java URL TOPIC HOW LISTENER TOKEN MESSAGE…, where LISTENER and TOKEN may be
+ * empty.
  *
  * <p>It subscribes, produces as it is told, and prints what it has consumed, or the exception, as one line. With
  * `transaction` each message is produced in a transaction of its own, and every second one of those is aborted.
@@ -26,7 +28,10 @@ public class JavaClient {
         if (!listener.isEmpty()) {
             builder.listenerName(listener);
         }
-        List<String> messages = List.of(arguments).subList(4, arguments.length);
+        if (!arguments[4].isEmpty()) {
+            builder.authentication(AuthenticationFactory.token(arguments[4]));
+        }
+        List<String> messages = List.of(arguments).subList(5, arguments.length);
         try (PulsarClient client = builder.build()) {
             Consumer<String> consumer = client.newConsumer(Schema.STRING).topic(topic).subscriptionName("java")
                     .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();

@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
+import artifacts
+import jvm
 from cluster import Cluster
 from gateways import URL
 
@@ -107,3 +109,17 @@ def talking(
             yield Client(process.stdin, process.stdout, log)
         finally:
             process.kill()
+
+
+def java(
+    cluster: Cluster, url: str, topic: str, *messages: str, how: str = "plain", listener: str = "", token: str = ""
+) -> tuple[str, str]:
+    """What Pulsar's own client in Java says in the end, and its log."""
+    classpath = artifacts.classpath(cluster.options.release)
+    arguments = (url, topic, how, listener, token, *messages)
+    command = jvm.command(classpath, str(PROGRAM.with_name("JavaClient.java")), *arguments, heap=200)
+    done = subprocess.run(cluster.networks.outside.command(*command), capture_output=True, text=True, timeout=120)
+    log = done.stdout + done.stderr
+    said = [line for line in done.stdout.splitlines() if line.startswith(("consumed ", "failed "))]
+    assert said, log
+    return said[-1], log

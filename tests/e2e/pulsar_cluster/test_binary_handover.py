@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import artifacts
-import jvm
 import pytest
 from binary_servers import PLAIN, plain_socket, through_socket
 from brokers import Options
 from children import Child
-from clients import talking
+from clients import java, talking
 from cluster import Cluster, running
 from ownership import give, move
 from test_real_clients import create
@@ -32,22 +30,10 @@ def cluster() -> Iterator[Cluster]:
         yield started
 
 
-def java(cluster: Cluster, topic: str, *messages: str, how: str = "plain", listener: str = "") -> tuple[str, str]:
-    """What Pulsar's own client says in the end, and its log."""
-    classpath = artifacts.classpath(cluster.options.release)
-    arguments = (PLAIN, topic, how, listener, *messages)
-    command = jvm.command(classpath, str(HERE / "JavaClient.java"), *arguments, heap=200)
-    done = subprocess.run(cluster.networks.outside.command(*command), capture_output=True, text=True, timeout=120)
-    log = done.stdout + done.stderr
-    said = [line for line in done.stdout.splitlines() if line.startswith(("consumed ", "failed "))]
-    assert said, log
-    return said[-1], log
-
-
 def test_java_client_produces_and_consumes_without_internal_addresses(cluster: Cluster, namespace: str) -> None:
     topic = f"persistent://{namespace}/orders"
     with plain_socket(cluster):
-        said, log = java(cluster, topic, "one", "two")
+        said, log = java(cluster, PLAIN, topic, "one", "two")
         assert said == "consumed one two"
         assert "svc.cluster.local" not in log
 
@@ -55,7 +41,7 @@ def test_java_client_produces_and_consumes_without_internal_addresses(cluster: C
 def test_java_client_keeps_its_connection_when_its_listener_is_refused(cluster: Cluster, namespace: str) -> None:
     """On ServiceNotReady, which brokers say for a listener that they lack, it would drop it and come again."""
     with plain_socket(cluster):
-        said, log = java(cluster, f"persistent://{namespace}/orders", "one", listener="internal")
+        said, log = java(cluster, PLAIN, f"persistent://{namespace}/orders", "one", listener="internal")
         assert said == "failed NotAllowedException"
         assert "listener 'internal' may not be named" in log
         assert log.count("Connected to server") == 1
@@ -71,7 +57,7 @@ def test_java_client_keeps_its_connection_when_its_listener_is_refused(cluster: 
 def test_java_client_consumes_only_committed_transactions(cluster: Cluster, namespace: str, ingress: Ingress) -> None:
     """Their coordinators are looked up too."""
     with ingress(cluster):
-        said, _ = java(cluster, f"persistent://{namespace}/orders", "one", "two", "three", how="transaction")
+        said, _ = java(cluster, PLAIN, f"persistent://{namespace}/orders", "one", "two", "three", how="transaction")
         assert said == "consumed one three"
 
 

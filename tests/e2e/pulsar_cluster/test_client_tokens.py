@@ -1,9 +1,9 @@
 """What becomes of a client's token: `pulsar-client` drops it where a redirect leads to another host (libcurl does)."""
 
 import pytest
-from clients import ClientFailed, talking
+from clients import ClientFailed, java, talking
 from cluster import Cluster
-from gateways import sidecar
+from gateways import URL, sidecar
 from ownership import give
 
 ROLE = "shop"
@@ -62,6 +62,13 @@ def test_a_followed_redirect_keeps_the_token(cluster: Cluster, topic: str, redir
         client.subscribe(topic)
         client.produce(topic, "one")
         assert client.consume(1) == ["one"]
+
+
+@pytest.mark.parametrize("redirects", [{}, {"lookup": "rewrite"}], ids=["by default", "rewrite"])
+def test_java_client_keeps_its_token_in_either_mode(cluster: Cluster, topic: str, redirects: dict[str, str]) -> None:
+    with sidecar(cluster, brokers=bystander(cluster), redirects=redirects):
+        said, _ = java(cluster, URL, topic, "one", token=cluster.tokens.of(ROLE))
+    assert said == "consumed one"
 
 
 @pytest.mark.parametrize("redirects", ["rewrite", "follow"])
