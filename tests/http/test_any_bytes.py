@@ -8,6 +8,7 @@ from memory_peers import exchange, pieces
 
 LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar.example.com\r\n"
 UPLOAD = b"POST /admin/v2/x HTTP/1.1\r\nHost: pulsar.example.com\r\n"
+CHUNKED = UPLOAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
 LINES = (
     b"\r\n", b"\n", b"\r", b" ", b"\0", b"Content-Length: 5\r\n", b"Content-Length: 0\r\n", b"Content-Length: +5\r\n",
     b"Transfer-Encoding: chunked\r\n", b"Transfer-Encoding: identity\r\n", b"Connection: close\r\n",
@@ -32,6 +33,7 @@ PARTS = st.sampled_from((LOOKUP, UPLOAD, *LINES)) | st.binary(max_size=8)
 @given(st.lists(PARTS, max_size=12), st.lists(st.integers(0)))
 @example([LOOKUP, b"\r\n", LOOKUP, b"\r\n"], [7, 90])
 @example([UPLOAD, b"Transfer-Encoding: chunked\r\n", b"\r\n", b"5\r\nhello\r\n", b"0\r\n\r\n", LOOKUP, b"\r\n"], [100])
+@example([CHUNKED, LOOKUP, b"\r\n", LOOKUP, b"\r\n"], [len(CHUNKED + LOOKUP) - 1])  # inside the end of a head
 @example([UPLOAD, b"Expect: 100-continue\r\n", b"Content-Length: 5\r\n", b"\r\n", b"hello"], [])
 def test_brokers_get_the_same_whole_requests_however_bytes_are_cut(parts: list[bytes], cuts: list[int]) -> None:
     check(b"".join(parts), cuts)

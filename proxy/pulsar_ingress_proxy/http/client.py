@@ -416,8 +416,9 @@ class ClientConnection(BaseProtocol):
         """Apply the size limit and the timeout to an incomplete head."""
         self._head_bytes += len(data)
         if self._has_tail:
+            # Of a head that begins in the parser's tail, only the parser knows the end.
             self._head_bytes += self._is_tail_cut
-            self._has_tail = self._is_tail_cut = False
+            self._has_tail = self._is_tail_cut
         self._head_end = (self._head_end + data)[-3:]
         if self._head_bytes > self._server.limits.head_bytes:
             self._refuse_head()
