@@ -3,7 +3,8 @@
 import asyncio
 import re
 from collections.abc import Callable, Iterable
-from itertools import pairwise
+
+from memory_transport import MemoryTransport, pieces, turns
 
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.http.connection_pool import ConnectionPool
@@ -31,48 +32,11 @@ CONFIG = {
     ],
 }
 SNAPSHOT = build(load_mapping(CONFIG))
-TURNS = 30
-"""Turns of the event loop that a request needs at most, from a task to its answer."""
 
 _START = re.compile(rb"[A-Z-]+ [!-~]+ HTTP/1\.1")
 _FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+): ([^\r\n\0]*)")
 _ONCE = (b"host", b"x-forwarded-for", b"x-forwarded-proto")
 _NEVER = (b"x-original-principal", b"forwarded", b"x-forwarded-host", b"x-forwarded-port", b"te", b"keep-alive")
-
-
-class MemoryTransport(asyncio.Transport):
-    """Gives what is written to a function; a protocol that closes it is told so in the loop's next turn."""
-
-    def __init__(self, protocol: asyncio.Protocol, written: Callable[[bytes], None]) -> None:
-        super().__init__({"peername": ("127.0.0.1", 4711)})
-        self._protocol, self._written = protocol, written
-        self._is_closed = False
-        protocol.connection_made(self)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not self._is_closed:
-            self._written(bytes(data))
-
-    def close(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self._is_closed
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 class StrictBroker:
@@ -104,18 +68,18 @@ class StrictBroker:
 
     def answer(self, body: bytes = b"ok", *cuts: int) -> None:
         """Answer the request, in pieces."""
+        for piece in pieces(self.begin_answer(body), cuts):
+            self.send(piece)
+
+    def begin_answer(self, body: bytes) -> bytes:
+        """The answer to the request, to be sent."""
         start, _ = self.requests[-1]
-        answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body * (start[:5] != b"HEAD "))
         self.is_asked = False
-        for piece in pieces(answer, cuts):
-            if not self.transport.is_closing():
-                self.protocol.data_received(piece)
+        return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body * (start[:5] != b"HEAD "))
 
-
-def pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
-    """The data cut at these places; none is empty."""
-    places = sorted({0, *(cut % (len(data) + 1) for cut in cuts), len(data)})
-    return [data[start:end] for start, end in pairwise(places)]
+    def send(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            self.protocol.data_received(data)
 
 
 def read_fields(start: bytes, lines: Iterable[bytes]) -> dict[bytes, bytes]:
@@ -219,8 +183,3 @@ async def exchange(sent: Iterable[bytes]) -> tuple[list[tuple[bytes, bytes]], by
             await turns()
     await server.close()
     return [request for broker in server.brokers.dialled for request in broker.requests], bytes(server.received)
-
-
-async def turns() -> None:
-    for _ in range(TURNS):
-        await asyncio.sleep(0)

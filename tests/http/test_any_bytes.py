@@ -4,7 +4,8 @@ import asyncio
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from memory_peers import exchange, pieces
+from memory_peers import exchange
+from memory_transport import pieces
 
 LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar.example.com\r\n"
 UPLOAD = b"POST /admin/v2/x HTTP/1.1\r\nHost: pulsar.example.com\r\n"

@@ -2,12 +2,17 @@
 
 import asyncio
 import re
+from collections.abc import Callable
+from functools import partial
+from itertools import product
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from memory_peers import MemoryServer, StrictBroker, pieces, turns
+from memory_peers import MemoryServer, StrictBroker
+from memory_transport import pieces, turns
+from schedules import Step, play_all
 
 BODIES = {
     "GET": (b"\r\n",),
@@ -15,6 +20,11 @@ BODIES = {
     "POST": (b"Content-Length: 5\r\nExpect: 100-continue\r\n\r\nhello", b"Content-Length: 0\r\n\r\n"),
 }
 CUTS = st.lists(st.integers(0, 400), max_size=3)
+
+
+def number_of(broker: StrictBroker) -> bytes:
+    """The number of the request that it was asked."""
+    return broker.requests[-1][0].split(b" ")[1].rpartition(b"/")[2]
 
 
 class ClientConnectionMachine(RuleBasedStateMachine):
@@ -82,8 +92,7 @@ class ClientConnectionMachine(RuleBasedStateMachine):
     @rule(cuts=CUTS)
     def answer(self, cuts: list[int]) -> None:
         broker = self.waiting()[0]
-        number = broker.requests[-1][0].split(b" ")[1].rpartition(b"/")[2]
-        self.run(broker.answer, number, *cuts)
+        self.run(broker.answer, number_of(broker), *cuts)
 
     @precondition(lambda self: self.waiting())
     @rule()
@@ -129,3 +138,63 @@ class ClientConnectionMachine(RuleBasedStateMachine):
 
 TestClientConnection = ClientConnectionMachine.TestCase
 TestClientConnection.settings = settings(max_examples=150, stateful_step_count=25)
+
+
+class Case:
+    """Two pipelined requests in five pieces, their answers in two, and one event at any moment."""
+
+    def __init__(self, methods: tuple[str, str], event: str) -> None:
+        self.machine, self._event = ClientConnectionMachine(), event
+        for method in methods:
+            self.machine.ask(method, 1)
+        fifth = len(self.machine.unsent) // 5
+        self._to_send = pieces(self.machine.unsent, range(fifth, 5 * fifth, fifth))
+        self._rest = b""
+        """Of the answer that a broker is sending."""
+
+    def steps(self) -> list[Step]:
+        server, can = self.machine.server, list[Step]()
+        if self._to_send and not server.transport.is_closing():
+            can.append(lambda: self._do(server.send, self._to_send.pop(0)))
+        if self._rest or self.machine.waiting():
+            can.append(self._answer)
+        if self._event and not server.transport.is_closing():
+            can.append(self._interrupt)
+        return can
+
+    def _do(self, do: Callable[..., None], *arguments: object) -> None:
+        self.machine.run(do, *arguments)
+        self._check()
+
+    def _check(self) -> None:
+        self.machine.answers_come_in_order_and_belong_to_their_requests()
+        self.machine.one_request_is_in_flight_at_most()
+        self.machine.draining_connection_closes_after_its_request()
+
+    def _answer(self) -> None:
+        broker = self.machine.server.brokers.dialled[-1]
+        if self._rest:
+            data, self._rest = self._rest, b""
+        else:
+            whole = broker.begin_answer(number_of(broker))
+            data, self._rest = whole[:30], whole[30:]
+        self._do(broker.send, data)
+
+    def _interrupt(self) -> None:
+        event, self._event = self._event, ""
+        if event != "broker leaves":
+            getattr(self.machine, event)()
+            self._check()
+        elif brokers := self.machine.server.brokers.dialled:
+            self._rest = b""
+            self._do(brokers[-1].transport.close)
+
+
+def test_every_order_of_two_requests_their_answers_and_an_event_is_answered_in_order() -> None:
+    """There are 339 orders."""
+    orders = 0
+    for methods, event in product(
+        [("GET", "GET"), ("PUT", "GET"), ("POST", "PUT")], ["", "leave", "drain", "broker leaves"]
+    ):
+        orders += play_all(partial(Case, methods, event), Case.steps, lambda case: case.machine.teardown())
+    assert orders > 300
