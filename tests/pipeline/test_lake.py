@@ -83,6 +83,28 @@ def test_second_writer_of_events_loses_and_nothing_is_counted_twice(tables: Tabl
     assert sum(row["hits"] for row in tables.rows("listener_windows")) == 2
 
 
+def test_command_that_opened_older_events_derives_no_tables_that_are_newer(tables: Tables) -> None:
+    write(tables.events, "a.jsonl", [event(1, 0)])
+    tables.take()
+    older = tables.ingest()
+    write(tables.events, "b.jsonl", [event(2, 90_000)])
+    tables.take()
+    windows = tables.rows("listener_windows")
+    with pytest.raises(Busy, match="another command has committed to these tables meanwhile"):
+        tables.derive(older)
+    assert tables.rows("listener_windows") == windows
+
+
+def test_tables_derived_from_events_that_are_gone_are_refused(tables: Tables) -> None:
+    for number in range(2):
+        write(tables.events, f"{number}.jsonl", [event(number, 0)])
+        tables.take()
+    for name in ("events", "files"):
+        shutil.rmtree(tables.folder / name)
+    with pytest.raises(PipelineFault, match="there is no version 1, which other tables are derived from"):
+        tables.take()
+
+
 def test_second_creator_of_a_table_loses(tmp_path: Path) -> None:
     schema = pa.schema([("name", pa.string())])
     first, second = (LakeTable(Storage.of(str(tmp_path)), "t", schema) for _ in range(2))

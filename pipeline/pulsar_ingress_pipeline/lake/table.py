@@ -67,7 +67,7 @@ class LakeTable:
 
     def changed_hours(self, since: int | None) -> list[str]:
         """The hours of `events` that have changed after a version; all hours if its log is gone."""
-        if since is not None and since <= self.version:
+        if since is not None:
             with suppress(FileNotFoundError):
                 found = [change for version in range(since + 1, self.version + 1) for change in self.changes(version)]
                 return sorted({hour_of(change["partitionValues"]) for change in found})
@@ -82,6 +82,18 @@ class LakeTable:
     def derived_from(self) -> int | None:
         """The version of `events` that the table was last derived from."""
         return None if self._delta is None else self._delta.transaction_version(SOURCE)
+
+    def expect(self, version: int) -> None:
+        """Raise a fault if this command does not know a version that another table is derived from."""
+        if version <= self.version:
+            return
+        there = opened(self.storage)
+        if there is not None and there.version() >= version:
+            raise _busy(self.storage)
+        raise PipelineFault(
+            f"{self.storage.url}: there is no version {version}, which other tables are derived from. Make the tables "
+            "again, in an empty folder"
+        )
 
     def last_commit(self) -> float:
         """The time of the last version, in seconds since 1970."""
@@ -144,11 +156,15 @@ def fault_of(error: Exception, storage: Storage, version: int, verb: str) -> Pip
     """Why a commit on top of a version has failed."""
     there = opened(storage)
     if there is not None and there.version() > version:
-        return Busy(
-            f"{storage.url}: another command has committed to these tables meanwhile; this one has not. "
-            "Nothing is lost: run it again"
-        )
+        return _busy(storage)
     return PipelineFault(f"{storage.url}: cannot be {verb}: {words(error)}")
+
+
+def _busy(storage: Storage) -> Busy:
+    return Busy(
+        f"{storage.url}: another command has committed to these tables meanwhile; this one has not. "
+        "Nothing is lost: run it again"
+    )
 
 
 def opened(storage: Storage) -> DeltaTable | None:

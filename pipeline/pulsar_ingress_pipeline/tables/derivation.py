@@ -117,6 +117,8 @@ class Derivation:
         if all(version == events.version for version in versions):
             return []
         known = [version for version in versions if version is not None]
+        # Another command may have committed to `events` and to these tables between our opening of both.
+        events.expect(max(known, default=-1))
         hours = events.changed_hours(min(known) if len(known) == len(versions) else None)
         targets = {name: _Target(table, _days_in(table)) for name, table in self._of.items()}
         if hours:
