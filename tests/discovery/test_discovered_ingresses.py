@@ -256,19 +256,24 @@ def test_tcp_section_without_hostname_is_not_an_ingress_for_every_host() -> None
     assert discovered.ingresses == ()
 
 
-@pytest.mark.parametrize("kind", ["TLSRoute", "TCPRoute"])
-def test_tls_and_tcp_routes_take_the_host_of_their_gateway_section(kind: str) -> None:
-    gateway = (
-        fill(GATEWAY, annotations="").replace("protocol: HTTPS", "protocol: TLS").replace("Terminate", "Passthrough")
-    )
+@pytest.mark.parametrize(
+    ("kind", "mode", "is_ingress"),
+    [
+        ("TLSRoute", "Passthrough", True),
+        ("TLSRoute", "Terminate", True),
+        ("TCPRoute", "Terminate", True),
+        ("TCPRoute", "Passthrough", False),
+    ],
+)
+def test_tls_and_tcp_routes_take_the_host_of_a_tls_section_whose_mode_admits_them(
+    kind: str, mode: str, is_ingress: bool
+) -> None:
+    gateway = fill(GATEWAY, annotations="").replace("protocol: HTTPS", "protocol: TLS").replace("Terminate", mode)
     route = fill(
         ROUTE, annotations=LISTENER + "external", parent="{name: public, namespace: edge, sectionName: web}", hosts=""
     )
-    version = "v1alpha2" if kind == "TCPRoute" else "v1alpha3"
-    found = ingresses(
-        scene(gateway, route.replace("HTTPRoute", kind).replace("io/v1\n", f"io/{version}\n")).discovered()
-    )
-    assert found == {f"{kind.lower()}/pulsar/main": ("external", ["*.pulsar.example.com"])}
+    found = ingresses(scene(gateway, route.replace("HTTPRoute", kind)).discovered())
+    assert found == ({f"{kind.lower()}/pulsar/main": ("external", ["*.pulsar.example.com"])} if is_ingress else {})
 
 
 def test_istio_gateway_takes_the_hosts_of_all_its_servers() -> None:

@@ -46,8 +46,9 @@ spec:
 """
 
 
-def route(kind: str, section: str, port: int, host: str = BROKER_HOST, annotations: str = "") -> str:
-    version = {"HTTPRoute": "v1", "TLSRoute": "v1alpha3", "TCPRoute": "v1alpha2"}[kind]
+def route(
+    kind: str, section: str, port: int, host: str = BROKER_HOST, annotations: str = "", version: str = "v1"
+) -> str:
     return fill(ROUTE, version=version, kind=kind, annotations=annotations, section=section, host=host, port=str(port))
 
 
@@ -75,6 +76,14 @@ def gateway(annotations: str = "", status: str = "") -> str:
             route("TLSRoute", "ended", 6650), [f"pulsar+ssl://{BROKER_HOST}:6652"], id="TLS ends at the gateway"
         ),
         pytest.param(
+            route("TLSRoute", "ended", 6651),
+            [f"pulsar+ssl://{BROKER_HOST}:6652"],
+            id="TLS ends at the gateway, which begins it again",
+        ),
+        pytest.param(
+            route("TLSRoute", "ended", 8080), [f"https://{BROKER_HOST}:6652"], id="TLS ends at the gateway, web"
+        ),
+        pytest.param(
             route("TCPRoute", "ended", 6650, "", f"external-dns.alpha.kubernetes.io/hostname: {BROKER_HOST}"),
             [f"pulsar+ssl://{BROKER_HOST}:6652"],
             id="bytes behind TLS",
@@ -100,6 +109,34 @@ def test_gateway_api_route_to_one_broker_gives_its_external_address(text: str, u
     discovered = scene(brokers(), gateway(), text).discovered()
     assert addresses(discovered) == {"pulsar-broker-0": urls}
     assert reported(discovered) == []
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha3", "v1alpha2"])
+@pytest.mark.parametrize(
+    ("section", "port", "url"),
+    [("passthrough", 6651, f"pulsar+ssl://{BROKER_HOST}:6651"), ("ended", 6650, f"pulsar+ssl://{BROKER_HOST}:6652")],
+)
+def test_tls_route_of_every_supported_version_gives_the_same_address(
+    version: str, section: str, port: int, url: str
+) -> None:
+    text = route("TLSRoute", section, port, version=version)
+    assert addresses(scene(brokers(), gateway(), text).discovered()) == {"pulsar-broker-0": [url]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "section", "port"),
+    [
+        pytest.param("TCPRoute", "passthrough", 6651, id="TCPRoute where TLS is passed on"),
+        pytest.param("TCPRoute", "https", 8080, id="TCPRoute on HTTPS"),
+        pytest.param("TLSRoute", "https", 8443, id="TLSRoute on HTTPS"),
+        pytest.param("TLSRoute", "tcp", 6651, id="TLSRoute on TCP"),
+        pytest.param("HTTPRoute", "ended", 8080, id="HTTPRoute on TLS"),
+    ],
+)
+def test_route_on_a_listener_for_other_route_kinds_gives_no_address(kind: str, section: str, port: int) -> None:
+    name = f"external-dns.alpha.kubernetes.io/hostname: {BROKER_HOST}"
+    text = route(kind, section, port, "" if kind == "TCPRoute" else BROKER_HOST, name)
+    assert addresses(scene(brokers(), gateway(), text).discovered()) == {}
 
 
 def test_tcp_route_without_host_uses_the_only_address_of_its_gateway() -> None:

@@ -91,10 +91,12 @@ def _gateway(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Gateway
 
 
 def _gateway_protocol(protocol: str, passes: bool) -> tuple[frozenset[Carries], bool | None]:
+    # A TCPRoute on a listener that terminates TLS is not in the Gateway API's table of route types, but Istio and Envoy
+    # Gateway serve it. None does where TLS is passed on.
     protocols: Mapping[str, tuple[frozenset[Carries], bool | None]] = {
         "HTTP": (_HTTP, False),
         "HTTPS": (_TLS if passes else _HTTP, True),
-        "TLS": (_TLS | _TCP, True),
+        "TLS": (_TLS if passes else _TLS | _TCP, True),
         "TCP": (_TCP, None),
     }
     return protocols.get(protocol, (_NOTHING, None))
