@@ -14,7 +14,7 @@ KEYS = st.sampled_from((
     "parentRefs", "sectionName", "listeners", "servers", "gateways", "route", "match", "sniHosts", "backendRefs",
     "rules", "weight", "ingressClassName", "loadBalancer", "ingress", "ip", "type", "allowedRoutes", "namespaces",
     "from", "endpoints", "addresses", "conditions", "ready", "targetRef", "kind", "podIP", "podIPs", "phase",
-    "subdomain", "exportTo", "destination",
+    "subdomain", "exportTo", "destination", "parentRef", "allowedListeners", "status",
 ))  # fmt: skip
 TEXTS = st.sampled_from(("", "*", "*.example.com", "b0.example.com", "external", "pulsar", "pulsar-broker", "80"))
 CONTENT = st.recursive(

@@ -215,7 +215,8 @@ async def test_missing_kinds_are_logged_in_one_line_and_watched_once_defined(
         api.define(GATEWAY_API, "v1", "httproutes")
         await watched.until_synced("HTTPRoute")
     assert said.lines[0] == (
-        "the cluster does not serve Gateway, HTTPRoute, TLSRoute, TCPRoute, IstioGateway, VirtualService; will retry"
+        "the cluster does not serve Gateway, ListenerSet, HTTPRoute, TLSRoute, TCPRoute, IstioGateway, VirtualService; "
+        "will retry"
     )
     assert sorted(said.lines[1:]) == [
         "the cluster does not serve Gateway; will retry",

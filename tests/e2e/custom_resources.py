@@ -8,9 +8,9 @@ from go_modules import sources
 
 
 def gateway_api(channel: Literal["standard", "experimental"] = "standard") -> list[dict[str, Any]]:
-    """`standard` serves each kind as v1 only; `experimental` serves TLSRoute and TCPRoute as v1alpha2 as well."""
+    """`standard` serves these kinds as v1; `experimental` serves TLSRoute and TCPRoute as v1alpha2 as well."""
     folder = sources("sigs.k8s.io/gateway-api") / "config/crd" / channel
-    kinds = ("gateways", "httproutes", "tlsroutes", "tcproutes")
+    kinds = ("gateways", "listenersets", "httproutes", "tlsroutes", "tcproutes")
     return [crd for kind in kinds for crd in definitions(folder / f"gateway.networking.k8s.io_{kind}.yaml")]
 
 

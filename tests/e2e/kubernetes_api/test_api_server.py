@@ -113,7 +113,7 @@ def test_gateway_api_and_istio_crds_serve_the_expected_kinds_and_versions() -> N
         }
 
     gateway = "gateway.networking.k8s.io"
-    stable = {f"{gateway}/v1 {kind}" for kind in ("Gateway", "HTTPRoute", "TLSRoute", "TCPRoute")}
+    stable = {f"{gateway}/v1 {kind}" for kind in ("Gateway", "ListenerSet", "HTTPRoute", "TLSRoute", "TCPRoute")}
     early = {f"{gateway}/v1alpha2 {kind}" for kind in ("TLSRoute", "TCPRoute")}
     assert stable <= served(gateway_api())
     assert stable | early <= served(gateway_api("experimental"))

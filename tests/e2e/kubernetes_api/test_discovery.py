@@ -212,7 +212,7 @@ async def test_discovery_follows_gateway_api_kinds_that_are_defined_and_removed_
         await admin.define(definitions)
         try:
             await admin.apply(public)
-            await in_sync(at, "Gateway", "HTTPRoute", "TLSRoute", "TCPRoute")
+            await in_sync(at, "Gateway", "ListenerSet", "HTTPRoute", "TLSRoute", "TCPRoute")
             await at.sidecar.says("generation 3 is in force")
             assert (await at.lookup())[0] == 200
             assert tags(cluster) == [["external"]]
@@ -222,10 +222,57 @@ async def test_discovery_follows_gateway_api_kinds_that_are_defined_and_removed_
         await at.sidecar.says("generation 4 is in force")
         assert (await at.lookup())[0] == 200
         assert tags(cluster) == [[]]
-    absent = (
-        "the cluster does not serve Gateway, HTTPRoute, TLSRoute, TCPRoute, IstioGateway, VirtualService; will retry"
-    )
+    absent = "the cluster does not serve Gateway, ListenerSet, HTTPRoute, TLSRoute, TCPRoute, IstioGateway, "
     assert at.sidecar.output.count(absent) == 1
+
+
+async def test_hosts_of_a_listener_set_follow_what_its_gateway_allows(
+    admin: Api, namespace: str, kubeconfig: Path, cluster: SimulatedCluster, tmp_path: Path
+) -> None:
+    """With the defaults that the API server fills in, and the status that the gateway's controller would write."""
+    version = {"apiVersion": "gateway.networking.k8s.io/v1"}
+    meta = {"namespace": namespace, "name": "public"}
+    section = {"name": "https", "port": 443, "protocol": "HTTPS", "tls": {"certificateRefs": [{"name": "certificate"}]}}
+    public = {
+        **version,
+        "kind": "Gateway",
+        "metadata": {**meta, "annotations": {"pulsar-ingress-proxy/listener": "external"}},
+        "spec": {"gatewayClassName": "any", "listeners": [{**section, "hostname": HOST}]},
+    }
+    more = {
+        **version,
+        "kind": "ListenerSet",
+        "metadata": meta,
+        "spec": {"parentRef": {"name": "public"}, "listeners": [{**section, "hostname": "more.example.com"}]},
+    }
+
+    async def tag(gate: Gate) -> list[list[str]]:
+        assert (await gate.lookup("more.example.com"))[0] == 200
+        return tags(cluster)
+
+    def allowed(**namespaces: Any) -> Object:
+        return {"spec": {"allowedListeners": {"namespaces": namespaces}}}
+
+    definitions = gateway_api()
+    await admin.define(definitions)
+    try:
+        await admin.apply(public, more)
+        async with gate(tmp_path, kubeconfig, cluster.brokers) as at:
+            await in_sync(at, "Gateway", "ListenerSet")
+            assert await tag(at) == [[]]
+            await at.after(admin.patch(public, allowed(**{"from": "Same"})))
+            assert await tag(at) == [["external"]]
+            await at.after(
+                admin.patch(public, allowed(**{"from": "Selector", "selector": {"matchLabels": {"a": "b"}}}))
+            )
+            assert await tag(at) == [[]]
+            since = "2026-01-01T00:00:00Z"
+            condition = {"type": "Accepted", "status": "True", "reason": "Accepted", "message": ""}
+            status = {"status": {"conditions": [{**condition, "lastTransitionTime": since}]}}
+            await at.after(admin.patch(more, status, subresource="status"))
+            assert await tag(at) == [["external"]]
+    finally:
+        await admin.undefine(definitions)
 
 
 async def test_no_lookup_gets_the_address_of_a_broker_that_was_replaced(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar, get_args
 
 from pulsar_ingress_proxy.config.model import Exposable
@@ -45,6 +45,18 @@ class Annotations:
 
     def listener(self, section: str) -> str | None:
         return self.listeners.get(section) or self.listeners.get("")
+
+    def with_defaults(self, outer: "Annotations") -> "Annotations":
+        """With those of an outer object where this one has none. Sections are its own, and so is `external-url`."""
+        inherits = "" in outer.listeners and not self.is_wrong(LISTENER)
+        return replace(
+            self,
+            listeners={"": outer.listeners[""], **self.listeners} if inherits else self.listeners,
+            lookup_properties=self.lookup_properties or outer.lookup_properties,
+            allowed_listeners=outer.allowed_listeners if self.allowed_listeners is None else self.allowed_listeners,
+            expose=outer.expose if self.expose is None else self.expose,
+            hosts=self.hosts or outer.hosts,
+        )
 
     def is_wrong(self, annotation: str) -> bool:
         return any(fault.startswith(f"{annotation}: ") for fault in self.faults)

@@ -45,6 +45,8 @@ def attachments(route: Route, view: ClusterView) -> Iterator[Attachment]:
         gateway = view.gateway(parent.gateway)
         if parent.refused or not view.scope.is_attached(route, parent.gateway, gateway):
             continue
+        if gateway is None and parent.gateway in view.objects:
+            continue  # a ListenerSet that its Gateway does not allow
         if gateway is None:
             yield Attachment(route, route.hosts or (ANY,), parent.gateway, None)
             continue

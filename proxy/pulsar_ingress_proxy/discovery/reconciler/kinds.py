@@ -25,6 +25,7 @@ GATEWAY_API, ISTIO = "gateway.networking.k8s.io", "networking.istio.io"
 KINDS = (
     Kind("Ingress", "networking.k8s.io", ("v1",), "Ingress", "ingresses"),
     Kind("Gateway", GATEWAY_API, ("v1", "v1beta1"), "Gateway", "gateways", optional=True),
+    Kind("ListenerSet", GATEWAY_API, ("v1",), "ListenerSet", "listenersets", optional=True),
     Kind("HTTPRoute", GATEWAY_API, ("v1", "v1beta1"), "HTTPRoute", "httproutes", optional=True),
     Kind("TLSRoute", GATEWAY_API, ("v1", "v1alpha3", "v1alpha2"), "TLSRoute", "tlsroutes", optional=True),
     Kind("TCPRoute", GATEWAY_API, ("v1", "v1alpha2"), "TCPRoute", "tcproutes", optional=True),

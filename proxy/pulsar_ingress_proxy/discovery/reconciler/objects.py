@@ -27,7 +27,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A listener of a Gateway, or a server of an Istio Gateway."""
+    """A listener of a Gateway or ListenerSet, or a server of an Istio Gateway."""
 
     name: str
     port: int
@@ -45,8 +45,20 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class ListenerSet:
+    """More listeners for a Gateway, of somebody else."""
+
+    key: Key
+    annotations: Annotations
+    sections: tuple[Section, ...]
+    gateway: Key
+    accepted: bool | None
+    """What its status says; None: nothing yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class Gateway:
-    """A Gateway of the Gateway API or of Istio."""
+    """A Gateway of the Gateway API or of Istio, or a ListenerSet that is attached to one."""
 
     key: Key
     annotations: Annotations
@@ -54,11 +66,31 @@ class Gateway:
     selector: Mapping[str, str] | None = field(hash=False)
     """For Istio: the labels of the gateway's pods."""
     addresses: tuple[str, ...] = ()
+    allowed_listeners: str = "None"
+    """From which namespaces ListenerSets may be attached, in the words of the Gateway API."""
+    parent: "Gateway | None" = None
+    """For a ListenerSet: its Gateway."""
+
+    def allows(self, found: ListenerSet) -> bool:
+        match self.allowed_listeners:
+            case "All":
+                return found.accepted is not False
+            case "Same":
+                return found.accepted is not False and found.key.namespace == self.key.namespace
+            case "Selector":
+                return found.accepted is True  # labels of namespaces are not watched
+            case _:
+                return False
+
+    def with_listeners(self, found: ListenerSet) -> "Gateway":
+        """A ListenerSet of this Gateway, which has its addresses, and its annotations unless it has its own."""
+        annotations = found.annotations.with_defaults(self.annotations)
+        return Gateway(found.key, annotations, found.sections, None, self.addresses, parent=self)
 
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """A gateway, section and port that a route refers to."""
+    """A gateway or ListenerSet, section and port that a route refers to."""
 
     gateway: Key
     section: str | None = None
@@ -165,4 +197,4 @@ class Slice:
     """The Service's name of each port, and the endpoints' port number."""
 
 
-Object = Gateway | Route | Service | Pod | Slice
+Object = Gateway | ListenerSet | Route | Service | Pod | Slice

@@ -5,6 +5,7 @@ Invalid parts are ignored: the API server validates what it stores, and the rest
 
 import ipaddress
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pulsar_ingress_proxy.discovery.reconciler.annotations import Annotations, read_annotations
@@ -15,6 +16,7 @@ from pulsar_ingress_proxy.discovery.reconciler.objects import (
     Endpoint,
     Gateway,
     Key,
+    ListenerSet,
     Object,
     Parent,
     Pod,
@@ -75,7 +77,29 @@ def _ingress_backend(key: Key, path: Raw) -> Backend:
 
 
 def _gateway(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Gateway:
-    sections = []
+    addresses = tuple(_addresses(one.get("value") for one in _records(record_at(obj, "status").get("addresses"))))
+    allowed = str(record_at(spec, "allowedListeners", "namespaces").get("from", "None"))
+    return Gateway(key, annotations, tuple(_gateway_sections(key, spec)), None, addresses, allowed)
+
+
+def _listener_set(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> ListenerSet | None:
+    parent, status = record_at(spec, "parentRef"), record_at(obj, "status")
+    if (gateway := _parent_key(key, parent)) is None or gateway.kind != "Gateway":
+        return None
+    # A listener in conflict with one of the Gateway, or of an older ListenerSet, is not served.
+    refused = {
+        str(one.get("name"))
+        for one in _records(status.get("listeners"))
+        if _condition(one, "Accepted") is False or _condition(one, "Conflicted") is True
+    }
+    sections = tuple(
+        replace(section, takes=_NOTHING) if section.name in refused else section
+        for section in _gateway_sections(key, spec)
+    )
+    return ListenerSet(key, annotations, sections, gateway, _condition(status, "Accepted"))
+
+
+def _gateway_sections(key: Key, spec: Raw) -> Iterator[Section]:
     for one in _records(spec.get("listeners")):
         # The default of allowedRoutes is Same. Namespace labels are not watched, so for Selector the route's status
         # decides.
@@ -85,9 +109,7 @@ def _gateway(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> Gateway
         passes = record_at(one, "tls").get("mode") == "Passthrough"
         takes, tls = _gateway_protocol(str(one.get("protocol")).upper(), passes)
         if namespace is not None and host is not None and (port := _number(one.get("port"))):
-            sections.append(Section(str(one.get("name")), port, takes, tls, ((namespace, host),)))
-    addresses = tuple(_addresses(one.get("value") for one in _records(record_at(obj, "status").get("addresses"))))
-    return Gateway(key, annotations, tuple(sections), None, addresses)
+            yield Section(str(one.get("name")), port, takes, tls, ((namespace, host),))
 
 
 def _gateway_protocol(protocol: str, passes: bool) -> tuple[frozenset[Carries], bool | None]:
@@ -141,10 +163,9 @@ def _gateway_route(key: Key, annotations: Annotations, spec: Raw, obj: Raw) -> R
     carries = _CARRIED[key.kind]
     parents = []
     for ref in _records(spec.get("parentRefs")):
-        if ref.get("group", GATEWAY_API) == GATEWAY_API and ref.get("kind", "Gateway") == "Gateway":
-            gateway = Key("Gateway", str(ref.get("namespace") or key.namespace), str(ref.get("name")))
+        if (gateway := _parent_key(key, ref)) is not None:
             section = ref.get("sectionName") or None
-            parents.append(Parent(gateway, section, _number(ref.get("port")), _is_refused(obj, ref)))
+            parents.append(Parent(gateway, section, _number(ref.get("port")), _is_refused(key, obj, ref)))
     rules = tuple(
         Rule(carries, tuple(_gateway_backends(key, one)), whole=carries != "http" or _takes_all_paths(one))
         for one in _records(spec.get("rules")) or [{}]
@@ -175,13 +196,29 @@ def _takes_all_paths(rule: Raw) -> bool:
     )
 
 
-def _is_refused(obj: Raw, ref: Raw) -> bool:
+def _parent_key(key: Key, ref: Raw) -> Key | None:
+    """The Gateway or ListenerSet that a reference means; None if it means another kind."""
+    kind = ref.get("kind", "Gateway")
+    if ref.get("group", GATEWAY_API) != GATEWAY_API or kind not in ("Gateway", "ListenerSet"):
+        return None
+    return Key(kind, str(ref.get("namespace") or key.namespace), str(ref.get("name")))
+
+
+def _is_refused(key: Key, obj: Raw, ref: Raw) -> bool:
+    def meant(ref: Raw) -> tuple[object, ...]:
+        return _parent_key(key, ref), ref.get("sectionName"), ref.get("port")
+
     return any(
-        (condition.get("type"), condition.get("status")) == ("Accepted", "False")
+        _condition(parent, "Accepted") is False
         for parent in _records(record_at(obj, "status").get("parents"))
-        if all(record_at(parent, "parentRef").get(part) == ref.get(part) for part in ("name", "sectionName", "port"))
-        for condition in _records(parent.get("conditions"))
+        if meant(record_at(parent, "parentRef")) == meant(ref)
     )
+
+
+def _condition(status: Raw, name: str) -> bool | None:
+    """What a status says of a condition; None if it is unknown."""
+    said = (one.get("status") for one in _records(status.get("conditions")) if one.get("type") == name)
+    return {"True": True, "False": False}.get(str(next(said, None)))
 
 
 def _virtual_service(key: Key, annotations: Annotations, spec: Raw, _: Raw) -> Route:
@@ -292,6 +329,7 @@ def _slice(key: Key, _annotations: Annotations, _spec: Raw, obj: Raw) -> Slice |
 _READERS: Mapping[str, Callable[[Key, Annotations, Raw, Raw], Object | None]] = {
     "Ingress": _ingress,
     "Gateway": _gateway,
+    "ListenerSet": _listener_set,
     "HTTPRoute": _gateway_route,
     "TLSRoute": _gateway_route,
     "TCPRoute": _gateway_route,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.reconciler.annotations import LISTENER, Annotations
 from pulsar_ingress_proxy.discovery.reconciler.attachment import Attachment, attachments
-from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service, ServicePort
+from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, ListenerSet, Route, Service, ServicePort
 from pulsar_ingress_proxy.discovery.reconciler.routes import (
     KeyedClaim,
     route_addresses,
@@ -76,8 +76,10 @@ def _derive(
                 ingresses += _route_ingresses(obj, places, scope, conflicts)
                 addresses += route_addresses(obj, places, view, conflicts)
                 hosts.update(routed_hosts(places))
-            case Gateway() if scope.is_beside(obj):
-                ingresses += _gateway_ingresses(obj, scope, conflicts)
+            case Gateway() | ListenerSet() if (gateway := view.gateway(obj.key)) and scope.is_beside(gateway):
+                ingresses += _gateway_ingresses(gateway, scope, conflicts)
+            case ListenerSet() if gateway is None and scope.is_meant_for_ours(obj):
+                conflicts.append(Conflict(str(obj.key), _why_not_attached(obj, view)))
             case Service() if scope.is_ingress(obj) or obj.key.namespace in scope.broker_namespaces:
                 ingresses += _service_ingresses(obj, scope, conflicts)
                 own = list(service_addresses(obj, view, conflicts))
@@ -157,13 +159,14 @@ def _unknown_sections(key: Key, annotations: Annotations, known: set[str]) -> It
 def _resolve_hosts(ingresses: Iterable[KeyedIngress], scope: Scope, conflicts: list[Conflict]) -> list[KeyedIngress]:
     """Resolve conflicts, so that no host has two listeners.
 
-    Trusted namespaces take precedence over others, and routes over gateways. If equals disagree, none gets the host.
+    Trusted namespaces take precedence over others, routes over gateways, and these over ListenerSets. If equals
+    disagree, none gets the host.
     """
     ranked = sorted(
         ((_rank(key, scope), key, ingress) for key, ingress in ingresses),
         key=lambda one: (one[0], one[1], one[2].listener),
     )
-    claims: dict[str, list[tuple[tuple[bool, bool], Ingress]]] = {}
+    claims: dict[str, list[tuple[tuple[bool, int], Ingress]]] = {}
     for rank, _, ingress in ranked:
         for host in ingress.hosts:
             claims.setdefault(host, []).append((rank, ingress))
@@ -183,8 +186,11 @@ def _resolve_hosts(ingresses: Iterable[KeyedIngress], scope: Scope, conflicts: l
     return resolved
 
 
-def _rank(key: Key, scope: Scope) -> tuple[bool, bool]:
-    return not scope.trusts(key.namespace), key.kind in ("Gateway", "IstioGateway")
+_RANKS = {"Gateway": 1, "IstioGateway": 1, "ListenerSet": 2}
+
+
+def _rank(key: Key, scope: Scope) -> tuple[bool, int]:
+    return not scope.trusts(key.namespace), _RANKS.get(key.kind, 0)
 
 
 def _faults(key: Key, annotations: Annotations) -> Iterator[Conflict]:
@@ -216,6 +222,17 @@ def _internal(config: Config, broker: BrokerPod, view: ClusterView) -> Iterator[
     for number, scheme in known.items():
         url = ServiceUrl(scheme, broker.names[0], str(number))
         yield Claim(config.internal_listener_name, url, "derived", str(broker.by))
+
+
+def _why_not_attached(found: ListenerSet, view: ClusterView) -> str:
+    gateway = view.gateway(found.gateway)
+    if gateway is None:
+        return f"its gateway {found.gateway} is not visible, so it may not allow it: left out"
+    if found.accepted is False:
+        return f"is not accepted by {gateway.key}, as its status says: left out"
+    if gateway.allowed_listeners == "Selector":
+        return f"is not accepted by {gateway.key} yet, whose allowedListeners has a selector: left out"
+    return f"is not allowed by {gateway.key}, whose allowedListeners is '{gateway.allowed_listeners}': left out"
 
 
 def _why_no_brokers(view: ClusterView) -> str:

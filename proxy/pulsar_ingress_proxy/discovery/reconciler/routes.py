@@ -147,11 +147,11 @@ def _route_urls(at: Attachment, host: str, lead: _Lead, view: ClusterView) -> It
 
 
 def _speaking(at: Attachment, scope: Scope) -> Annotations:
-    """The annotations whose external-url applies: the route's, else the gateway's if its namespace is trusted."""
-    annotations, gateway = at.route.annotations, at.gateway
-    if annotations.external_urls or annotations.is_wrong(EXTERNAL_URL) or gateway is None:
-        return annotations
-    return gateway.annotations if scope.trusts(gateway.key.namespace) else annotations
+    """The annotations whose external-url applies: the route's, else those of its gateways in trusted namespaces."""
+    own, gateway = at.route.annotations, at.gateway
+    outer = (gateway, gateway.parent) if gateway is not None else ()
+    trusted = [one.annotations for one in outer if one is not None and scope.trusts(one.key.namespace)]
+    return next((one for one in (own, *trusted) if one.external_urls or one.is_wrong(EXTERNAL_URL)), own)
 
 
 def _derived_url(at: Attachment, host: str, lead: _Lead, schemes: frozenset[str], view: ClusterView) -> ServiceUrl:

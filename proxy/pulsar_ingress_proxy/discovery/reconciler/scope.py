@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.discovery.reconciler.kinds import BY_NAME
-from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Route, Service
+from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, ListenerSet, Route, Service
 from pulsar_ingress_proxy.syntax import hosts
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 from pulsar_ingress_proxy.syntax.selectors import Selector, parse_selector, selects
@@ -70,7 +70,12 @@ class Scope:
                 return False
             names_gateways = any(kind == "gateway" for kind, *_ in self._named)
             return self.lists(gateway.key) or not names_gateways
-        return self._counts(gateway.key, bool(gateway.annotations.listeners))
+        outer = gateway.parent or gateway
+        return self._counts(outer.key, bool(gateway.annotations.listeners or outer.annotations.listeners))
+
+    def is_meant_for_ours(self, found: ListenerSet) -> bool:
+        """Whether a ListenerSet has a listener for a gateway of ours, whether or not that allows it."""
+        return bool(found.annotations.listeners) and self._counts(found.gateway, True)
 
     def is_attached(self, route: Route, gateway: Key, seen: Gateway | None) -> bool:
         """Whether a route is attached to one of our gateways by this gateway."""

@@ -5,7 +5,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pulsar_ingress_proxy.discovery.reconciler.objects import Gateway, Key, Object, Pod, Service, ServicePort, Slice
+from pulsar_ingress_proxy.discovery.reconciler.objects import (
+    Gateway,
+    Key,
+    ListenerSet,
+    Object,
+    Pod,
+    Service,
+    ServicePort,
+    Slice,
+)
 from pulsar_ingress_proxy.discovery.reconciler.scope import Scope
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES
 from pulsar_ingress_proxy.syntax.selectors import selects
@@ -69,7 +78,11 @@ class ClusterView:
         self._gateway_services = sorted(services, key=lambda one: one.key)
 
     def gateway(self, key: Key) -> Gateway | None:
+        """A Gateway, or a ListenerSet that its Gateway allows; None if it is neither, or not visible."""
         found = self.objects.get(key)
+        if isinstance(found, ListenerSet):
+            parent = self.gateway(found.gateway)
+            return parent.with_listeners(found) if parent is not None and parent.allows(found) else None
         return found if isinstance(found, Gateway) else None
 
     def service(self, key: Key) -> Service | None:
