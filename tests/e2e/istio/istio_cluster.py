@@ -15,6 +15,7 @@ HOST = "pulsar.example.com"
 SERVICE = "pulsar-broker.pulsar.svc.cluster.local"
 GATEWAY_POD = "istio-ingress-0"
 WEB, BINARY = 8080, 6650
+CAPTURED = {"ambient.istio.io/redirection": "enabled"}
 
 
 def policies(account: str) -> list[Object]:
@@ -68,6 +69,14 @@ def brokers(addresses: Mapping[int, str]) -> list[Object]:
     metadata = {"name": "pulsar-broker", "namespace": "pulsar"}
     service: Object = {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": common | {"ports": ports}}
     return [*pods, service]
+
+
+def captured(objects: list[Object]) -> list[Object]:
+    """With what Istio's CNI writes to pods whose traffic ztunnel takes."""
+    return [
+        each | {"metadata": each["metadata"] | {"annotations": CAPTURED}} if each["kind"] == "Pod" else each
+        for each in objects
+    ]
 
 
 def secret(authority: trustme.CA) -> Object:

@@ -13,6 +13,7 @@ from istio_cluster import (
     GATEWAY_POD,
     as_served,
     brokers,
+    captured,
     gateway,
     injected,
     istiod,
@@ -85,12 +86,17 @@ class Mesh:
         bypass: bool = False,
         through: bool = False,
         fail_open: bool = False,
+        ambient: bool = False,
     ) -> dict[str, Pushed]:
-        """What every pod's Envoy gets, with the chart's routes, and brokers that take mutual TLS only if `strict`."""
+        """What every pod's Envoy gets, with the chart's routes, and brokers that take mutual TLS only if `strict`.
+
+        Brokers have an Envoy of their own, unless they are in ambient mode.
+        """
         control_plane = istiod(self._charts, {})
+        behind = brokers(BROKER_ADDRESSES)
         found = [
             *self.gateway(way),
-            *injected(control_plane, brokers(BROKER_ADDRESSES)),
+            *(captured(behind) if ambient else injected(control_plane, behind)),
             *(
                 each
                 for each in release(WAYS[way], bypass=bypass, binary={"throughSidecar": through}, failOpen=fail_open)
