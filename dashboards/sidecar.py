@@ -103,12 +103,14 @@ def _load() -> Sequence[Panel]:
             Query(rate(Sidecar.requests, "kind"), "{{kind}}"),
         ),
         lines(
-            "Connections and requests in flight",
+            "Connections, requests in flight and tasks",
             "short",
             "If requests in flight grow while their rate does not, brokers are slow: see below. At "
-            "`limits.inFlight` and `limits.connections`, further requests and connections get 503.",
+            "`limits.inFlight` and `limits.connections`, further requests and connections get 503. Tasks of "
+            "the event loop follow them; tasks that grow alone are a fault of the sidecar.",
             Query(total(shown(Sidecar.connections), "protocol"), "connections, {{protocol}}"),
             Query(total(shown(Sidecar.in_flight), "protocol"), "in flight, {{protocol}}"),
+            Query(f"sum({shown(Sidecar.asyncio_tasks)})", "tasks"),
         ),
         lines(
             "Latency by kind, p99",

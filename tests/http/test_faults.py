@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from raw import GET, LOOKUP, OK, POST, PUT, Begin, RawBroker, Served, Start, Wire, serve_all
+from standstill import settled
 
 from pulsar_ingress_proxy.net.pool import BrokerPool
 
@@ -217,3 +218,16 @@ async def test_no_request_fails_when_broker_closes_idle_connections(start: Start
     assert served.number("requests_total") == served.number("requests_total", code="200") == 1200
     assert served.number("upstream_errors_total") == 0
     serving.cancel()
+
+
+async def test_a_request_counts_as_a_task_while_it_waits_and_no_longer(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    idle = served.number("asyncio_tasks")
+    client = await served.client(POST[:-1])
+    wire = await broker.accept()
+    await wire.head()
+    assert served.number("asyncio_tasks") > idle
+    client.close()
+    await wire.end()
+    await settled(lambda: int(served.number("asyncio_tasks")))
+    assert served.number("asyncio_tasks") == idle

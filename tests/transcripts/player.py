@@ -34,7 +34,7 @@ _ID = re.compile(r"\b[0-9a-f]{12}-[0-9]+\b")
 _SAMPLE = re.compile(r"pulsar_ingress_(\w+)(?:\{(.*)\})? (\S+)")
 _OTHER_SAMPLES = re.compile(
     r".*_(bucket|sum|created)|event_loop_lag_.*|events_written_total|task_requests_total"
-    r"|snapshot_generation|address_book_entries|config_last_reload_successful|build_info"
+    r"|asyncio_tasks|snapshot_generation|address_book_entries|config_last_reload_successful|build_info"
 )
 """Times; events, which are in the transcript, and are counted when the disk has them; and what no request changes."""
 _GAUGES = ("in_flight_requests", "connections", "buffered_bytes")

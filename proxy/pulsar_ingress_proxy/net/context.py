@@ -1,5 +1,7 @@
 """State shared by all connections: the current decisions, the broker pool, the recorder and the memory budgets."""
 
+import asyncio
+
 from pulsar_ingress_proxy.memory import Budget
 from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.observability.recorder import Recorder
@@ -21,7 +23,7 @@ class ServerContext:
         """For request bodies that are kept for replay."""
         self.buffers = Budget(snapshot.config.limits.buffer_bytes)
         """For requests and answers that connections buffer."""
-        self.metrics.before_read = lambda: self.metrics.buffered.set(self.buffers.used)
+        self.metrics.before_read = self._measure
         self.install(snapshot)
 
     def install(self, snapshot: Snapshot) -> None:
@@ -36,6 +38,10 @@ class ServerContext:
         entries.set(0, "config")
         for entry in snapshot.book.entries:
             entries.add(entry.source)
+
+    def _measure(self) -> None:
+        self.metrics.buffered.set(self.buffers.used)
+        self.metrics.asyncio_tasks.set(len(asyncio.all_tasks()))
 
     @property
     def snapshot(self) -> Snapshot:

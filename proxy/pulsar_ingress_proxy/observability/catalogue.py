@@ -86,6 +86,7 @@ class Sidecar(Catalogue):
     )
     connections = gauge("connections", "Open client connections.", "protocol")
     buffered = gauge("buffered_bytes", "Bytes held for requests and answers; the limit is limits.bufferBytes.")
+    asyncio_tasks = gauge("asyncio_tasks", "Tasks of the event loop that have not ended.")
     upstream_errors = counter("upstream_errors", "Failed attempts to get an answer from a broker, by reason.", "reason")
     loop_lag = seconds("event_loop_lag", "Event loop lag, sampled ten times a second.", "", REQUESTS)
     generation = gauge("snapshot_generation", "Generation of the snapshot in force.")

@@ -117,6 +117,7 @@ class Metrics(Numbers):
         self.tasks = Number(Sidecar.tasks)
         self.connections = Number(Sidecar.connections)
         self.buffered = Number(Sidecar.buffered)
+        self.asyncio_tasks = Number(Sidecar.asyncio_tasks)
         self.upstream_errors = Number(Sidecar.upstream_errors)
         self.loop_lag = Histogram(Sidecar.loop_lag)
         self.generation = Number(Sidecar.generation)
