@@ -10,9 +10,8 @@ from pulsar_ingress_proxy.net.errors import Unreachable
 from pulsar_ingress_proxy.net.tls import BrokerTls, WrongIdentity, error_text
 from pulsar_ingress_proxy.syntax.listeners import TLS_SCHEMES, ServiceUrl
 
-_EJECTED = 5.0
-"""Seconds for which a failed broker is tried last; doubles with each failure."""
-_EJECTED_MOST = 60.0
+_EJECTED = (5.0, 10.0, 20.0, 40.0, 60.0)
+"""Seconds for which a broker is tried last after its first failure, its second in a row, and so on."""
 
 Made = TypeVar("Made", bound=asyncio.Protocol)
 
@@ -45,10 +44,10 @@ class BrokerPool:
     def failed(self, url: ServiceUrl) -> None:
         """Try this broker last for a while, longer each time."""
         now = self._loop.time()
-        times = self._failures.get(url, (0, 0.0))[0] + 1
+        times = min(self._failures.get(url, (0, 0.0))[0] + 1, len(_EJECTED))
         # Clients can name any broker that a template covers, so old failures are dropped.
-        self._failures = {each: one for each, one in self._failures.items() if one[1] + _EJECTED_MOST > now}
-        self._failures[url] = (times, now + min(_EJECTED * 2 ** (times - 1), _EJECTED_MOST))
+        self._failures = {each: one for each, one in self._failures.items() if one[1] + _EJECTED[-1] > now}
+        self._failures[url] = (times, now + _EJECTED[times - 1])
 
     def succeeded(self, url: ServiceUrl) -> None:
         if self._failures:
