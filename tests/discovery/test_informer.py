@@ -321,3 +321,18 @@ def test_retry_pauses_double_up_to_the_longest_and_are_jittered() -> None:
             assert longest / 2 <= wait <= longest
         assert max(waits) <= 30
     assert len(set(waits)) > 1000
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_cancellation_is_not_lost_in_the_moment_when_another_informer_reaches_the_server(turns: int) -> None:
+    """asyncio.wait_for loses it up to Python 3.11, and a reload would then wait for the informer for ever."""
+    recovery = Recovery()
+    waiting = asyncio.create_task(recovery.wait(3600))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    recovery.tell()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if waiting.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await waiting

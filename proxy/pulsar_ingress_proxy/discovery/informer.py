@@ -62,8 +62,10 @@ class Recovery:
         self._back.clear()
 
     async def wait(self, at_most: float) -> None:
+        # Not wait_for, which up to Python 3.11 may lose a cancellation.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._back.wait(), at_most)
+            async with asyncio.timeout(at_most):
+                await self._back.wait()
 
 
 @dataclass(eq=False)
