@@ -81,7 +81,7 @@ bench-pipeline: .venv/.dev .venv/.spark ## CPU time per event, and all tables be
 fuzz: .venv/.e2e .venv/.spark ## Let libFuzzer choose the examples of property tests, SECONDS=60 for each; or some: ARGS=http-stream
 	$(BIN)/python tests/e2e/fuzz/fuzzing.py --seconds $(or $(SECONDS),60) $(ARGS)
 
-soak: .venv/.dev ## Mixed load on a sidecar for MINUTES=5, then whether lookups, events, in-flight requests and memory add up
+soak: .venv/.dev ## Mixed load on a sidecar for MINUTES=5 while all around it changes: do counts add up, does memory stay level
 	$(BIN)/python -m bench.soak --minutes $(or $(MINUTES),5) $(ARGS)
 
 profile: .venv/.dev ## The functions that a lookup spends its time in

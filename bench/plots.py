@@ -1,6 +1,6 @@
-"""Line plots as SVG: panels side by side, readable on light and on dark pages."""
+"""Line plots as SVG, readable on light and on dark pages: panels side by side, or series over time."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -69,3 +69,55 @@ def _draw(left: int, panel: Panel) -> str:
         x, y = points[-1]
         parts.append(f'<text x="{x + 6}" y="{y + 4}">{escape(line.name)} {line.values[-1]:.1f}</text>')
     return "\n".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    title: str
+    times: Sequence[float]
+    values: Sequence[float]
+
+
+_ROW, _WIDE = 120, 700
+
+
+def over_time(series: Sequence[Series], marks: Mapping[str, Sequence[float]], end: float) -> str:
+    """Plots one below the other from 0 to a common end in minutes, and below them the moments of each kind of mark."""
+
+    def x(time: float) -> float:
+        return round(_LEFT + _WIDE * time / end, 1)
+
+    parts = []
+    for place, one in enumerate(series):
+        top, base = max(one.values) * 1.1 or 1, _TOP + place * _ROW + _ROW - 40
+        points = [
+            (x(time), round(base - (_ROW - 40) * value / top, 1))
+            for time, value in zip(one.times, one.values, strict=True)
+        ]
+        parts += [
+            f'<text x="{_LEFT}" y="{base - _ROW + 30}">{escape(one.title)}</text>',
+            f'<path class="axis" fill="none" d="M{_LEFT} {base - _ROW + 40}V{base}H{_LEFT + _WIDE}"/>',
+            f'<text x="{_LEFT - 6}" y="{base}" text-anchor="end">0</text>',
+            f'<text x="{_LEFT - 6}" y="{base - _ROW + 52}" text-anchor="end">{top:.{0 if top >= 10 else 1}f}</text>',
+            f'<polyline class="ours" points="{" ".join(f"{across},{up}" for across, up in points)}"/>',
+            f'<text x="{points[-1][0] + 6}" y="{points[-1][1] + 4}">{one.values[-1]:.1f}</text>',
+        ]
+    base = _TOP + len(series) * _ROW - 20
+    for place, (kind, times) in enumerate(marks.items()):
+        row = base + place * 18
+        parts += (
+            [f'<path class="theirs" d="{"".join(f"M{x(time)} {row - 10}v10" for time in times)}"/>'] if times else []
+        )
+        parts.append(f'<text x="{_LEFT + _WIDE + 6}" y="{row}">{escape(kind)}</text>')
+    below = base + len(marks) * 18
+    for fifth in range(6):
+        minute = end * fifth / 5
+        parts.append(
+            f'<text x="{x(minute)}" y="{below}" text-anchor="middle">{minute:.{0 if end >= 10 else 1}f}</text>'
+        )
+    parts.append(f'<text x="{_LEFT + _WIDE + 6}" y="{below}">minutes</text>')
+    width = _LEFT + _WIDE + _BESIDE - 40
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {below + 12}" role="img">\n'
+        f"<style>{_STYLE}</style>\n" + "\n".join(parts) + "\n</svg>\n"
+    )

@@ -1,212 +1,73 @@
-"""A soak test: a sidecar process under mixed load for minutes, and a check that its counts add up afterwards.
+"""A soak test: a sidecar under mixed load while everything around it changes, and whether it adds up and stays level.
 
-    python -m bench.soak [--minutes N] [--seed N]
+    python -m bench.soak [--minutes N] [--seed N] [--write]
 
-Every lookup ends as a hit or a miss, once, and with one event; nothing is in flight when nobody asks; memory stays what
-it was after the warm-up. Exits 1 where one of these does not hold.
+Every lookup ends as a hit or a miss, once, and with one event; nothing is in flight when nobody asks; memory,
+descriptors and tasks stay what they were after the warm-up. Exits 1 if one of these does not hold. With --write it
+replaces the tables of docs/soak.md, between the comments that name them, and draws the plot.
 """
 
 import argparse
 import asyncio
-import gzip
-import json
 import os
 import random
-import signal
-import statistics
 import sys
 import tempfile
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 import yaml
-from prometheus_client.parser import text_string_to_metric_families
 
-from bench.processes import START_SECONDS, CannotMeasure, Child, free_ports, started
-from bench.soak_ends import BROKERS, HOST, Tally, binary_session, brokers, described, http_session, inside, sessions
-from pulsar_ingress_proxy.demo.brokers import DemoCluster
+from bench import soak_page
+from bench.processes import CannotMeasure, free_ports, started
+from bench.soak_brokers import CONFIGURED, Brokers
+from bench.soak_checks import Sample, Totals, checks, table
+from bench.soak_churn import Certificates, Churn, Pace
+from bench.soak_clients import Socket, binary_session, described, http_session, sessions
+from bench.soak_kubernetes import ApiServer, Objects
+from bench.soak_sidecar import Ports, View, config, written
+from bench.soak_tally import Tally
 
 HTTP_CLIENTS, BINARY_CLIENTS = 24, 12
 MOST_SESSIONS = 100_000  # of each client
-RELOAD_SECONDS, UNLOAD_SECONDS, SAMPLE_SECONDS = 10.0, 0.5, 1.0
-QUIET_SECONDS = 15
-"""Seconds after which nothing may be in flight."""
-WARM_UP = 1 / 3
-"""Share of the time: caches fill, and the interpreter allocates its arenas."""
-GROWTH_PERCENT, GROWTH_BYTES = 5, 8 << 20
-"""What memory may have grown by since the warm-up, whichever is more: less than 100 bytes for each lookup of five
-minutes on a slow machine."""
+SAMPLE_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What the sidecar counted and wrote, and what both ends saw."""
-
-    hits: int
-    misses: int
-    lookups: int
-    events: int
-    dropped: int
-    in_flight: int
-    connections: int
-    buffered: int
-    tracebacks: int
-    resident: tuple[int, ...]
-    tally: Tally
-
-    @property
-    def warm_and_last(self) -> tuple[float, float]:
-        """Bytes in memory: medians of the samples of as long a time after the warm-up and before the end."""
-        begin = int(len(self.resident) * WARM_UP)
-        several = max(1, (len(self.resident) - begin) // 4)
-        return statistics.median(self.resident[begin : begin + several]), statistics.median(self.resident[-several:])
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    what: str
-    found: str
-    wanted: str
-    holds: bool
-
-
-def checks(totals: Totals) -> list[Row]:
-    tally, counted = totals.tally, totals.hits + totals.misses
-    warm, last = totals.warm_and_last
-    most = max(warm * (1 + GROWTH_PERCENT / 100), warm + GROWTH_BYTES)
-
-    def equal(what: str, found: int, wanted: int) -> Row:
-        return Row(what, f"{found:,}", f"{wanted:,}", found == wanted)
-
-    return [
-        Row(
-            "hits and misses",
-            f"{totals.hits:,} + {totals.misses:,}",
-            "some of both",
-            bool(totals.hits and totals.misses),
-        ),
-        equal("lookups in requests_total", totals.lookups, counted),
-        equal("lookup events in the log", totals.events, counted),
-        Row(
-            "lookups by the clients' count",
-            f"{counted:,}",
-            f"{tally.answered:,} answered to {tally.attempted:,} attempted",
-            tally.answered <= counted <= tally.attempted,
-        ),
-        equal("events dropped", totals.dropped, 0),
-        equal("requests in flight at the end", totals.in_flight, 0),
-        equal("client connections at the end", totals.connections, 0),
-        equal("bytes held for them at the end", totals.buffered, 0),
-        equal("wrong answers", tally.wrong.total(), 0),
-        Row(
-            "connections cut off",
-            f"{tally.cut:,}",
-            f"{tally.hung_up:,} at most, as brokers hung up",
-            tally.cut <= tally.hung_up,
-        ),
-        equal("tracebacks in the sidecar's log", totals.tracebacks, 0),
-        Row(
-            "resident memory at the end",
-            f"{last / 2**20:.1f} MiB",
-            f"{most / 2**20:.1f} MiB at most, after {warm / 2**20:.1f}",
-            last <= most,
-        ),
-    ]
-
-
-def table(rows: list[Row]) -> str:
-    head = Row("what", "found", "wanted", True)
-    widths = [max(len(getattr(row, name)) for row in [head, *rows]) for name in ("what", "found", "wanted")]
-    lines = []
-    for row in [head, *rows]:
-        texts = (text.ljust(width) for text, width in zip((row.what, row.found, row.wanted), widths, strict=True))
-        lines.append("  ".join([*texts, "" if row is head else "holds" if row.holds else "DOES NOT HOLD"]).rstrip())
-    return "\n".join(lines)
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    http: int
-    named: int
-    """Of the binary socket that has a listener; clients of the other miss."""
-    unnamed: int
-    metrics: int
-
-
-def config(ports: Ports, cluster: DemoCluster, binary: list[int], events: Path, follow: bool) -> dict[str, Any]:
-    """A realistic config, with metrics and events; redirects of lookups are rewritten, or followed."""
-    listeners = [
-        [
-            f"internal:{broker.web}",
-            f"internal:pulsar://127.0.0.1:{port}",
-            f"external:https://broker-{broker.index}.{HOST}",
-            f"external:pulsar://broker-{broker.index}.{HOST}:6650",
-            f"external:pulsar+ssl://broker-{broker.index}.{HOST}:6651",
-        ]
-        for broker, port in zip(cluster.brokers, binary, strict=True)
-    ]
-    return {
-        "bindAddresses": [
-            f"http://127.0.0.1:{ports.http}",
-            f"external:pulsar://127.0.0.1:{ports.named}",
-            f"pulsar://127.0.0.1:{ports.unnamed}",
-        ],
-        "brokers": {
-            "webServiceUrl": [broker.web for broker in cluster.brokers],
-            "brokerServiceUrl": [f"pulsar://127.0.0.1:{port}" for port in binary],
-        },
-        "ingresses": [{"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"}],
-        "advertisedListeners": [
-            {"broker": inside(number), "listeners": listeners[number]} for number in range(BROKERS)
-        ],
-        "redirects": {"lookup": "follow" if follow else "rewrite", "admin": "follow"},
-        "events": {"path": str(events)},
-        "metrics": {"address": f"127.0.0.1:{ports.metrics}"},
-        "console": {"address": None},
-        "drainSeconds": 5,
-        "log": {"level": "warning", "format": "text"},
-    }
-
-
-async def soak(seconds: float, seed: int) -> Totals:
-    dice, tally = random.Random(seed), Tally()
-    ports = Ports(*free_ports(4))
+async def soak(seconds: float, seed: int, pace: Pace) -> Totals:
+    dice, tally, api = random.Random(seed), Tally(), ApiServer()
+    ports = Ports(*free_ports(9))
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
         events, path, said = folder / "events", folder / "config.yaml", folder / "log"
-        async with brokers(dice, tally) as (cluster, binary):
+        certificates, objects = Certificates(folder / "certificates"), Objects(api, ports.pods, dice)
+        async with api, Brokers(dice, tally, ports.pods) as brokers:
+            for broker in brokers.cluster.brokers[CONFIGURED:]:
+                objects.add_route(f"broker-{broker.index}")
+                objects.add_pod(f"broker-{broker.index}", broker.name)
 
-            def write(follow: bool) -> None:
+            def write_config(is_following: bool) -> None:
                 new = folder / "new.yaml"
-                new.write_text(yaml.safe_dump(config(ports, cluster, binary, events, follow)))
+                new.write_text(yaml.safe_dump(config(ports, brokers, certificates, events, is_following)))
                 new.replace(path)  # the sidecar may read it at any moment
 
-            write(follow=False)
-            command = [sys.executable, "-m", "pulsar_ingress_proxy", "run", "--config", str(path)]
+            write_config(False)
+            command = ["env", f"KUBECONFIG={api.kubeconfig(folder)}"]
+            command += [sys.executable, "-m", "pulsar_ingress_proxy", "run", "--config", str(path)]
             with started(command, ports.metrics, None, said) as child:
-                await _ready(ports.metrics)
-                until = monotonic() + seconds
-                resident: list[int] = []
-                beside = [
-                    asyncio.ensure_future(_sample(child, resident)),
-                    asyncio.ensure_future(_unload(cluster)),
-                    asyncio.ensure_future(_reload(child, write)),
-                ]
+                view = View(child, ports, objects, certificates)
+                await view.ready()
+                before, began = await view.sample(0), monotonic()
+                churn = Churn(child, pace, dice, brokers, api, objects, certificates, write_config)
+                clients = _load(ports, certificates, dice, tally, began + seconds)
                 try:
-                    await _load(ports, dice, tally, until)
+                    samples = await _sampled(clients, churn, view, began)
                 except ConnectionRefusedError as fault:
                     raise CannotMeasure(f"the sidecar is gone: {fault}\n{said.read_text(errors='replace')}") from None
-                for task in beside:
-                    task.cancel()
-                await asyncio.gather(*beside, return_exceptions=True)
-                resident.append(child.resident_bytes())
-                shown = await _quiet(ports.metrics)
+                differences = await view.at_rest(before)
+                after, shown = await view.sample(0), await view.metrics()
         log = said.read_text(errors="replace")
         return Totals(
             hits=shown.total("listener_hits_total"),
@@ -217,113 +78,63 @@ async def soak(seconds: float, seed: int) -> Totals:
             in_flight=shown.total("in_flight_requests"),
             connections=shown.total("connections"),
             buffered=shown.total("buffered_bytes"),
-            tracebacks=log.count("Traceback (most recent call last)"),
-            resident=tuple(resident),
+            tracebacks=tuple(log.split("Traceback (most recent call last)")[1:]),
+            failed_reloads=tuple(line for line in log.splitlines() if "not reloaded" in line),
+            differences=differences,
+            samples=tuple(samples),
+            before=before,
+            after=after,
+            changes=tuple((when - began, kind) for when, kind in churn.changes),
             tally=tally,
         )
 
 
-async def _ready(port: int) -> None:
-    until = monotonic() + START_SECONDS
-    while monotonic() < until:
-        try:
-            await asyncio.to_thread(_get, port, "/readyz")
-        except OSError:
-            await asyncio.sleep(0.05)
-        else:
-            return
-    raise CannotMeasure("the sidecar does not become ready")
+async def _load(ports: Ports, certificates: Certificates, dice: random.Random, tally: Tally, until: float) -> None:
+    """Until then. A third of the clients come through TLS; of the binary ones, another third has no listener."""
+    tls = certificates.client_context()
+    http = [Socket(ports.http)] * (HTTP_CLIENTS * 2 // 3) + [Socket(ports.https, tls)] * (HTTP_CLIENTS // 3)
+    binary = [Socket(ports.named), Socket(ports.unnamed, has_listener=False), Socket(ports.secure, tls)]
+    each = [partial(http_session, socket, dice, tally, until) for socket in http]
+    each += [partial(binary_session, socket, dice, tally, until) for socket in binary * (BINARY_CLIENTS // 3)]
+    await asyncio.gather(*(sessions(session, tally, until, MOST_SESSIONS) for session in each))
 
 
-async def _load(ports: Ports, dice: random.Random, tally: Tally, until: float) -> None:
-    http = [partial(http_session, ports.http, dice, tally, until)] * HTTP_CLIENTS
-    named = [partial(binary_session, ports.named, True, dice, tally, until)] * (BINARY_CLIENTS * 2 // 3)
-    unnamed = [partial(binary_session, ports.unnamed, False, dice, tally, until)] * (BINARY_CLIENTS // 3)
-    await asyncio.gather(*(sessions(session, tally, until, MOST_SESSIONS) for session in (*http, *named, *unnamed)))
-
-
-async def _sample(child: Child, resident: list[int]) -> None:
-    while True:
-        resident.append(child.resident_bytes())
-        await asyncio.sleep(SAMPLE_SECONDS)
-
-
-async def _unload(cluster: DemoCluster) -> None:
-    """Bundles lose their owners, so that lookups are redirected again."""
-    while True:
-        cluster.owners.clear()
-        await asyncio.sleep(UNLOAD_SECONDS)
-
-
-async def _reload(child: Child, write: Callable[[bool], None]) -> None:
-    follow = False
-    while True:
-        await asyncio.sleep(RELOAD_SECONDS)
-        follow = not follow
-        write(follow)
-        os.kill(child.pid, signal.SIGHUP)
-
-
-class Shown:
-    """One scrape of /metrics."""
-
-    def __init__(self, text: str) -> None:
-        self._samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-
-    def total(self, name: str, **labels: str) -> int:
-        return int(
-            sum(
-                sample.value
-                for sample in self._samples
-                if sample.name == f"pulsar_ingress_{name}" and labels.items() <= sample.labels.items()
-            )
-        )
-
-
-async def _quiet(port: int) -> Shown:
-    """The metrics once nothing is in flight and no client is connected, or at the timeout."""
-    until = monotonic() + QUIET_SECONDS
-    while True:
-        shown = Shown(await asyncio.to_thread(_get, port, "/metrics"))
-        if not (shown.total("in_flight_requests") or shown.total("connections")) or monotonic() > until:
-            return shown
-        await asyncio.sleep(0.1)
-
-
-def _get(port: int, path: str) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
-        text: bytes = answer.read()
-    return text.decode()
-
-
-def written(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every event of the finished files."""
-    for path in sorted(folder.glob("[!.]*.jsonl.gz")):
-        with gzip.open(path, "rt") as lines:
-            yield from map(json.loads, lines)
+async def _sampled(clients: Coroutine[None, None, None], churn: Churn, view: View, began: float) -> list[Sample]:
+    """Run the clients and the churn beside them to their ends, and look at the sidecar every second."""
+    samples: list[Sample] = []
+    loading, churning = asyncio.create_task(clients), churn.run()
+    while not any(task.done() for task in (loading, *churning)):  # churn ends before it is stopped only if it fails
+        samples.append(await view.sample(monotonic() - began))
+        await asyncio.wait([loading, *churning], timeout=SAMPLE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    churn.stop()
+    try:
+        await asyncio.gather(loading, *churning)
+    finally:
+        for task in (loading, *churning):
+            task.cancel()
+    return samples
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Mixed load on a sidecar, and whether its counts add up afterwards.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=5.0, help="of load (default 5)")
     parser.add_argument("--seed", type=int, default=7, help="of chance (default 7)")
+    parser.add_argument("--write", action="store_true", help="into docs/soak.md, with a plot")
     options = parser.parse_args()
     busy = os.getloadavg()[0]
     try:
-        totals = asyncio.run(soak(options.minutes * 60, options.seed))
+        totals = asyncio.run(soak(options.minutes * 60, options.seed, Pace()))
     except CannotMeasure as fault:
         sys.exit(f"soak: {fault}")
     rows, tally = checks(totals), totals.tally
     with suppress(BrokenPipeError):
-        print(
-            f"{options.minutes:g} minutes, {tally.sessions:,} connections, {tally.answered:,} lookups and "
-            f"{tally.others:,} other requests answered; load average before it {busy:.1f}"
-        )
+        print(soak_page.summary(totals, options.minutes, options.seed, busy))
         print(table(rows))
-        tenths = (totals.resident[len(totals.resident) * tenth // 10] for tenth in range(10))
-        print(f"resident memory by tenths of the time: {', '.join(f'{sample / 2**20:.1f}' for sample in tenths)} MiB")
         if tally.wrong:
             print(described(tally.wrong))
+        print(*totals.differences, *totals.failed_reloads[:5], *totals.tracebacks[:1], sep="\n")
+    if options.write:
+        soak_page.write(totals, options.minutes, options.seed, busy)
     sys.exit(0 if all(row.holds for row in rows) else 1)
 
 

@@ -30,12 +30,13 @@ class DemoBroker:
         app.router.add_get(f"/lookup/v2/topic/{_TOPIC}", self._lookup)
         app.router.add_route("*", f"/admin/v2/{_TOPIC}/{{rest:.*}}", self._topic_admin)
         app.router.add_get("/admin/v2/brokers/ready", self._ready)
-        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
+        # Not longer: a server that closes drops what it receives, and a handler may wait for the rest of a body.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
 
-    async def start(self) -> None:
+    async def start(self, address: str = "127.0.0.1", port: int = 0) -> None:
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        self.web = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        await web.TCPSite(self._runner, address, port).start()
+        self.web = f"http://{address}:{self._runner.addresses[0][1]}"
 
     async def close(self) -> None:
         await self._runner.cleanup()
