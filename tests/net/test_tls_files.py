@@ -5,6 +5,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -32,6 +33,7 @@ from tls_helpers import (
 from wires import dialed, opened
 
 from pulsar_ingress_proxy.config import load_mapping
+from pulsar_ingress_proxy.net import tls
 from pulsar_ingress_proxy.net.tls import BrokerTls, CannotLoad, ServerTls
 from pulsar_ingress_proxy.tools.preflight import CannotStart
 
@@ -209,6 +211,26 @@ async def test_tls_files_of_another_config_are_used_on_existing_sockets(ca: trus
         pair_files(tmp_path, pairs[2], "two")
         assert tls.refresh()
         assert await showing() == der(pairs[2])
+
+
+def test_files_that_are_replaced_while_they_are_read_are_read_again(
+    ca: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = ca.issue_cert(NAME), ca.issue_cert(NAME)
+    files = pair_files(tmp_path, old)
+    Path(files["key"]).write_bytes(new.private_key_pem.bytes())
+    load_pair = tls._load_pair
+
+    def replaced_meanwhile(*arguments: Any) -> None:
+        try:
+            load_pair(*arguments)
+        except CannotLoad:
+            pair_files(tmp_path, new)
+            raise
+
+    monkeypatch.setattr(tls, "_load_pair", replaced_meanwhile)
+    config = load_mapping({"brokers": {"webServiceUrl": ["http://b"]}, "tls": files})
+    assert ServerTls(config.tls).refresh() is False
 
 
 # Changes, towards brokers.

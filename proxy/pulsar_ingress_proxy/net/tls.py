@@ -146,7 +146,13 @@ class _Loaded:
         self._paths = paths
         self._make = make
         self._stamp = _stamp(paths)  # before reading, so that a concurrent change is noticed later
-        self.context, self.validity = make()
+        try:
+            self.context, self.validity = make()
+        except CannotLoad:
+            if (newest := _stamp(paths)) == self._stamp:
+                raise
+            self._stamp = newest  # the files were replaced while they were read: a certificate and another's key
+            self.context, self.validity = make()
 
     def refresh(self) -> bool:
         stamp = _stamp(self._paths)
