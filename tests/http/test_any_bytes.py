@@ -35,6 +35,7 @@ PARTS = st.sampled_from((LOOKUP, UPLOAD, *LINES)) | st.binary(max_size=8)
 @example([LOOKUP, b"\r\n", LOOKUP, b"\r\n"], [7, 90])
 @example([UPLOAD, b"Transfer-Encoding: chunked\r\n", b"\r\n", b"5\r\nhello\r\n", b"0\r\n\r\n", LOOKUP, b"\r\n"], [100])
 @example([CHUNKED, LOOKUP, b"\r\n", LOOKUP, b"\r\n"], [len(CHUNKED + LOOKUP) - 1])  # inside the end of a head
+@example([LOOKUP, b"Connection: close\r\n", b"\r\n", LOOKUP, b"\r\n"], [len(LOOKUP) + 21])  # behind the last request
 @example([UPLOAD, b"Expect: 100-continue\r\n", b"Content-Length: 5\r\n", b"\r\n", b"hello"], [])
 def test_brokers_get_the_same_whole_requests_however_bytes_are_cut(parts: list[bytes], cuts: list[int]) -> None:
     check(b"".join(parts), cuts)

@@ -83,6 +83,15 @@ async def test_request_body_is_streamed_without_chunk_extensions_or_trailers(
     assert (await client.message()).status == 200
 
 
+async def test_what_follows_a_request_that_ends_its_connection_is_never_read(begin: Begin, broker: RawBroker) -> None:
+    _, client, wire = await begin(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + GET)
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+    assert await client.rest() == b""
+    assert broker.wires == [wire]
+    assert not wire.buffer
+
+
 async def pour(source: Wire, sink: Wire) -> None:
     """A large body goes nowhere while its receiver does not read, and is whole when it does."""
     sent = 0

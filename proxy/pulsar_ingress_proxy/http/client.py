@@ -394,9 +394,6 @@ class ClientConnection(BaseProtocol):
         if message.upgrade:  # the parser assumes that the upgrade succeeds, which is not known yet
             self._current_parser().feed_data(b"")
             self._current_parser().set_upgraded(False)
-        if message.should_close and self._held:
-            self._refuse(400, "bad-request", "there is more after a request that ends its connection")
-            return
         self._request = RequestCycle(self._server, self, message, body)
         self._request.start()
 
