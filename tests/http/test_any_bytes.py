@@ -2,10 +2,14 @@
 
 import asyncio
 
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpProcessingError, HttpRequestParser
 from hypothesis import example, given
 from hypothesis import strategies as st
 from memory_peers import exchange
 from memory_transport import pieces
+
+from pulsar_ingress_proxy.http.body import BodyEnd
 
 LOOKUP = b"GET /lookup/v2/topic/persistent/t/n/x HTTP/1.1\r\nHost: pulsar.example.com\r\n"
 UPLOAD = b"POST /admin/v2/x HTTP/1.1\r\nHost: pulsar.example.com\r\n"
@@ -39,3 +43,34 @@ PARTS = st.sampled_from((LOOKUP, UPLOAD, *LINES)) | st.binary(max_size=8)
 @example([UPLOAD, b"Expect: 100-continue\r\n", b"Content-Length: 5\r\n", b"\r\n", b"hello"], [])
 def test_brokers_get_the_same_whole_requests_however_bytes_are_cut(parts: list[bytes], cuts: list[int]) -> None:
     check(b"".join(parts), cuts)
+
+
+CHUNK_PARTS = st.binary(max_size=2) | st.sampled_from(
+    (b"5\r\nhello\r\n", b"0\r\n\r\n", b"0\r\n", b"00\r\n", b"0;a=b\r\n", b"2;a=b\r\n", b"\r\n", b"\n", b"X-A: b\r\n")
+)
+
+
+def end_by_parser(body: bytes) -> int | None:
+    """The size of a chunked body as aiohttp's parser sees it, byte by byte; None if it is malformed or incomplete."""
+    loop = asyncio.new_event_loop()
+    parser = HttpRequestParser(BaseProtocol(loop), loop, 65536)
+    ((_, reader),) = parser.feed_data(UPLOAD + b"Transfer-Encoding: chunked\r\n\r\n")[0]
+    loop.close()
+    for size in range(1, len(body) + 1):
+        try:
+            parser.feed_data(body[size - 1 : size])
+        except HttpProcessingError:
+            return None
+        if reader.is_eof():
+            return size
+    return None
+
+
+@given(st.lists(CHUNK_PARTS, max_size=8), st.lists(st.integers(0)))
+@example([b"5\r\nhello\r\n", b"0\r\n", b"X-A: b\r\n", b"\r\n", b"0\r\n\r\n"], [])
+@example([b"000;", b"a" * 2000, b"\r\n", b"X-A: ", b"b" * 2000, b"\r\n\r\n", b"GET"], [1100])
+def test_chunked_body_ends_where_the_parser_ends_it_however_bytes_are_cut(parts: list[bytes], cuts: list[int]) -> None:
+    body = b"".join(parts)
+    if (size := end_by_parser(body)) is not None:
+        end = BodyEnd(None)
+        assert sum(end.size_in(piece) for piece in pieces(body, cuts)) == size

@@ -92,6 +92,30 @@ async def test_what_follows_a_request_that_ends_its_connection_is_never_read(beg
     assert not wire.buffer
 
 
+WITH_TRAILERS = (
+    post(b"Transfer-Encoding: chunked") + b"5\r\nhello\r\n0\r\nX-A: b\r\nAuthorization: Bearer other\r\n\r\n"
+)
+
+
+@pytest.mark.parametrize(
+    "early", [len(GET), 0, -1], ids=["all in one read", "the next one later", "the next one with their last byte"]
+)
+async def test_trailers_never_become_fields_of_the_next_request(begin: Begin, broker: RawBroker, early: int) -> None:
+    """aiohttp's parser would put the last trailer before the fields of the request that it parses next."""
+    data = WITH_TRAILERS + GET
+    cut = len(WITH_TRAILERS) + early
+    _, client, wire = await begin(data[:cut])
+    if early:
+        client.send(data[cut:])
+    assert await wire.take_until(b"0\r\n\r\n") == b"5\r\nhello\r\n0\r\n\r\n"
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+    if not early:
+        client.send(data[cut:])
+    head = await (await asked(broker)).head()
+    assert head.names == [b"host", b"x-forwarded-for", b"x-forwarded-proto"]
+
+
 async def pour(source: Wire, sink: Wire) -> None:
     """A large body goes nowhere while its receiver does not read, and is whole when it does."""
     sent = 0

@@ -1,5 +1,6 @@
-"""Request bodies, streamed and kept for replay up to a limit; bodies of lookup answers, decoded."""
+"""Request bodies: where they end, streamed, and kept for replay up to a limit; bodies of lookup answers, decoded."""
 
+import re
 import zlib
 
 from aiohttp import StreamReader
@@ -10,8 +11,54 @@ from pulsar_ingress_proxy.net.errors import BadAnswer
 
 LOOKUP_BODY_LIMIT = 1 << 20
 """Maximum size of a lookup's answer; real ones have a few hundred bytes."""
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]*")
+_LINE_BYTES = 1024
+"""Bytes that are kept of a line between chunks: its size is at the beginning."""
 _LAST_CHUNK = b"0\r\n\r\n"
 _WINDOWS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
+
+
+class BodyEnd:
+    """Finds where a body ends among the bytes that are received.
+
+    Only the end of a well-formed body counts: the parser, which gets the same bytes, refuses any other.
+    """
+
+    def __init__(self, length: int | None) -> None:
+        """Without a length, the body is chunked."""
+        self._left = length or 0
+        """Bytes still to come, of the body or of a chunk and its line end."""
+        self._is_found = length is not None
+        """Whether it ends with the bytes still to come."""
+        self._is_in_trailers = False
+        self._line = b""
+        """The beginning of a line that is incomplete."""
+
+    def size_in(self, data: bytes) -> int:
+        """How many of the bytes received next belong to the body."""
+        size = 0
+        while size < len(data):
+            if self._left:
+                step = min(self._left, len(data) - size)
+                self._left -= step
+            elif self._is_found:
+                break
+            else:
+                step = (data.find(b"\n", size) + 1 or len(data)) - size
+                self._line = (self._line + data[size : size + min(step, _LINE_BYTES)])[:_LINE_BYTES]
+                if data[size + step - 1] == ord("\n"):
+                    self._read_line()
+            size += step
+        return size
+
+    def _read_line(self) -> None:
+        line, self._line = self._line, b""
+        if self._is_in_trailers:
+            self._is_found = line == b"\r\n"
+        elif (match := _CHUNK_SIZE.match(line)) and (size := int(match[0] or b"0", 16)):
+            self._left = size + 2
+        else:
+            self._is_in_trailers = True
 
 
 class RequestBody:

@@ -1,7 +1,8 @@
 """A client's connection: parses one request at a time and enforces limits, timeouts and back-pressure.
 
-aiohttp's parser sees the next request only after the current one is answered, so answers cannot get out of order. Parse
-errors are answered in JSON, an HTTP/2 preface is detected, and after a protocol switch the bytes go to a tunnel.
+Each request has a parser of its own, which gets no byte of the next one; that is read only after the current one is
+answered, so answers cannot get out of order. Parse errors are answered in JSON, an HTTP/2 preface is detected, and
+after a protocol switch the bytes go to a tunnel.
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from aiohttp.http_exceptions import LineTooLong
 
 from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.http import headers
-from pulsar_ingress_proxy.http.body import room_for
+from pulsar_ingress_proxy.http.body import BodyEnd, room_for
 from pulsar_ingress_proxy.http.request_cycle import RequestCycle
 from pulsar_ingress_proxy.net.errors import BodyBroken, TooSlow
 from pulsar_ingress_proxy.syntax.authorities import Address, Networks, peer_address
@@ -54,15 +55,13 @@ class ClientConnection(BaseProtocol):
 
     __slots__ = (
         "_body",
-        "_body_left",
+        "_body_end",
         "_charged",
-        "_has_tail",
         "_head_bytes",
         "_head_end",
         "_held",
         "_is_excess",
         "_is_refused",
-        "_is_tail_cut",
         "_request",
         "_server",
         "_switched",
@@ -90,10 +89,8 @@ class ClientConnection(BaseProtocol):
         """The body of the current request, fed by the parser."""
         self._held = b""
         """Bytes received after the current request."""
-        self._body_left: int | None = None
-        """Bytes of the body still to come; None if only the parser knows."""
-        self._has_tail = self._is_tail_cut = False
-        """Whether the parser may hold bytes after a chunked body, and whether they end inside a head."""
+        self._body_end = BodyEnd(0)
+        """Where it ends."""
         self._head_bytes = 0
         """Size of the incomplete head."""
         self._head_end = b""
@@ -195,14 +192,11 @@ class ClientConnection(BaseProtocol):
             self._held = b""
             self.transport.close()
             return
-        if self._has_tail:
-            self._current_parser().message_consumed()
-        else:
-            self._parser = None
+        self._parser = None
         held = self._unsent[_TO_CLIENT] + len(self._held)
         self._server.buffers.give_back(self._charged - held)
         self._charged = held
-        if self._held or self._has_tail:
+        if self._held:
             # Through the event loop, or pipelined requests would recurse.
             self.loop.call_soon(self._parse_held)
 
@@ -212,7 +206,7 @@ class ClientConnection(BaseProtocol):
             held, self._held = self._held, b""
             self._server.buffers.give_back(len(held))
             self._charged -= len(held)
-            if held or self._has_tail:
+            if held:
                 self._feed(held)
             if len(self._held) <= memory.READ_BUFFER:
                 self.let_read(True)
@@ -332,15 +326,11 @@ class ClientConnection(BaseProtocol):
 
     def _read_head(self, data: bytes) -> None:
         """Parse a head and hold what follows it, so that the parser does not see it yet; raises HttpProcessingError."""
-        rest = b""
-        if self._has_tail:
-            self._is_tail_cut = not data.endswith(_END_OF_HEAD) if data else self._is_tail_cut
-        else:
-            if not self._head_bytes:
-                data = data.lstrip(b"\r\n")  # RFC 9112 2.2
-            end = (self._head_end + data).find(_END_OF_HEAD)
-            if end >= 0 and (end := end + 4 - len(self._head_end)) < len(data):
-                data, rest = data[:end], data[end:]
+        if not self._head_bytes:
+            data = data.lstrip(b"\r\n")  # RFC 9112 2.2
+        rest, end = b"", (self._head_end + data).find(_END_OF_HEAD)
+        if end >= 0 and (end := end + 4 - len(self._head_end)) < len(data):
+            data, rest = data[:end], data[end:]
         # Before parsing: the parser keeps a head until the next one comes, also if the request is refused.
         room = memory.HEAD * len(data) + memory.FIELD * data.count(b"\n")
         if not self.charge(room if self._head_bytes else room + memory.REQUEST):
@@ -380,13 +370,12 @@ class ClientConnection(BaseProtocol):
         if size > limit and headers.size(message) > limit:
             self._refuse_head()
             return
-        self._body, self._body_left = body, None
+        self._body = body
         if body is not EMPTY_PAYLOAD:
             if not self.charge(room_for(_length(message))):
                 self._refuse_overload()
                 return
-            if not self._has_tail:
-                self._body_left = _length(message)
+            self._body_end = BodyEnd(_length(message))
             if rest:
                 self._read_body(rest)
         elif rest:
@@ -398,24 +387,18 @@ class ClientConnection(BaseProtocol):
         self._request.start()
 
     def _read_body(self, data: bytes) -> None:
-        """Raises HttpProcessingError."""
-        rest = b""
-        if self._body_left is not None:
-            data, rest = data[: self._body_left], data[self._body_left :]
-            self._body_left -= len(data)
-        self._current_parser().feed_data(data)
-        if rest:
-            self._hold(rest)
-        elif self._body_left is None and self._body.is_eof():
-            self._has_tail, self._is_tail_cut = True, not data.endswith(_END_OF_HEAD)
+        """Parse bytes of a body and hold what follows it; raises HttpProcessingError.
+
+        A parser that saw the next request would put the last trailer of this one among that one's fields.
+        """
+        size = self._body_end.size_in(data)
+        self._current_parser().feed_data(data[:size])
+        if size < len(data):
+            self._hold(data[size:])
 
     def _wait_for_head(self, data: bytes) -> None:
         """Apply the size limit and the timeout to an incomplete head."""
         self._head_bytes += len(data)
-        if self._has_tail:
-            # Of a head that begins in the parser's tail, only the parser knows the end.
-            self._head_bytes += self._is_tail_cut
-            self._has_tail = self._is_tail_cut
         self._head_end = (self._head_end + data)[-3:]
         if self._head_bytes > self._server.limits.head_bytes:
             self._refuse_head()
