@@ -21,6 +21,8 @@ TARGETS = {
     "pip-61": "syntax/test_listeners:test_any_advertised_listeners_are_refused_or_read_the_same_when_written_again",
     "pip-95": "syntax/test_listeners:test_any_bind_addresses_are_refused_or_read_the_same_when_written_again",
     "binary-frames": "binary/test_frames:test_arbitrary_bytes_pass_unchanged_or_raise_bad_frame",
+    "binary-addresses": "binary/test_any_addresses:"
+    "test_no_pushed_command_carries_an_address_off_the_listener_when_leaks_are_blocked",
     "binary-lookup": "binary/test_fast_path:test_split_lookup_never_disagrees_with_the_protobuf_parser",
     "objects": "discovery/test_any_objects:test_objects_of_any_content_are_read_without_an_exception",
     "event-lines": "pipeline/test_parsing:test_block_parses_to_the_same_events_as_its_single_lines",

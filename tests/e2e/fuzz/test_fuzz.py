@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fuzzing import TARGETS, passes
 
-SECONDS = 12
+SECONDS = 9
 
 
 @pytest.mark.parametrize("target", TARGETS)
