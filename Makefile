@@ -38,6 +38,7 @@ docs: .venv/.dev ## Regenerate what is derived from code: references, dashboards
 	$(BIN)/python helm/chart_values.py
 
 e2e: .venv/.e2e ## With real processes: Envoy, Pulsar, a Kubernetes API (needs Go 1.26, Java 17, Maven and root)
+	sh bench/setup.sh
 	$(BIN)/python tests/e2e/go_modules.py
 	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py
 	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
@@ -56,7 +57,8 @@ e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and ri
 	sh deploy/image/setup.sh
 	$(BIN)/python -m pytest tests/e2e $(ARGS); tested=$$?; \
 		$(BIN)/python tests/e2e/pulsar_cluster/compatibility.py && \
-		$(BIN)/python tests/e2e/pulsar_cluster/comparison.py && exit $$tested
+		$(BIN)/python tests/e2e/pulsar_cluster/comparison.py && \
+		$(BIN)/python tests/e2e/fuzz/framing_page.py && exit $$tested
 
 image: .venv/.core ## Build the image, run it, do one lookup through it (Docker, or buildah and root)
 	sh deploy/image/setup.sh
