@@ -18,7 +18,9 @@ from wires import opened
 
 __all__ = ["begin", "broker", "ca", "exchange", "other", "pytest_asyncio_loop_factories", "secure", "start", "tidy"]
 
-BOTH_LOOPS = ("test_tls", "test_broker_trust", "test_https", "test_limits", "test_drain")
+BOTH_LOOPS = (
+    "test_tls", "test_broker_trust", "test_https", "test_limits", "test_drain", "test_accepting", "test_overload",
+)  # fmt: skip
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -1,10 +1,12 @@
 """Base of the servers of both protocols: one bound socket, its clients, and its shutdown."""
 
 import asyncio
+import os
 import socket
 import ssl
 import sys
 from abc import abstractmethod
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from pulsar_ingress_proxy.net.context import ServerContext
@@ -12,6 +14,10 @@ from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 _LONGEST = 2**31 - 1
 """Maximum of TCP_USER_TIMEOUT in milliseconds."""
+_BACKLOG = 1024
+_ACCEPTS = 32
+"""Connections that each turn of the loop accepts. libuv accepts one by each file descriptor of a socket, so that under
+load, where a turn takes tenths of a second, new connections would wait until their client gives up."""
 
 
 class Client(Protocol):
@@ -32,8 +38,11 @@ class SocketServer(Generic[ClientType]):
 
     def __init__(self, context: ServerContext, bind: BindAddress) -> None:
         self.bind = bind
+        self.overload = context.overload
         self._context = context
         self._server: asyncio.Server | None = None
+        self._accepting: list[asyncio.Server] = []
+        """The same sockets again."""
         self._tls: ssl.SSLContext | None = None
         self._is_closed = False
         self._clients: set[ClientType] = set()
@@ -54,21 +63,23 @@ class SocketServer(Generic[ClientType]):
     async def open(self, tls: ssl.SSLContext | None) -> None:
         """Bind the socket; raises OSError."""
         self._tls = tls
-        self._server = await asyncio.get_running_loop().create_server(
-            self,
-            self.bind.host.strip("[]"),
-            self.bind.port,
-            ssl=tls,
-            ssl_handshake_timeout=self._context.decisions.config.timeouts.head if tls is not None else None,
-            reuse_address=True,
-            backlog=1024,
+        timeout = self._context.decisions.config.timeouts.head if tls is not None else None
+        listen = partial(
+            asyncio.get_running_loop().create_server, self, ssl=tls, ssl_handshake_timeout=timeout, backlog=_BACKLOG
         )
+        self._server = await listen(self.bind.host.strip("[]"), self.bind.port, reuse_address=True)
+        for listening in self._server.sockets:
+            for _ in range(_ACCEPTS - 1):
+                self._accepting.append(await listen(sock=socket.socket(fileno=os.dup(listening.fileno()))))
         self.adopt(self.bind)
 
     def stop_listening(self) -> None:
         """Release the address; open connections stay."""
         if self._server is not None:
             self._server.close()
+        for server in self._accepting:
+            server.close()
+        self._accepting.clear()
 
     async def listen_again(self) -> None:
         """Bind again after `stop_listening`; raises OSError."""
