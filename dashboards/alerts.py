@@ -126,10 +126,11 @@ ALERTS: Mapping[str, Sequence[Alert]] = {
             "PulsarIngressOverloaded",
             "warning",
             "overloaded",
-            _happened(select(Sidecar.misses, 'reason="overloaded"')),
+            "\nor\n".join(map(_happened, (select(Sidecar.misses, 'reason="overloaded"'), select(Sidecar.shed)))),
             "5m",
             "A sidecar is overloaded and refuses lookups",
-            f"{WHO} answered lookups with 503 overloaded: {TIMES}. limits.inFlight or limits.bufferBytes was reached.",
+            f"{WHO} answered requests with 503 overloaded: {TIMES}. limits.inFlight, limits.bufferBytes or "
+            "limits.waitMillis was reached.",
         ),
         *map(_burning, BURNS),
     ],

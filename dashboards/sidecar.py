@@ -99,8 +99,10 @@ def _load() -> Sequence[Panel]:
         lines(
             "Requests by kind",
             "reqps",
-            "Answered requests. Much `other` means calls of paths that are not Pulsar's; `expose` refuses them.",
+            "Answered requests. Much `other` means calls of paths that are not Pulsar's, which `expose` refuses, or "
+            "requests that were refused because they had waited for too long (`limits.waitMillis`).",
             Query(rate(Sidecar.requests, "kind"), "{{kind}}"),
+            Query(rate(Sidecar.shed, "protocol"), "refused after waiting, {{protocol}}"),
         ),
         lines(
             "Connections, requests in flight and tasks",

@@ -4,7 +4,19 @@ import asyncio
 import logging
 
 import pytest
-from playbooks import BROKER, CLIENT, FOLLOW, HELLO, OTHER, ScriptedBroker, Start, followed, looked_up, redirected
+from playbooks import (
+    BROKER,
+    CLIENT,
+    FOLLOW,
+    HELLO,
+    OTHER,
+    ScriptedBroker,
+    Stage,
+    Start,
+    followed,
+    looked_up,
+    redirected,
+)
 from words import (
     MALFORMED,
     METADATA_ERROR,
@@ -241,3 +253,37 @@ async def test_client_version_and_broker_name_cannot_forge_or_flood_log_lines(
     (line,) = capsys.readouterr().err.splitlines()
     assert r"(a\x0aWARNING forged \x1b[31m)" in line
     assert len(line) < 5000
+
+
+def overload(stage: Stage) -> None:
+    """Every command has waited for too long, for a long time."""
+    state = stage.sidecar.binary_servers[0].overload
+    state.is_overloaded, state.limit = True, -1
+
+
+OVERLOADED = "overloaded: requests wait for longer than limits.waitMillis allows"
+
+
+async def test_overload_refuses_lookups_and_passes_all_else(start: Start) -> None:
+    stage = await start()
+    await stage.play(*HELLO, *looked_up(1), *looked_up(2))  # so that lookups take the fast path
+    overload(stage)
+    await stage.play(
+        CLIENT.says(lookup(3)),
+        CLIENT.hears(failed(3, TOO_MANY_REQUESTS, OVERLOADED)),
+        CLIENT.says(lookup(4) + ping() + lookup(5)),
+        CLIENT.hears(failed(4, TOO_MANY_REQUESTS, OVERLOADED)),
+        CLIENT.hears(failed(5, TOO_MANY_REQUESTS, OVERLOADED)),
+        BROKER.hears(ping()),
+        *looked_up(6),
+    )
+    assert stage.number("shed_requests_total", protocol="binary") == 3
+    assert stage.number("requests_total", protocol="binary", kind="other", code="503") == 3
+
+
+async def test_overload_refuses_new_connections(start: Start) -> None:
+    stage = await start()
+    overload(stage)
+    await stage.connect()
+    await stage.play(CLIENT.says(connect()), CLIENT.hears(error(TOO_MANY_REQUESTS, OVERLOADED)), CLIENT.is_left)
+    assert stage.number("shed_requests_total", protocol="binary") == 1

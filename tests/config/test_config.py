@@ -112,6 +112,7 @@ def test_the_example_of_the_reference_loads_as_it_stands(tmp_path: Path) -> None
         ("limits.headers", 100),
         ("limits.connections", 4096),
         ("limits.inFlight", 4096),
+        ("limits.waitMillis", 100),
         ("limits.bufferBytes", 67_108_864),
         ("limits.replayTotalBytes", 67_108_864),
         ("limits.commandBytes", 65_536),

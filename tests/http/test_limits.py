@@ -462,3 +462,87 @@ async def test_decisions_about_long_header_values_are_not_cached(start: Start, b
         after, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     assert after - before < 200_000
+
+
+# Overload.
+
+
+def overload(served: Served) -> None:
+    """Every request has waited for too long, for a long time."""
+    state = served.sidecar.http_servers[0].overload
+    state.is_overloaded, state.limit = True, -1
+
+
+async def test_overload_refuses_requests_at_once_and_keeps_their_connections(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    overload(served)
+    client = await served.client()
+    for data in (LOOKUP, GET, LOOKUP):
+        client.send(data)
+        answer = await client.message()
+        assert answer.refusal == (503, "overloaded")
+        assert answer.head.one(b"retry-after") == b"1"
+        assert not answer.head.all(b"connection")
+    assert broker.untouched
+    assert await probes(served) == [200, 200, 200]
+    client.send(LOOKUP)  # one of four
+    await broker.answer()
+    assert (await client.message()).body == b"ok"
+    assert served.number("shed_requests_total", protocol="http") == 3
+    assert served.number("requests_total", kind="other", code="503") == 3
+    assert served.number("in_flight_requests") == 0
+    assert served.number("buffered_bytes") == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        POST,
+        POST[:-3],
+        PUT,
+        GET.replace(b"1.1", b"1.0"),
+        GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"),
+    ],
+    ids=["body", "part of a body", "PUT", "HTTP/1.0", "close"],
+)
+async def test_overload_closes_connections_whose_next_request_could_not_be_found(
+    start: Start, broker: RawBroker, data: bytes
+) -> None:
+    served = await start(broker.url)
+    overload(served)
+    client = await served.client(data)
+    answer = await client.message()
+    assert answer.refusal == (503, "overloaded")
+    assert answer.head.one(b"retry-after") == b"1"
+    assert answer.head.one(b"connection") == b"close"
+    assert await client.rest() == b""
+    assert broker.untouched
+    assert served.number("requests_total", kind="other", code="503") == 1
+
+
+async def test_overload_answers_head_without_body_and_goes_on_after_upgrade(start: Start, broker: RawBroker) -> None:
+    served = await start(broker.url)
+    overload(served)
+    client = await served.client(GET.replace(b"GET", b"HEAD"))
+    head = await client.head()
+    assert head.start == b"HTTP/1.1 503 Service Unavailable"
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: a\r\n\r\n"
+    client.send(GET[:-2] + upgrade)
+    assert (await client.message()).refusal == (503, "overloaded")
+    client.send(GET)
+    assert (await client.message()).refusal == (503, "overloaded")
+    assert broker.untouched
+
+
+async def test_overload_counts_no_wait_for_an_earlier_request_of_the_client(start: Start, broker: RawBroker) -> None:
+    """A pipelined request waits for the answer before it, not for the sidecar."""
+    served = await start(broker.url)
+    client = await served.client(GET + GET)
+    wire = await broker.accept()
+    await wire.head()
+    overload(served)
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"
+    await wire.head()
+    wire.send(OK)
+    assert (await client.message()).body == b"ok"

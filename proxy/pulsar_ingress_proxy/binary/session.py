@@ -22,7 +22,7 @@ from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.errors import ClosedEarly, Unreachable, UpstreamError
 from pulsar_ingress_proxy.net.tls import server_name
 from pulsar_ingress_proxy.routing.decision_cache import DecisionCache
-from pulsar_ingress_proxy.routing.selection import Refusal
+from pulsar_ingress_proxy.routing.selection import SHED, Refusal
 from pulsar_ingress_proxy.syntax.authorities import peer_address
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 
@@ -96,7 +96,8 @@ class Session(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         decoder, broker = self._from_client, self._broker
         may_be_fast = len(data) > SHORTEST and data[TYPE] == commands.LOOKUP and not (decoder.left or decoder.held)
-        if may_be_fast and broker is not None:
+        overload = self._server.overload
+        if may_be_fast and broker is not None and not (overload.is_overloaded or overload.refuses(self._transport)):
             made = self._lookups.ask_fast(data)
             if made is not None:
                 broker.write(made)
@@ -108,7 +109,7 @@ class Session(asyncio.Protocol):
             elif pieces is None:
                 broker.write(data)
             else:
-                self._forward_from_client(pieces, broker)
+                self._forward_from_client(pieces, broker, may_shed=True)
         except BadFrame as fault:
             self._protocol_error("client", fault)
         if decoder.held or self._charged[_FROM_CLIENT]:
@@ -178,6 +179,10 @@ class Session(asyncio.Protocol):
                 raise BadFrame("the first command is not CONNECT")
             self._stop_timer()
             if self._transport is None or self._transport.is_closing():
+                return
+            if self._server.overload.refuses(self._transport):
+                self._server.count_shed()
+                self.leave(commands.TOO_MANY_REQUESTS, f"{SHED.code}: {SHED.text}")
                 return
             decisions = self._context.decisions
             where = connection_target(first.command().connect, self._client.endpoint, decisions)
@@ -263,12 +268,16 @@ class Session(asyncio.Protocol):
 
     # From the client.
 
-    def _forward_from_client(self, pieces: Pieces, broker: asyncio.Transport) -> None:
+    def _forward_from_client(self, pieces: Pieces, broker: asyncio.Transport, may_shed: bool = False) -> None:
+        """`may_shed`: they have just come, so that the time since then is the time that they have waited."""
         for piece in pieces:
             if not isinstance(piece, Frame):
                 broker.write(piece)
             elif piece.type == commands.LOOKUP:
-                if frame := self._lookups.ask(piece):
+                if may_shed and self._server.overload.refuses(self._transport):
+                    self._server.count_shed()
+                    self._send(commands.lookup_failed(piece.command().lookup.request_id, SHED))
+                elif frame := self._lookups.ask(piece):
                     broker.write(frame)
             elif piece.type == commands.PARTITION_METADATA:
                 self._from_client.counted += 1

@@ -407,6 +407,9 @@ class Limits(Section):
     """Maximum number of client connections, for each protocol. Exceeding it: 503."""
     in_flight: Count = 4096
     """Maximum number of requests in flight, for each protocol. Exceeding it: 503."""
+    wait_millis: Count = 100
+    """Milliseconds that requests may wait until the sidecar reads them, because it is busy. If all wait longer for a
+    second: 503 for most of those that do, until others wait less. Needs Linux."""
     buffer_bytes: Count = 67108864
     """Maximum number of bytes that all connections together may hold for heads, bodies in transit, waiting lookups and
     unsent answers. Exceeding it: 503."""

@@ -10,9 +10,10 @@ import logging
 import socket
 import struct
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Protocol, cast
 
-from aiohttp import EMPTY_PAYLOAD, StreamReader
+from aiohttp import EMPTY_PAYLOAD, HttpVersion11, StreamReader
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpProcessingError, HttpRequestParser, RawRequestMessage
 from aiohttp.http_exceptions import LineTooLong
@@ -22,6 +23,7 @@ from pulsar_ingress_proxy.http import headers
 from pulsar_ingress_proxy.http.body import BodyEnd, room_for
 from pulsar_ingress_proxy.http.request_cycle import RequestCycle
 from pulsar_ingress_proxy.net.errors import BodyBroken, TooSlow
+from pulsar_ingress_proxy.routing.selection import SHED
 from pulsar_ingress_proxy.syntax.authorities import Address, Networks, peer_address
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ class ClientConnection(BaseProtocol):
         "_timer",
         "_trust",
         "_unsent",
+        "_was_held",
         "_write_waiter",
         "address",
         "idle_since",
@@ -89,8 +92,10 @@ class ClientConnection(BaseProtocol):
         """The body of the current request, fed by the parser."""
         self._held = b""
         """Bytes received after the current request."""
+        self._was_held = False
+        """Whether they are being parsed: they have waited for the request before them, not for the sidecar."""
         self._body_end = BodyEnd(0)
-        """Where it ends."""
+        """Where the body of the current request ends."""
         self._head_bytes = 0
         """Size of the incomplete head."""
         self._head_end = b""
@@ -207,7 +212,9 @@ class ClientConnection(BaseProtocol):
             self._server.buffers.give_back(len(held))
             self._charged -= len(held)
             if held:
+                self._was_held = True
                 self._feed(held)
+                self._was_held = False
             if len(self._held) <= memory.READ_BUFFER:
                 self.let_read(True)
 
@@ -370,6 +377,9 @@ class ClientConnection(BaseProtocol):
         if size > limit and headers.size(message) > limit:
             self._refuse_head()
             return
+        if not self._was_held and self._server.overload.refuses(self.transport):
+            self._shed(message, body, rest)
+            return
         self._body = body
         if body is not EMPTY_PAYLOAD:
             if not self.charge(room_for(_length(message))):
@@ -447,6 +457,21 @@ class ClientConnection(BaseProtocol):
         else:
             self._refuse(400, "bad-request", text)
 
+    def _shed(self, message: RawRequestMessage, body: StreamReader, rest: bytes) -> None:
+        """Refuse a request to shed load. The connection stays, as a new one would cost more, unless a body follows."""
+        self._server.count_shed()
+        if body is not EMPTY_PAYLOAD:
+            self._close_with(SHED.status, SHED.code, SHED.text, SHED.retry_after)
+            return
+        is_last = message.should_close or message.version < HttpVersion11 or self.is_draining
+        self.write(_shed_answer(message.method == "HEAD", is_last))
+        self._body = EMPTY_PAYLOAD
+        if rest:
+            self._hold(rest)
+        if message.upgrade:
+            self._current_parser().set_upgraded(False)
+        self.request_ended(not is_last)
+
     def _refuse_head(self) -> None:
         self._refuse(431, "head-too-large", "the head of the request is over the limit (limits.headBytes)")
 
@@ -456,8 +481,11 @@ class ClientConnection(BaseProtocol):
 
     def _refuse(self, status: int, code: str, text: str, retry_after: int = 0) -> None:
         """Answer without a request, and close the connection."""
-        self._stop_timer()
         self._server.count_refusal(status)
+        self._close_with(status, code, text, retry_after)
+
+    def _close_with(self, status: int, code: str, text: str, retry_after: int) -> None:
+        self._stop_timer()
         reason, fields, body = headers.own_answer(status, code, text)
         if retry_after:
             fields.append(b"Retry-After: %d" % retry_after)
@@ -470,6 +498,15 @@ class ClientConnection(BaseProtocol):
             self._timer = self.loop.call_later(_LINGER_SECONDS, self.break_off, True)
         else:
             self.break_off(gently=True)
+
+
+@cache
+def _shed_answer(is_head: bool, is_last: bool) -> bytes:
+    reason, fields, body = headers.own_answer(SHED.status, SHED.code, SHED.text)
+    fields.append(b"Retry-After: %d" % SHED.retry_after)
+    if is_last:
+        fields.append(b"Connection: close")
+    return headers.write_head(b"HTTP/1.1 %d %b" % (SHED.status, reason), fields) + (b"" if is_head else body)
 
 
 def _length(message: RawRequestMessage) -> int | None:

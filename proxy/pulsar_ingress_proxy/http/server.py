@@ -9,6 +9,7 @@ from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.socket_server import SocketServer
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.outcome import Outcome
+from pulsar_ingress_proxy.routing.selection import SHED
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
 
 _SWEEPS = 8
@@ -61,3 +62,8 @@ class HttpServer(SocketServer[ClientConnection]):
     def count_refusal(self, status: int) -> None:
         """Count an answer that was sent without a request."""
         Outcome(AccessRecord(status=status), self.context.metrics).count(0, None)
+
+    def count_shed(self) -> None:
+        """Count a request that was refused to shed load; without its time, as that would cost more than the answer."""
+        self.context.metrics.requests.add("other", "http", str(SHED.status))
+        self.context.metrics.shed.add("http")

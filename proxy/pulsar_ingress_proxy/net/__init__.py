@@ -1,1 +1,1 @@
-"""What both protocols share: the server context, sockets, the pool of brokers, TLS, errors."""
+"""What both protocols share: the server context, sockets, overload, the pool of brokers, TLS, errors."""

@@ -1,8 +1,9 @@
-"""State shared by all connections: the current decisions, the broker pool, the recorder and the memory budgets."""
+"""State shared by all connections: decisions, the broker pool, the recorder, overload and the memory budgets."""
 
 import asyncio
 
 from pulsar_ingress_proxy.memory import Budget
+from pulsar_ingress_proxy.net.overload import Overload
 from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.observability.recorder import Recorder
 from pulsar_ingress_proxy.observability.tracing import Tracing
@@ -23,6 +24,7 @@ class ServerContext:
         """For request bodies that are kept for replay."""
         self.buffers = Budget(snapshot.config.limits.buffer_bytes)
         """For requests and answers that connections buffer."""
+        self.overload = Overload(snapshot.config.limits.wait_millis / 1000)
         self.metrics.before_read = self._measure
         self.install(snapshot)
 
@@ -31,6 +33,7 @@ class ServerContext:
         self.decisions = DecisionCache(snapshot)
         self.replays.resize(snapshot.config.limits.replay_total_bytes)
         self.buffers.resize(snapshot.config.limits.buffer_bytes)
+        self.overload.limit = snapshot.config.limits.wait_millis / 1000
         self.metrics.generation.set(snapshot.generation)
         entries = self.metrics.book_entries
         for labels in entries.values:

@@ -84,6 +84,9 @@ class Sidecar(Catalogue):
         "HTTP requests that needed a task: for a new connection, a body or answer in parts, a retry or a WebSocket.",
         unwatched="for benchmarks: an operator cannot change it",
     )
+    shed = counter(
+        "shed_requests", "Requests refused because they had waited for more than limits.waitMillis.", "protocol"
+    )
     connections = gauge("connections", "Open client connections.", "protocol")
     buffered = gauge("buffered_bytes", "Bytes held for requests and answers; the limit is limits.bufferBytes.")
     asyncio_tasks = gauge("asyncio_tasks", "Tasks of the event loop that have not ended.")

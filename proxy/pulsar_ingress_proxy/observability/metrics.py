@@ -115,6 +115,7 @@ class Metrics(Numbers):
         self.upstream_duration = Histogram(Sidecar.upstream_duration)
         self.in_flight = Number(Sidecar.in_flight)
         self.tasks = Number(Sidecar.tasks)
+        self.shed = Number(Sidecar.shed)
         self.connections = Number(Sidecar.connections)
         self.buffered = Number(Sidecar.buffered)
         self.asyncio_tasks = Number(Sidecar.asyncio_tasks)
@@ -135,6 +136,7 @@ class Metrics(Numbers):
         self.build_info.set(1, __version__, cluster)
         self.in_flight.set(0, "http")
         self.connections.set(0, "http")
+        self.shed.set(0, "http")
         self.events_written.add(by=0)
         self.tasks.add(by=0)
         for result in ("success", "failure"):  # so that Prometheus sees the first of each as an increase

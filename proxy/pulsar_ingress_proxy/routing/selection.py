@@ -40,6 +40,7 @@ class Refusal:
 OVERLOADED = Refusal(
     503, "overloaded", "more is under way than limits.inFlight and limits.bufferBytes allow", retry_after=1
 )
+SHED = Refusal(503, "overloaded", "requests wait for longer than limits.waitMillis allows", retry_after=1)
 
 
 @dataclass(frozen=True, slots=True)
