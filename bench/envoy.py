@@ -26,7 +26,8 @@ end
 _FILTERS = "type.googleapis.com/envoy.extensions.filters"
 
 
-def envoy_config(place: Place) -> dict[str, object]:
+def envoy_config(place: Place, most: int | None = None) -> dict[str, object]:
+    """`most` requests at a time, others get 503."""
     route = {"match": {"prefix": "/"}, "route": {"cluster": "brokers"}}
     lua = {"@type": f"{_FILTERS}.http.lua.v3.Lua", "default_source_code": {"inline_string": _LUA}}
     router = {"@type": f"{_FILTERS}.http.router.v3.Router", "suppress_envoy_headers": True}
@@ -43,7 +44,13 @@ def envoy_config(place: Place) -> dict[str, object]:
     chain = {"filters": [{"name": "envoy.filters.network.http_connection_manager", "typed_config": manager}]}
     listener = {"name": "gateway", "address": _address(place.port), "filter_chains": [chain]}
     endpoints = [{"lb_endpoints": [{"endpoint": {"address": _address(place.broker)}}]}]
-    brokers = {"name": "brokers", "load_assignment": {"cluster_name": "brokers", "endpoints": endpoints}}
+    brokers: dict[str, object] = {
+        "name": "brokers",
+        "load_assignment": {"cluster_name": "brokers", "endpoints": endpoints},
+    }
+    if most is not None:
+        limits = {"max_requests": most, "max_connections": most, "max_pending_requests": most}
+        brokers["circuit_breakers"] = {"thresholds": [limits]}
     return {"static_resources": {"listeners": [listener], "clusters": [brokers]}}
 
 
@@ -56,6 +63,6 @@ def envoy_program() -> str:
     return program("envoy", Path(sys.executable).parent)
 
 
-def envoy_command(place: Place) -> list[str]:
-    config = place.write("envoy.yaml", yaml.safe_dump(envoy_config(place)))
+def envoy_command(place: Place, most: int | None = None) -> list[str]:
+    config = place.write("envoy.yaml", yaml.safe_dump(envoy_config(place, most)))
     return [envoy_program(), "--concurrency", "1", "--disable-hot-restart", "-l", "error", "-c", config]

@@ -24,8 +24,9 @@ class Peer:
     version: Callable[[], str]
 
 
-def nginx_config(place: Place) -> str:
-    """The two lines that the README shows, with keep-alive on both sides."""
+def nginx_config(place: Place, most: int | None = None) -> str:
+    """The two lines that the README shows, with keep-alive on both sides; `most` requests at a time, others get 503."""
+    limits = ("", "") if most is None else ("limit_conn_zone $server_name zone=all:64k;", f"limit_conn all {most};")
     temporary = "\n".join(
         f"  {what}_temp_path {place.folder}/{what};" for what in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
@@ -40,9 +41,11 @@ http {{
 {temporary}
   access_log off;
   keepalive_requests 1000000000;
+  {limits[0]}
   upstream brokers {{ server 127.0.0.1:{place.broker}; keepalive 4096; keepalive_requests 1000000000; }}
   server {{
     listen 127.0.0.1:{place.port};
+    {limits[1]}
     location / {{
       proxy_pass http://brokers;
       proxy_http_version 1.1;
@@ -57,8 +60,8 @@ http {{
 """
 
 
-def nginx_command(place: Place) -> list[str]:
-    config = place.write("nginx.conf", nginx_config(place))
+def nginx_command(place: Place, most: int | None = None) -> list[str]:
+    config = place.write("nginx.conf", nginx_config(place, most))
     return [program("nginx"), "-e", "stderr", "-p", str(place.folder), "-c", config]
 
 

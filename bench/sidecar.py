@@ -3,6 +3,7 @@
 import re
 import sys
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -14,7 +15,12 @@ from bench.traffic import HOST, LISTENER, outside
 
 
 def sidecar_config(
-    place: Place, redirects: str = "rewrite", leaks: str = "rewrite", ingresses: int = 1, brokers: int = 1
+    place: Place,
+    redirects: str = "rewrite",
+    leaks: str = "rewrite",
+    ingresses: int = 1,
+    brokers: int = 1,
+    limits: Mapping[str, int] | None = None,
 ) -> dict[str, object]:
     """A realistic config: metrics and the event log are on.
 
@@ -53,6 +59,7 @@ def sidecar_config(
         "events": {"path": str(events_folder(place))},
         "metrics": {"address": f"127.0.0.1:{metrics}"},
         "console": {"address": f"127.0.0.1:{console}"},
+        "limits": dict(limits or {}),
         "log": {"level": "warning"},
     }
 
@@ -62,10 +69,14 @@ def share_with_tasks(place: Place) -> float:
     return counted(place, "task_requests") / counted(place, "requests")
 
 
+def address(place: Place, of: str) -> str:
+    """The address of a running sidecar's `metrics` or `console`."""
+    return str(yaml.safe_load((place.folder / "config.yaml").read_text())[of]["address"])
+
+
 def counted(place: Place, name: str) -> float:
     """A counter of a running sidecar, summed over its labels."""
-    address = yaml.safe_load((place.folder / "config.yaml").read_text())["metrics"]["address"]
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urllib.request.urlopen(f"http://{address(place, 'metrics')}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     return sum(float(value) for value in re.findall(rf"^pulsar_ingress_{name}_total(?:{{.*}})? (\S+)$", text, re.M))
 
@@ -81,9 +92,10 @@ def sidecar_command(
     leaks: str = "rewrite",
     ingresses: int = 1,
     brokers: int = 1,
+    limits: Mapping[str, int] | None = None,
 ) -> list[str]:
     """Write the sidecar's config; returns the command that runs it, optionally under a profiler."""
     events_folder(place).mkdir()
-    config = sidecar_config(place, redirects, leaks, ingresses, brokers)
+    config = sidecar_config(place, redirects, leaks, ingresses, brokers, limits)
     file = place.write("config.yaml", yaml.safe_dump(config))
     return [sys.executable, *python_options, "-m", "pulsar_ingress_proxy", "run", "--config", file]
