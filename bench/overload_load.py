@@ -39,6 +39,7 @@ class Stage(NamedTuple):
     """A time with a constant rate."""
 
     rate: float
+    """Requests that were sent, per second: less than was wanted if the machine left the generator no time."""
     began: float
     ended: float
     cpu: float
@@ -86,7 +87,7 @@ class Gateway:
     def send(self, rate: float, seconds: float) -> Stage:
         """Send at this rate. Results of a stage may come in the next."""
         clock, gap = time.monotonic, self.dice.expovariate
-        cpu, began = time.thread_time(), clock()
+        cpu, began, before = time.thread_time(), clock(), self.begun
         now, due, end = began, began + gap(rate), began + seconds
         while now < end:
             left = _AT_ONCE
@@ -96,7 +97,7 @@ class Gateway:
                 left -= 1
             self.read(max(min(due, end) - clock(), 0))
             now = clock()
-        return Stage(rate, began, end, time.thread_time() - cpu)
+        return Stage((self.begun - before) / seconds, began, end, time.thread_time() - cpu)
 
     def saturate(self, requests: int, seconds: float) -> float:
         """Keep so many requests in flight; returns how many were answered 200, per second."""
