@@ -471,9 +471,10 @@ class ClientConnection(BaseProtocol):
         if message.upgrade:
             self._current_parser().set_upgraded(False)
         self.request_ended(not is_last)
-        # Once in a turn: libuv extends a turn while 1,024 sockets have data, and timers and tasks wait meanwhile.
-        self.let_read(False)
-        self.loop.call_soon(self.let_read, True)
+        if not rest:
+            # Once in a turn: libuv extends a turn while 1,024 sockets have data, and timers and tasks wait meanwhile.
+            self.let_read(False)
+            self.loop.call_soon(self.let_read, True)
 
     def _refuse_head(self) -> None:
         self._refuse(431, "head-too-large", "the head of the request is over the limit (limits.headBytes)")
