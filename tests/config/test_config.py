@@ -474,7 +474,7 @@ advertisedListeners:
   - broker: b{n}
     listeners: a:http://{m}:1,b:http://{k}:1
   - broker: c0
-    listeners: pulsar://c0:6650,a:kafka://c0:9092
+    listeners: pulsar://c0:6650,a:amqp://c0:5672
 leaks: block
 leaks: rewrite
 """

@@ -182,6 +182,10 @@ async def test_malformed_broker_list_fails_the_round_and_changes_nothing(body: b
             {"advertisedListeners": "internal:http://elsewhere:80,external:pulsar://b:6650", "webServicePort": 8080},
             {"internal": ["http://elsewhere:80"], "external": ["pulsar://b:6650"]},
         ),
+        (
+            {"advertisedListeners": "external:pulsar://b:6650,external:kafka+ssl://b:9093"},
+            {"external": ["pulsar://b:6650", "kafka+ssl://b:9093"]},
+        ),
     ],
 )
 def test_listeners_are_read_from_the_runtime_configuration_of_a_broker(

@@ -13,11 +13,11 @@ from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
 from pulsar_ingress_proxy.syntax.authorities import Authority
-from pulsar_ingress_proxy.syntax.listeners import parse_service_url
+from pulsar_ingress_proxy.syntax.listeners import ADVERTISED_PORTS, parse_service_url
 
 
 def claim(url: str, source: Source = "derived", by: str = "x", listener: str = "external", weak: bool = False) -> Claim:
-    return Claim(listener, parse_service_url(url), source, by, weak)
+    return Claim(listener, parse_service_url(url, ports=ADVERTISED_PORTS), source, by, weak)
 
 
 def found(*claims: Claim, names: tuple[str, ...] = ("b0", "10.0.0.1")) -> DiscoveredBroker:
@@ -56,6 +56,12 @@ def found(*claims: Claim, names: tuple[str, ...] = ("b0", "10.0.0.1")) -> Discov
             {"https": "https://a", "pulsar": "pulsar://b:6650"},
             0,
             id="binary by another",
+        ),
+        pytest.param(
+            [claim("kafka://c:9092", "admin"), claim("pulsar://b:6650")],
+            {"pulsar": "pulsar://b:6650", "kafka": "kafka://c:9092"},
+            0,
+            id="Kafka by another",
         ),
         pytest.param(
             [claim("https://a", "annotation", weak=True), claim("https://b")],

@@ -79,6 +79,7 @@ def numbered(*cases: tuple[int, str, object]) -> list[object]:
         (17, " a : pulsar://h:1 , b:pulsar://h:2", {"a": {"pulsar": "pulsar://h:1"}, "b": {"pulsar": "pulsar://h:2"}}),
         (18, "a:pulsar://h:1,,b:pulsar://h:2,", {"a": {"pulsar": "pulsar://h:1"}, "b": {"pulsar": "pulsar://h:2"}}),
         (19, "a:pulsar://h:1, ", {"a": {"pulsar": "pulsar://h:1"}}),
+        (23, "a:kafka://h:9092", {"a": {"kafka": "kafka://h:9092"}}),
         (24, "a:PULSAR://h:1", {"a": {"pulsar": "pulsar://h:1"}}),
         (25, "a:pulsar://[::1]:6650", {"a": {"pulsar": "pulsar://[::1]:6650"}}),
         (27, "external:pulsar://e:1", {"external": {"pulsar": "pulsar://e:1"}}),
@@ -115,11 +116,6 @@ def test_valid_advertised_listeners_are_parsed_by_name_and_scheme(value: str, ex
             "'pulsar://b_1:2' has no valid host: letters, digits, hyphens and dots, or [IPv6]",
         ),
         (22, "a:h:6650", "'h:6650' is not a URL: write scheme://host:port, with no path, user or query"),
-        (
-            23,
-            "a:kafka://h:9092",
-            "'kafka://h:9092' has the unknown scheme 'kafka': use one of pulsar, pulsar+ssl, http, https",
-        ),
         (
             26,
             "a:pulsar://h x:1",
@@ -190,6 +186,11 @@ def test_valid_bind_addresses_are_parsed_with_or_without_a_listener_name(
             id="no templates here",
         ),
         pytest.param(
+            "a:kafka://0.0.0.0:9092",
+            "'kafka://0.0.0.0:9092' has the unknown scheme 'kafka': use one of pulsar, pulsar+ssl, http, https",
+            id="only doctor connects to Kafka listeners",
+        ),
+        pytest.param(
             "http://:8080",
             "'http://:8080' has no valid host: letters, digits, hyphens and dots, or [IPv6]",
             id="every interface is 0.0.0.0, not nothing",
@@ -249,7 +250,7 @@ def test_a_port_written_out_is_the_same_address_as_the_default_one() -> None:
     [
         "http://user@b0:8080", "http://b0:8080/path", "http://b0?x", "http://b0#x", "http://b0:", "http://b0:-1",
         "http://b0:65536", "http://b0:٨٠", "http://", "//b0:8080", "b0:8080", "http:/b0", "http://[::1", "http://::1",
-        "http://[b0]:80", "http://b{n}:80", "http://b0:{n}",
+        "http://[b0]:80", "http://b{n}:80", "http://b0:{n}", "kafka://b0:9092",
     ],
 )  # fmt: skip
 def test_invalid_service_url_is_refused(text: str) -> None:

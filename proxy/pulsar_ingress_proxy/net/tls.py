@@ -12,7 +12,6 @@ from functools import partial
 
 from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.config import model as keys
-from pulsar_ingress_proxy.syntax.listeners import TLS_SCHEMES
 
 log = logging.getLogger("proxy.tls")
 
@@ -75,7 +74,7 @@ class BrokerTls:
         self._tls = config.brokers.tls
         self._loaded: dict[str, _Loaded] = {}
         names_files = self._tls.ca is not None or self._tls.certificate is not None
-        for scheme in TLS_SCHEMES:
+        for scheme in ("https", "pulsar+ssl"):  # the sidecar never connects to Kafka listeners; `doctor` does
             if names_files or _has_brokers(config, scheme):
                 self.context(scheme)
 

@@ -1,7 +1,8 @@
 """Resolves conflicting addresses of a broker by source: config, annotation, derived, admin. Pure.
 
 The most trusted source with web addresses of a broker on a listener provides all of them, and likewise for binary
-addresses: explicit addresses are not mixed with derived ones. If two of equal trust disagree, neither is used.
+and Kafka addresses: explicit addresses are not mixed with derived ones. If two of equal trust disagree, neither is
+used.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +10,7 @@ from itertools import groupby
 from typing import NamedTuple, get_args
 
 from pulsar_ingress_proxy.routing.discovered import Conflict, Discovered, DiscoveredBroker, Source
-from pulsar_ingress_proxy.syntax.listeners import WEB_SCHEMES, ServiceUrl, Urls
+from pulsar_ingress_proxy.syntax.listeners import KAFKA_SCHEMES, WEB_SCHEMES, ServiceUrl, Urls
 
 _TRUST = {source: rank for rank, source in enumerate(get_args(Source))}
 
@@ -30,8 +31,8 @@ class Claim(NamedTuple):
         return self.weak, _TRUST[self.source]
 
     @property
-    def family(self) -> tuple[str, bool]:
-        return self.listener, self.url.scheme in WEB_SCHEMES
+    def family(self) -> tuple[str, bool, bool]:
+        return self.listener, self.url.scheme in WEB_SCHEMES, self.url.scheme in KAFKA_SCHEMES
 
     def __str__(self) -> str:
         return f"{self.url} ({self.source}, {self.by})"
@@ -43,7 +44,7 @@ def resolve_claims(names: tuple[str, ...], claims: Iterable[Claim]) -> tuple[Dis
     sources: dict[tuple[str, str], tuple[Source, str]] = {}
     conflicts: list[Conflict] = []
     ordered = sorted(claims, key=lambda claim: (claim.family, claim.rank, claim.url.scheme, str(claim.url), claim.by))
-    for (listener, _), group in groupby(ordered, key=lambda claim: claim.family):
+    for (listener, *_), group in groupby(ordered, key=lambda claim: claim.family):
         claimed = list(group)
         best = [claim for claim in claimed if claim.rank == claimed[0].rank]
         for scheme, same in groupby(best, key=lambda claim: claim.url.scheme):

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 DEFAULT_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651, "http": 80, "https": 443}
+ADVERTISED_PORTS = {**DEFAULT_PORTS, "kafka": 9092, "kafka+ssl": 9093}
+"""Brokers accept any scheme in advertisedListeners, and ignore Kafka's; `doctor` does not."""
 WEB_SCHEMES = ("http", "https")
 BINARY_SCHEMES = ("pulsar", "pulsar+ssl")
-TLS_SCHEMES = ("https", "pulsar+ssl")
+KAFKA_SCHEMES = ("kafka", "kafka+ssl")
+TLS_SCHEMES = ("https", "pulsar+ssl", "kafka+ssl")
 
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 VARIABLE = re.compile(r"\{([A-Za-z]\w*)(?:\+(\d{1,9}))?\}", re.ASCII)
@@ -86,7 +89,7 @@ def parse_advertised_listeners(text: str) -> dict[str, dict[str, ServiceUrl]]:
     for part in comma_separated(text):
         try:
             name, url = _split_name(part)
-            _add_url(listeners, owners, name, parse_service_url(url, template=True))
+            _add_url(listeners, owners, name, parse_service_url(url, template=True, ports=ADVERTISED_PORTS))
         except ValueError as fault:
             faults.append(str(fault))
     if faults:
@@ -113,25 +116,25 @@ def parse_bind_addresses(value: str | Iterable[str]) -> tuple[BindAddress, ...]:
     return tuple(addresses)
 
 
-def parse_service_url(text: str, template: bool = False) -> ServiceUrl:
+def parse_service_url(text: str, template: bool = False, ports: Mapping[str, int] = DEFAULT_PORTS) -> ServiceUrl:
     """Parse one URL of a broker; raises ValueError that says what is wrong and how to fix it."""
     match = _URL.fullmatch(text)
     if match is None:
         raise ValueError(f"'{text}' is not a URL: write scheme://host:port, with no path, user or query")
     scheme, host, port, _ = match.groups()
     scheme = scheme.lower()
-    if scheme not in DEFAULT_PORTS:
-        raise ValueError(f"'{text}' has the unknown scheme '{scheme}': use one of {', '.join(DEFAULT_PORTS)}")
+    if scheme not in ports:
+        raise ValueError(f"'{text}' has the unknown scheme '{scheme}': use one of {', '.join(ports)}")
     if not is_host(VARIABLE.sub("x", host) if template else host):
         raise ValueError(f"'{text}' has no valid host: letters, digits, hyphens and dots, or [IPv6]")
     # Brokers always write the port of a binary URL.
-    shows_port = port is not None or scheme in BINARY_SCHEMES
-    return ServiceUrl(scheme, host.lower().rstrip("."), _port(text, port, DEFAULT_PORTS[scheme], template), shows_port)
+    shows_port = port is not None or scheme not in WEB_SCHEMES
+    return ServiceUrl(scheme, host.lower().rstrip("."), _port(text, port, ports[scheme], template), shows_port)
 
 
 def kind_of(scheme: str) -> tuple[str, str]:
-    """WEB_SCHEMES or BINARY_SCHEMES: addresses are compared only within one of these."""
-    return BINARY_SCHEMES if scheme in BINARY_SCHEMES else WEB_SCHEMES
+    """WEB_SCHEMES, BINARY_SCHEMES or KAFKA_SCHEMES: addresses are compared only within one of these."""
+    return BINARY_SCHEMES if scheme in BINARY_SCHEMES else KAFKA_SCHEMES if scheme in KAFKA_SCHEMES else WEB_SCHEMES
 
 
 def is_host(host: str) -> bool:
