@@ -92,7 +92,7 @@ profile: .venv/.dev ## The functions that a lookup spends its time in
 
 lock: .venv/bin/uv ## Resolve the dependencies again, with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header pyproject.toml -o $(LOCKS)/core.txt $(ARGS)
-	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev --extra connect --extra kubernetes --extra otel --extra pipeline pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/core.txt --extra dev --extra connect --extra kafka --extra kubernetes --extra otel --extra pipeline pyproject.toml -o $(LOCKS)/dev.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --extra kubernetes pyproject.toml -o $(LOCKS)/image.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/pipeline.in -o $(LOCKS)/pipeline.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt deploy/image/tools.in -o deploy/image/tools.txt $(ARGS)

@@ -181,6 +181,13 @@ def test_doctor_reports_no_gap_when_a_route_covers_any_host_of_a_template(
     assert [gap.url for gap in doctor.gaps(snapshot, "external", routed, ())] == gaps[:1]
 
 
+def test_a_route_by_port_alone_covers_a_kafka_listener() -> None:
+    line = {"broker": "b", "listeners": "internal:http://b.svc,external:kafka+ssl://b.example"}
+    snapshot = build(load_mapping({"brokers": {"webServiceUrl": ["http://b"]}, "advertisedListeners": [line]}))
+    assert [*doctor.gaps(snapshot, None, [("*", False)], ())] == []
+    assert [gap.url for gap in doctor.gaps(snapshot, None, [], ())] == ["kafka+ssl://b.example:9093"]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

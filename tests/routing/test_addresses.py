@@ -5,9 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import INSIDE, picture
 
-from pulsar_ingress_proxy.routing.addresses import Broker, Pattern
+from pulsar_ingress_proxy.routing.addresses import AddressBook, Broker, Entry, Pattern
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
-from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, WEB_SCHEMES, kind_of
+from pulsar_ingress_proxy.syntax.listeners import (
+    BINARY_SCHEMES,
+    KAFKA_SCHEMES,
+    WEB_SCHEMES,
+    kind_of,
+    parse_advertised_listeners,
+)
 
 
 def authority(text: str) -> Authority:
@@ -132,6 +138,16 @@ def test_web_addresses_are_compared_with_web_addresses_only_and_binary_with_bina
 ) -> None:
     expected = f"pulsar-broker-7.{INSIDE}" if is_meant else None
     assert name(picture().book.resolve(authority(text), 0, schemes)) == expected
+
+
+@pytest.mark.parametrize(
+    ("schemes", "is_meant"), [(WEB_SCHEMES, False), (BINARY_SCHEMES, False), (KAFKA_SCHEMES, True)]
+)
+def test_kafka_address_of_a_broker_means_it_to_kafka_clients_only(schemes: tuple[str, str], is_meant: bool) -> None:
+    listeners = parse_advertised_listeners("external:http://b.example,external:kafka://k.example:9092")
+    found = AddressBook([Entry("b", listeners)])
+    assert name(found.resolve(authority("k.example:9092"), 0, schemes)) == ("b" if is_meant else None)
+    assert name(found.pinned("external", authority("k.example:9092"), schemes)) == ("b" if is_meant else None)
 
 
 PORTS = """

@@ -10,33 +10,16 @@ from pathlib import Path
 
 import pytest
 import trustme
+from address_books import book, diagnose
 from simulated.cluster import SimulatedCluster
 
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connected, LookupResponse
 from pulsar_ingress_proxy.binary.frames import write
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
-from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
-from pulsar_ingress_proxy.tools.doctor import Finding, as_lines, examine, in_order
+from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.tools.doctor import Finding, as_lines, in_order
 from pulsar_ingress_proxy.tools.terminal import Palette
-
-
-def book(*lines: tuple[str, str], pool: str = "http://127.0.0.1:1") -> Snapshot:
-    return build(
-        load_mapping(
-            {
-                "brokers": {"webServiceUrl": [pool]},
-                "advertisedListeners": [{"broker": broker, "listeners": urls} for broker, urls in lines],
-            }
-        )
-    )
-
-
-async def diagnose(snapshot: Snapshot, listener: str | None) -> list[Finding]:
-    heard: list[Finding] = []
-    findings = await examine(snapshot, listener, heard.append)
-    assert sorted(map(str, heard)) == sorted(map(str, findings))
-    return findings
 
 
 @asynccontextmanager

@@ -292,7 +292,8 @@ class BrokerListeners(Section):
     broker: BrokerName
     """The broker's own name, or a template of it."""
     listeners: ListenerUrls
-    """The broker's addresses, in the syntax of its advertisedListeners (PIP-61)."""
+    """The broker's addresses, in the syntax of its advertisedListeners (PIP-61). Those with `kafka://` and
+    `kafka+ssl://` are only for `doctor`."""
 
     @model_validator(mode="after")
     def _variables_are_bound(self) -> "BrokerListeners":

@@ -5,12 +5,16 @@ certificate cover the name, does the broker answer. 401 and 403 count as reachab
 
 A broker that answers in the binary protocol is then asked for one topic, without a listener's name. It answers with the
 addresses of the port's own listener, which are the ones that its clients get when their topics move.
+
+A Kafka listener is asked for its brokers. Clients connect to the addresses in the answer, so each must be on the
+listener.
 """
 
 import asyncio
+import importlib.util
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pulsar_ingress_proxy.binary import commands
@@ -22,10 +26,18 @@ from pulsar_ingress_proxy.routing.addresses import Broker, Entry, Pattern
 from pulsar_ingress_proxy.routing.answers import is_off_listener
 from pulsar_ingress_proxy.routing.discovered import Conflict
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
-from pulsar_ingress_proxy.syntax.authorities import parse_authority
+from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
 from pulsar_ingress_proxy.syntax.hosts import covers
-from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, VARIABLE, ServiceUrl
-from pulsar_ingress_proxy.tools.reach import ClientTls, Trust, answered, attempt, body_of, greeted
+from pulsar_ingress_proxy.syntax.listeners import (
+    ADVERTISED_PORTS,
+    BINARY_SCHEMES,
+    KAFKA_SCHEMES,
+    VARIABLE,
+    WEB_SCHEMES,
+    ServiceUrl,
+    parse_service_url,
+)
+from pulsar_ingress_proxy.tools.reach import ClientTls, Trust, answered, attempt, body_of, greeted, streams
 from pulsar_ingress_proxy.tools.terminal import Palette, aligned
 
 _AT_ONCE = 16
@@ -38,6 +50,13 @@ _LOOKUP = write(Command(type=commands.LOOKUP, lookup=Lookup(topic=_TOPIC, reques
 _ANSWERS_TO_CONNECT = {
     commands.CONNECTED: "CONNECTED", commands.ERROR: "ERROR", commands.AUTH_CHALLENGE: "AUTH_CHALLENGE",
 }  # fmt: skip
+_UNTOLD_BY_KAFKA: Mapping[str | None, str] = {
+    "accepts connections": "what is told to Kafka clients there is not checked without the package 'kio': "
+    "pip install 'pulsar-ingress-proxy[kafka]'",
+    "ApiVersions": "what is told to Kafka clients there is not checked: it closes the connection when asked for "
+    "Metadata, as listeners do that want authentication (SASL) first",
+}
+"""By the answer: why a Kafka listener's addresses are not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +123,7 @@ def _is_routed(url: ServiceUrl, routed: Iterable[tuple[str, bool]]) -> bool:
     """Whether a URL's host, or one that a template stands for, is among those that routes have."""
     sample, pattern = VARIABLE.sub("0", url.host), Pattern(url.host)
     return any(
-        (is_told or url.scheme in BINARY_SCHEMES) and (covers(host, sample) or pattern.match(host) is not None)
+        (is_told or url.scheme not in WEB_SCHEMES) and (covers(host, sample) or pattern.match(host) is not None)
         for host, is_told in routed
     )
 
@@ -120,14 +139,22 @@ async def examine(
     """Try every address, or those of one listener; calls `found` for each at once, and returns them in order."""
     limit = asyncio.Semaphore(_AT_ONCE)
     seconds = snapshot.config.timeouts.connect
+    # By listener, scheme and address: the first Kafka listener to name it.
+    told: dict[tuple[str, str, str], Finding] = {}
 
     def own() -> BrokerTls:
         return BrokerTls(snapshot.config)
 
     async def probe(name: str, broker: str, url: ServiceUrl) -> Finding:
         is_ours = name in ("(pool)", snapshot.config.internal_listener_name)
+        trust = own if is_ours else ClientTls
         async with limit:
-            finding = await _probe(name, broker, url, seconds, own if is_ours else ClientTls)
+            if url.scheme in KAFKA_SCHEMES:
+                finding, addresses = await _probe_kafka(name, broker, url, seconds, trust)
+                for address in addresses:
+                    told.setdefault((name, url.scheme, address), finding)
+            else:
+                finding = await _probe(name, broker, url, seconds, trust)
             if finding.answers == "CONNECTED" and not is_ours:
                 finding = replace(finding, warning=_unknown_addresses(await _told(url, seconds), name, snapshot))
         found(finding)
@@ -145,6 +172,17 @@ async def examine(
         async for broker in _brokers(entry, ids, listener, seconds, may_count=not _is_found(entry, snapshot)):
             if snapshot.book.describing(broker.name) is entry:
                 findings += await asyncio.gather(*(probe(*address) for address in _addresses(broker, listener)))
+    tried = {(finding.listener, finding.url) for finding in findings}
+    untried = []
+    for (name, scheme, address), by in told.items():
+        url = _on_listener(name, scheme, address, snapshot)
+        if url is None:
+            findings.append(_off_listener(scheme, address, by))
+            found(findings[-1])
+        elif (name, str(url)) not in tried:
+            tried.add((name, str(url)))
+            untried.append((name, by.broker, url))
+    findings += await asyncio.gather(*(probe(*address) for address in untried[:_MOST_BROKERS]))
     return sorted(findings, key=in_order)
 
 
@@ -234,6 +272,45 @@ async def _ask(url: ServiceUrl, seconds: float, trust: Trust) -> str:
             return "something that is not Pulsar's protocol"
     async with answered(url, "/admin/v2/brokers/ready", trust, seconds) as answer:
         return str(answer.status)
+
+
+async def _probe_kafka(
+    listener: str, broker: str, url: ServiceUrl, seconds: float, trust: Trust
+) -> tuple[Finding, list[str]]:
+    """One address of a Kafka listener, and the addresses that it names."""
+
+    async def ask() -> tuple[str, list[str]]:
+        if importlib.util.find_spec("kio") is None:
+            async with streams(url, trust):
+                return "accepts connections", []
+        from pulsar_ingress_proxy.tools.kafka import named_addresses
+
+        named = await named_addresses(url, trust)
+        return ("ApiVersions", []) if named is None else ("Metadata", named)
+
+    tried = await attempt(url, seconds, ask)
+    answers, named = tried.answer or (None, [])
+    finding = Finding(listener, broker, str(url), tried.resolves, tried.connects, tried.certificate, answers)
+    return replace(finding, problem=tried.problem, warning=_UNTOLD_BY_KAFKA.get(answers)), named
+
+
+def _on_listener(listener: str, scheme: str, address: str, snapshot: Snapshot) -> ServiceUrl | None:
+    """The URL of an address that a Kafka listener names, if it is that of a broker on the listener."""
+    try:
+        url = parse_service_url(f"{scheme}://{address}", ports=ADVERTISED_PORTS)
+    except ValueError:
+        return None
+    return url if snapshot.book.is_web_address(listener, Authority(url.host, int(url.port)), 0, (scheme,)) else None
+
+
+def _off_listener(scheme: str, address: str, by: Finding) -> Finding:
+    """What is wrong with an address. It is not tried: `doctor` connects to addresses of the book only."""
+    shown = ascii(address[:255])[1:-1]
+    problem = (
+        f"Kafka clients of {by.url} are told to connect to {shown}, which is not on '{by.listener}': "
+        f"correct the broker's kafkaAdvertisedListeners, or advertisedListeners here"
+    )
+    return Finding(by.listener, by.broker, f"{scheme}://{shown}", problem=problem)
 
 
 async def _told(url: ServiceUrl, seconds: float) -> list[str]:

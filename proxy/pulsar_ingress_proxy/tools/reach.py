@@ -122,6 +122,20 @@ async def greeted(
 
 
 @asynccontextmanager
+async def streams(url: ServiceUrl, trust: Trust) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection, and nothing sent yet."""
+    tls = trust() if url.scheme in TLS_SCHEMES else None
+    context = tls.context(url.scheme) if tls is not None else None
+    reader, writer = await asyncio.open_connection(url.host.strip("[]"), int(url.port), ssl=context)
+    try:
+        if tls is not None:
+            tls.verify(writer.get_extra_info("ssl_object"))
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+@asynccontextmanager
 async def answered(
     url: ServiceUrl, target: str, trust: Trust, seconds: float, *fields: bytes
 ) -> AsyncIterator[UpstreamConnection]:
