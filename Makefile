@@ -49,7 +49,7 @@ e2e: .venv/.e2e ## With real processes: Envoy, Pulsar, a Kubernetes API (needs G
 e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and rival, and the tables in docs/
 	sh bench/setup.sh
 	$(BIN)/python tests/e2e/go_modules.py full
-	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py 4.0 4.2 5.0
+	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py 4.0 4.2 5.0 kafka
 	$(BIN)/python tests/e2e/pipeline/s3a_jars.py
 	$(BIN)/python tests/e2e/pipeline/delta_spark_jars.py
 	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py

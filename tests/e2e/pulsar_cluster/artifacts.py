@@ -1,4 +1,4 @@
-"""The classpaths of the Pulsar versions under test, and of their web servers, resolved once by Maven into a cache.
+"""The classpaths of the Pulsar versions under test, their web servers and Kafka, resolved once by Maven into a cache.
 
 How Maven reaches its repositories is the machine's own setting. Run as a program it does all of this ahead of the
 tests, since a first resolution takes longer than a test may.
@@ -77,7 +77,24 @@ class WebServer:
         return _pom("jetty", "", modules)
 
 
-Artifacts = Release | WebServer
+@dataclass(frozen=True, slots=True)
+class Kafka:
+    """A Kafka broker; its own poms leave the binding of its logger to its distribution."""
+
+    version: str
+    log4j: str
+
+    @property
+    def name(self) -> str:
+        return f"kafka-{self.version}"
+
+    @property
+    def pom(self) -> str:
+        broker = _dependency("org.apache.kafka", "kafka_2.13", self.version)
+        return _pom("kafka", "", [broker, _dependency("org.apache.logging.log4j", "log4j-slf4j-impl", self.log4j)])
+
+
+Artifacts = Release | WebServer | Kafka
 
 
 # The newest of each line that can be resolved whole.
@@ -98,6 +115,8 @@ WEB_SERVERS = {
     "4.2": WebServer("org.eclipse.jetty.ee8", "jetty-ee8-servlet", "12.1.11", "2.42", "javax"),
     "5.0": WebServer("org.eclipse.jetty.ee10", "jetty-ee10-servlet", "12.1.10", "3.1.10", "jakarta"),
 }
+
+KAFKA = Kafka("4.3.1", log4j="2.25.4")
 
 
 def cache(artifacts: Artifacts) -> Path:
@@ -213,7 +232,7 @@ def _say(line: str) -> None:
 
 def main() -> None:
     """Resolve the lines that are named, or the one that `make e2e` needs; and the web servers of all."""
-    releases = (RELEASES[line] for line in sys.argv[1:] or [DEFAULT])
+    releases = (KAFKA if line == "kafka" else RELEASES[line] for line in sys.argv[1:] or [DEFAULT])
     wanted: list[Artifacts] = [*releases, *WEB_SERVERS.values()]
     try:
         for artifacts in wanted:
