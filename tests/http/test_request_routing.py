@@ -99,6 +99,15 @@ async def test_only_function_worker_path_prefixes_go_to_function_workers(
     assert (asked(cluster), broker.untouched) == ([0, int(not to_workers), 0], not to_workers)
 
 
+async def test_function_request_at_a_brokers_own_host_goes_to_the_function_workers(
+    simulate: Simulate, broker: RawBroker
+) -> None:
+    cluster, client = await simulate(functionWorkers={"webServiceUrl": [broker.url]})
+    async with while_running(answer_all(broker)):
+        await client.send("/admin/v3/functions/t/n", host=BROKER_2)
+    assert (asked(cluster), broker.untouched) == ([0, 0, 0], False)
+
+
 async def test_function_requests_go_to_brokers_without_separate_workers(simulate: Simulate) -> None:
     cluster, client = await simulate()
     assert (await client.send("/admin/v3/functions/t/n")).json == []

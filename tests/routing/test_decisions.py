@@ -30,7 +30,6 @@ def inside(n: int | str) -> str:
         pytest.param(asks(f"https://broker-1.pulsar.example.com{LOOKUP}"), inside(1), id="a lookup"),
         pytest.param(asks(f"https://broker-1.pulsar.example.com{STATS}", "DELETE"), inside(1), id="an admin call"),
         pytest.param(asks("https://broker-1.pulsar.example.com/ws/v2/x"), inside(1), id="anything else"),
-        pytest.param(asks(f"https://broker-1.pulsar.example.com{FUNCTIONS}"), inside(1), id="a function call"),
         pytest.param(asks(f"https://Broker-1.Pulsar.Example.COM.:443{LOOKUP}"), inside(1), id="however it is written"),
         pytest.param(asks(f"http://broker-1.pulsar.example.com{LOOKUP}"), inside(1), id="TLS that ends at the gateway"),
         pytest.param(asks(f"http://broker-1.partner.example:8080{LOOKUP}", bind="partner"), inside(1), id="http"),
@@ -154,6 +153,36 @@ def test_function_calls_go_to_function_workers_when_they_are_configured() -> Non
     assert upstream(asked, picture(WORKERS)) == "pool of functions"
     assert upstream(asked, picture()) == "pool of brokers"
     assert upstream(asks(f"https://pulsar.example.com{STATS}"), picture(WORKERS)) == "pool of brokers"
+
+
+def test_function_call_at_a_brokers_own_host_goes_to_the_function_workers_if_there_are_any() -> None:
+    """As Apache Pulsar Proxy does it: the path decides."""
+    asked = asks(f"https://broker-1.pulsar.example.com{FUNCTIONS}")
+    assert upstream(asked, picture(WORKERS)) == "pool of functions"
+    assert upstream(asked, picture()) == inside(1)
+
+
+NODES = """
+advertisedListeners:
+  - broker: pulsar-broker-{n}
+    listeners: "internal:http://pulsar-broker-{n}:8080,external:https://broker-{n}.pulsar.example.com"
+  - broker: worker-{n}
+    listeners: "internal:http://worker-{n}:WORKER,external:https://worker-{n}.pulsar.example.com"
+"""
+
+
+@pytest.mark.parametrize(
+    ("base", "port", "expected"),
+    [
+        pytest.param("https://worker-1.pulsar.example.com", 6750, "http://worker-1:6750", id="a worker"),
+        pytest.param("https://broker-1.pulsar.example.com", 6750, "pool of functions", id="a broker at their port"),
+        pytest.param("https://worker-1.pulsar.example.com", 6751, "http://worker-1:6751", id="at a port of its own"),
+    ],
+)
+def test_function_call_at_a_workers_own_host_goes_to_that_worker(base: str, port: int, expected: str) -> None:
+    """Workers redirect to each other, and a rewritten redirect reaches the worker that it names."""
+    snapshot = picture(WORKERS + NODES.replace("WORKER", str(port)))
+    assert upstream(asks(base + FUNCTIONS), snapshot) == expected
 
 
 @pytest.mark.parametrize(

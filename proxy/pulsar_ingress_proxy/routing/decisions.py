@@ -1,6 +1,6 @@
 """Decisions about a request before it is forwarded: its listener, a refusal, and its route. Pure.
 
-A request goes to the one broker that its Host names, to the function workers, or to the pool.
+A request goes to the function workers by its path, to the one broker that its Host names, or to the pool.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.selection import Refusal, Selection, select
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.authorities import Authority, parse_authority
-from pulsar_ingress_proxy.syntax.listeners import DEFAULT_PORTS, WEB_SCHEMES, ServiceUrl
+from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, DEFAULT_PORTS, WEB_SCHEMES, ServiceUrl
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,23 @@ def decide(request: Request, snapshot: Snapshot) -> Decision:
 
 
 def route(request: Request, selection: Selection, snapshot: Snapshot) -> Route:
-    if selection.listener is not None and (broker := _pinned(request, selection.listener, snapshot)):
-        return Route("brokers", broker, dial_url(broker, snapshot))
-    if request.target.area == "functions" and snapshot.config.function_workers.web_service_url:
+    broker = None if selection.listener is None else _pinned(request, selection.listener, snapshot)
+    is_function_call = request.target.area == "functions" and bool(snapshot.config.function_pool)
+    if is_function_call and (broker is None or not _is_worker(broker, snapshot)):
         return FUNCTIONS
-    return BROKERS
+    return BROKERS if broker is None else Route("brokers", broker, dial_url(broker, snapshot))
+
+
+def _is_worker(broker: Broker, snapshot: Snapshot) -> bool:
+    """Whether an entry of the address book is a function worker. It may be there for redirects between workers.
+
+    A worker has no binary address, and another web port than the brokers.
+    """
+    if any(scheme in urls for urls in broker.listeners.values() for scheme in BINARY_SCHEMES):
+        return False
+    config = snapshot.config
+    workers = {url.port for url in config.function_pool}
+    return dial_url(broker, snapshot).port not in {url.port for url in config.web_pool} - workers
 
 
 def not_exposed(area: Area, selection: Selection, snapshot: Snapshot) -> Refusal | None:
