@@ -17,6 +17,7 @@ from words import (
     message,
 )
 
+from pulsar_ingress_proxy.binary.lookups import about
 from pulsar_ingress_proxy.routing.snapshot import in_zone
 
 
@@ -54,6 +55,25 @@ async def test_a_lookup_is_tagged_and_its_answer_put_on_the_listener(start: Star
     assert (event["serverName"], event["host"], event["clientClass"], event["leak"]) == (None, None, "loopback", None)
     assert event["requestBytes"] == len(lookup(7))
     assert event["durationMs"] >= event["upstreamMs"] > 0
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        ("persistent://t/ns/orders", ("t", "ns", "persistent://t/ns/orders")),
+        ("t/ns/orders", ("t", "ns", "persistent://t/ns/orders")),
+        ("orders", ("public", "default", "persistent://public/default/orders")),
+        ("persistent://t/cluster/ns/orders", ("t", "ns", "persistent://t/cluster/ns/orders")),
+        ("topic://t/ns/orders", ("t", "ns", "topic://t/ns/orders")),
+        ("segment://t/ns/orders/0000-7fff-1", ("t", "ns", "segment://t/ns/orders/0000-7fff-1")),
+        ("persistent://orders", (None, None, None)),
+    ],
+)
+def test_tenant_and_namespace_of_a_lookup_are_those_that_brokers_read(
+    topic: str, expected: tuple[str | None, str | None, str | None]
+) -> None:
+    target = about(topic.encode())
+    assert (target.tenant, target.namespace, target.topic) == expected
 
 
 @pytest.mark.parametrize("sent", [None, "", "  "], ids=["absent", "empty, as Go and C++ send it", "blank"])

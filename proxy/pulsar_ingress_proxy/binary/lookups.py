@@ -61,7 +61,7 @@ def _add_properties(lookup: Lookup, ingress: Ingress) -> bool:
 def about(topic: bytes) -> Target:
     """A lookup's tenant, namespace and topic, parsed as brokers do (TopicName).
 
-    Names of four parts have the cluster between tenant and namespace.
+    Names of four parts have the cluster between tenant and namespace; only that of a segment has its range at the end.
     """
     domain, mark, rest = topic.decode("utf-8", "replace").partition("://")
     if not mark:
@@ -70,4 +70,5 @@ def about(topic: bytes) -> Target:
     parts = rest.split("/", 3)
     if len(parts) < 3:
         return Target("lookup", "lookup")
-    return Target("lookup", "lookup", parts[0], parts[-2], f"{domain}://{rest}")
+    namespace = parts[1] if domain == "segment" else parts[-2]
+    return Target("lookup", "lookup", parts[0], namespace, f"{domain}://{rest}")
