@@ -16,7 +16,7 @@ from pulsar_ingress_proxy.app.sidecar import Sidecar
 from pulsar_ingress_proxy.config import load_mapping
 from pulsar_ingress_proxy.observability.outcome import Outcome
 
-Who = Literal["client", "broker", "other"]
+Who = Literal["client", "broker", "again", "other"]
 
 
 class FrameWire(ByteWire):
@@ -81,6 +81,8 @@ class Role:
 
 
 CLIENT, BROKER, OTHER = Role("client"), Role("broker"), Role("other")
+AGAIN = Role("again")
+"""The broker, on a second connection."""
 
 
 def hello(frame: bytes | None = None, *, to: Role = BROKER) -> tuple[Line, ...]:
@@ -177,7 +179,8 @@ class Stage(RunningSidecar):
 
     async def _wire(self, who: Who) -> FrameWire:
         if who not in self.wires:
-            self.wires[who] = await (self.brokers[who].accept() if who != "client" else self.connect())
+            broker = self.brokers["broker" if who == "again" else who] if who != "client" else None
+            self.wires[who] = await (broker.accept() if broker is not None else self.connect())
         return self.wires[who]
 
     @property

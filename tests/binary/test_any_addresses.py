@@ -66,8 +66,8 @@ def test_no_pushed_command_carries_an_address_off_the_listener_when_leaks_are_bl
     name: str, url: str | None, url_tls: str | None
 ) -> None:
     decisions, command = DecisionCache(SNAPSHOT), Command.FromString(PUSHES[name](url, url_tls)[8:])
-    decided = decide_pushed(command, SELECTION, decisions)
+    decided = decide_pushed(command, SELECTION, "pulsar", decisions)
     if decided.refusal is None:  # else the client does not get it
         assert not [address for address in addresses(command) if ".svc" in address.lower()]
-        again = decide_pushed(command, SELECTION, decisions)
+        again = decide_pushed(command, SELECTION, "pulsar", decisions)
         assert (again.changed, again.leak, again.refusal) == (False, None, None)

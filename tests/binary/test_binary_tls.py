@@ -7,7 +7,7 @@ import pytest
 import trustme
 from playbooks import BROKER, CLIENT, HELLO, OTHER, ScriptedBroker, Stage, Start, hello, looked_up
 from tls_helpers import broker_context, ca_file, client_context, pair_files
-from words import connect, found, lookup
+from words import CLOSE_PRODUCER, closed, connect, found, lookup, scalable
 
 HOST = "pulsar.external.example"
 INGRESSES = [
@@ -97,6 +97,22 @@ async def test_connection_closes_when_client_speaks_plaintext_to_a_tls_socket(st
     client.send(connect())
     await client.end()
     assert stage.number("connections", protocol="binary") == 0
+
+
+async def test_scalable_topic_update_has_the_tls_address_in_the_plain_field_too(
+    stage: Stage, trust: ssl.SSLContext, other: ScriptedBroker
+) -> None:
+    """V5 clients read no other field, and would connect with TLS to a plain port."""
+    await stage.connect(trust, HOST)
+    tls = other.outer("pulsar+ssl")
+    await stage.play(
+        *HELLO,
+        BROKER.says(scalable(other.inner(), None)),
+        CLIENT.hears(scalable(tls, tls, is_rewritten=True)),
+        BROKER.says(closed(CLOSE_PRODUCER, other.inner())),
+        CLIENT.hears(closed(CLOSE_PRODUCER, other.outer(), tls)),
+    )
+    assert stage.number("leaks_total") == 0
 
 
 async def test_lookup_is_answered_over_a_tls_connection_to_the_broker(

@@ -11,12 +11,15 @@ Value = str | bytes | int | bool | None | Sequence["str | bytes | int | bool"]
 CONNECT, CONNECTED, SUBSCRIBE, PRODUCER, SEND, MESSAGE, ERROR = 2, 3, 4, 5, 6, 9, 14
 CLOSE_PRODUCER, CLOSE_CONSUMER, PING, PONG = 15, 16, 18, 19
 PARTITIONS, LOOKUP, LOOKUP_RESPONSE = 21, 23, 24
-AUTH_CHALLENGE, AUTH_RESPONSE, TOPIC_MIGRATED, SCALABLE_TOPIC_UPDATE, TC_ASSIGNMENTS = 36, 37, 68, 71, 80
+AUTH_CHALLENGE, AUTH_RESPONSE, TOPIC_MIGRATED, TC_ASSIGNMENTS = 36, 37, 68, 80
+SCALABLE_TOPIC_LOOKUP, SCALABLE_TOPIC_UPDATE, SCALABLE_TOPIC_CLOSE = 70, 71, 72
+SCALABLE_TOPIC_SUBSCRIBE, SCALABLE_TOPIC_SUBSCRIBE_RESPONSE, SCALABLE_TOPIC_ASSIGNMENT_UPDATE = 73, 74, 75
 
 REDIRECT, FOUND, FAILED = 0, 1, 2
 METADATA_ERROR, SERVICE_NOT_READY, TOO_MANY_REQUESTS, NOT_ALLOWED = 1, 6, 14, 22
 NOBODY = 2**64 - 1
 TOPIC = "persistent://public/default/orders"
+SCALABLE_TOPIC = "topic://public/default/orders"
 
 MALFORMED = {
     "a command larger than its frame": b"\x00\x00\x00\x06\x00\x00\x00\x07\x08\x12",
@@ -167,12 +170,40 @@ def migrated(url: str | None, tls: str | None) -> bytes:
     return command(TOPIC_MIGRATED, message(f1=7, f2=0, f3=url, f4=tls))
 
 
-def scalable(url: str | None, tls: str | None, *, is_rewritten: bool = False) -> bytes:
+def scalable(url: str | None, tls: str | None, *, is_rewritten: bool = False, session: int = 3) -> bytes:
     """As the sidecar writes it, the fields that it does not know come after those that it knows."""
     unknown = message(f1=9, f2=[message(f1=1)])
     known = message(f3=[message(f1=number, f2=url or "", f3=tls) for number in (1, 2)], f4=url, f5=tls)
     dag = known + unknown if is_rewritten else unknown + known
-    return command(SCALABLE_TOPIC_UPDATE, message(f1=3, f2=dag, f5="topic://public/default/orders"))
+    return command(SCALABLE_TOPIC_UPDATE, message(f1=session, f2=dag, f5=SCALABLE_TOPIC))
+
+
+def layout_question(session: int) -> bytes:
+    """The sidecar's own: it must not create a topic."""
+    return command(SCALABLE_TOPIC_LOOKUP, message(f1=session, f2=SCALABLE_TOPIC, f3=False))
+
+
+def layout_answered(session: int) -> bytes:
+    return command(SCALABLE_TOPIC_CLOSE, message(f1=session))
+
+
+def subscribe(request: int) -> bytes:
+    """To a scalable topic, with fields that the sidecar does not know."""
+    return command(
+        SCALABLE_TOPIC_SUBSCRIBE, message(f1=request, f2=SCALABLE_TOPIC, f3="mine", f4="me", f5=request, f6=1)
+    )
+
+
+def subscribed(request: int) -> bytes:
+    return command(SCALABLE_TOPIC_SUBSCRIBE_RESPONSE, message(f1=request, f4=message(f1=0)))
+
+
+def not_subscribed(request: int, code: int, text: str) -> bytes:
+    return command(SCALABLE_TOPIC_SUBSCRIBE_RESPONSE, message(f1=request, f2=code, f3=text))
+
+
+def assigned(consumer: int, more: bytes | None = None) -> bytes:
+    return command(SCALABLE_TOPIC_ASSIGNMENT_UPDATE, message(f1=consumer, f2=message(f1=1), f9=more))
 
 
 def coordinators(url: str | None, tls: str | None) -> bytes:

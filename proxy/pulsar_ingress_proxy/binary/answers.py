@@ -6,7 +6,14 @@
 
 from dataclasses import dataclass, replace
 
-from pulsar_ingress_proxy.binary.commands import CARRIERS, LOOKUP_RESPONSE, REDIRECT, TOPIC_MIGRATED, Addressed
+from pulsar_ingress_proxy.binary.commands import (
+    CARRIERS,
+    LOOKUP_RESPONSE,
+    REDIRECT,
+    SCALABLE_TOPIC_UPDATE,
+    TOPIC_MIGRATED,
+    Addressed,
+)
 from pulsar_ingress_proxy.binary.commands_pb2 import Command, LookupResponse, SegmentBroker
 from pulsar_ingress_proxy.binary.endpoints import is_through, name_through
 from pulsar_ingress_proxy.routing.addresses import Broker
@@ -75,11 +82,11 @@ def decide_found(response: LookupResponse, selection: Selection, decisions: Deci
     return AddressDecision(changed, rewritten.named, leak)
 
 
-def decide_pushed(command: Command, selection: Selection, decisions: DecisionCache) -> AddressDecision:
+def decide_pushed(command: Command, selection: Selection, scheme: str, decisions: DecisionCache) -> AddressDecision:
     """Rewrite the addresses in a command that the client did not ask for, and apply the leak policy.
 
-    A blocked address is removed, and the client looks the topic up again. A migration or a redirect is useless without
-    its address, so it is refused as a whole.
+    `scheme` is that of the socket. A blocked address is removed, and the client looks the topic up again. A migration
+    or a redirect is useless without its address, so it is refused as a whole.
     """
     snapshot = decisions.snapshot
     policy, through, bypasses = _leak_policy(selection, snapshot), is_through(selection), _bypasses_proxy(command)
@@ -106,8 +113,16 @@ def decide_pushed(command: Command, selection: Selection, decisions: DecisionCac
             else:
                 message.ClearField("url")
         elif policy != "observe":
+            if scheme == "pulsar+ssl" and command.type == SCALABLE_TOPIC_UPDATE:
+                rewritten = _with_tls_in_both(rewritten)
             changed |= _put(message, rewritten, through)
     return AddressDecision(changed, broker, leak)
+
+
+def _with_tls_in_both(rewritten: RewrittenUrls) -> RewrittenUrls:
+    """The TLS address in the plain field, too: V5 clients read no other (ClientSegmentLayout), whatever they use."""
+    tls = rewritten.urls.get("brokerUrlTls")
+    return rewritten if tls is None else replace(rewritten, urls={**rewritten.urls, "brokerUrl": tls})
 
 
 def _leak_policy(selection: Selection, snapshot: Snapshot) -> LeakPolicy:

@@ -9,7 +9,7 @@ from typing import cast
 
 from pulsar_ingress_proxy.binary.commands import AUTH_CHALLENGE, CONNECTED, FROM_BROKER, LOOKUP_RESPONSE
 from pulsar_ingress_proxy.binary.commands_pb2 import Command
-from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder, write
+from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder, Table, write
 from pulsar_ingress_proxy.net.errors import BadAnswer, ClosedEarly, TimedOut, UpstreamError
 from pulsar_ingress_proxy.net.pool import BrokerPool
 from pulsar_ingress_proxy.net.tls import error_text
@@ -30,8 +30,8 @@ class NeedsChallenge(Exception):
 class BrokerConnection(asyncio.Protocol):
     """Sends frames and awaits the broker's answers."""
 
-    def __init__(self) -> None:
-        self.decoder = FrameDecoder(FROM_BROKER, None, is_strict=False)
+    def __init__(self, reads: Table = FROM_BROKER) -> None:
+        self.decoder = FrameDecoder(reads, None, is_strict=False)
         self.received: deque[bytes | memoryview | Frame] = deque()
         self.transport: asyncio.Transport | None = None
         self._error: UpstreamError | None = None
@@ -99,20 +99,32 @@ async def ask(url: ServiceUrl, connect: Command, lookup: Command, brokers: Broke
     """
     connection = await brokers.dial(url, BrokerConnection)
     try:
-        connection.send(write(connect))
-        greeting = await connection.frame(within)
-        if greeting.type == AUTH_CHALLENGE:
-            raise NeedsChallenge
-        if greeting.type != CONNECTED:
-            error = greeting.command().error
-            text = error.message.decode("utf-8", "replace")
-            raise Rejected(f"{url} answers CONNECT with error {error.error}: {text}")
+        await introduce(connection, url, connect, within)
         connection.send(write(lookup))
         while True:
             frame = await connection.frame(within)
             if frame.type == LOOKUP_RESPONSE:
                 return frame.command()
     except BadFrame as fault:
-        raise BadAnswer(f"{url} does not speak Pulsar's protocol: {fault}") from None
+        raise _not_pulsar(url, fault) from None
     finally:
         connection.close()
+
+
+async def introduce(connection: BrokerConnection, url: ServiceUrl, connect: Command, within: float) -> None:
+    """Repeat a client's CONNECT on a new connection; raises UpstreamError or NeedsChallenge."""
+    connection.send(write(connect))
+    greeting = await connection.frame(within)
+    if greeting.type == AUTH_CHALLENGE:
+        raise NeedsChallenge
+    if greeting.type != CONNECTED:
+        try:
+            error = greeting.command().error
+        except BadFrame as fault:
+            raise _not_pulsar(url, fault) from None
+        text = error.message.decode("utf-8", "replace")
+        raise Rejected(f"{url} answers CONNECT with error {error.error}: {text}")
+
+
+def _not_pulsar(url: ServiceUrl, fault: BadFrame) -> BadAnswer:
+    return BadAnswer(f"{url} does not speak Pulsar's protocol: {fault}")

@@ -6,31 +6,41 @@ Two tables list everything that is read: FROM_CLIENT and FROM_BROKER. All other 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Error, Lookup, LookupResponse, PartitionMetadata
+from pulsar_ingress_proxy.binary.commands_pb2 import (
+    Command,
+    Connect,
+    Error,
+    Lookup,
+    LookupResponse,
+    PartitionMetadata,
+    ScalableTopicSubscribeResponse,
+)
 from pulsar_ingress_proxy.binary.frames import handling, write
 from pulsar_ingress_proxy.routing.selection import Refusal
 
 CONNECT, CONNECTED, ERROR = 2, 3, 14
-CLOSE_PRODUCER, CLOSE_CONSUMER = 15, 16
+CLOSE_PRODUCER, CLOSE_CONSUMER, PING, PONG = 15, 16, 18, 19
 PARTITION_METADATA, LOOKUP, LOOKUP_RESPONSE = 21, 23, 24
 AUTH_CHALLENGE, AUTH_RESPONSE = 36, 37
-TOPIC_MIGRATED, SCALABLE_TOPIC_UPDATE, WATCH_TC_ASSIGNMENTS_UPDATE = 68, 71, 80
+TOPIC_MIGRATED, WATCH_TC_ASSIGNMENTS_UPDATE = 68, 80
+SCALABLE_TOPIC_LOOKUP, SCALABLE_TOPIC_UPDATE, SCALABLE_TOPIC_CLOSE = 70, 71, 72
+SCALABLE_TOPIC_SUBSCRIBE, SCALABLE_TOPIC_SUBSCRIBE_RESPONSE, SCALABLE_TOPIC_ASSIGNMENT_UPDATE = 73, 74, 75
 
 # After one of these a client depends on its connection: it has a consumer, a producer or a transaction coordinator
 # there, or watches topics. A client that sent none of them only looks things up, and can do that on another connection.
 _SUBSCRIBE, _PRODUCER, _TC_CONNECT, _WATCH_TOPICS = 4, 5, 62, 64
-_SCALABLE_LOOKUP, _SCALABLE_SUBSCRIBE, _WATCH_SCALABLE_TOPICS, _WATCH_TC_ASSIGNMENTS = 70, 73, 76, 79
+_WATCH_SCALABLE_TOPICS, _WATCH_TC_ASSIGNMENTS = 76, 79
 
 # Other requests that do not tie a client to its connection, and their responses; some are answered with ERROR.
 _TOPICS_OF_NAMESPACE, _SCHEMA, _CREATE_SCHEMA = 32, 34, 39
 _ANSWERS = (22, 33, 35, 40)
 
 FROM_CLIENT = handling(
-    take=(CONNECT, PARTITION_METADATA, LOOKUP, AUTH_RESPONSE),
+    take=(CONNECT, PARTITION_METADATA, LOOKUP, AUTH_RESPONSE, SCALABLE_TOPIC_SUBSCRIBE),
     count=(_TOPICS_OF_NAMESPACE, _SCHEMA, _CREATE_SCHEMA),
     note=(
-        _SUBSCRIBE, _PRODUCER, _TC_CONNECT, _WATCH_TOPICS, _SCALABLE_LOOKUP, _SCALABLE_SUBSCRIBE,
-        _WATCH_SCALABLE_TOPICS, _WATCH_TC_ASSIGNMENTS,
+        _SUBSCRIBE, _PRODUCER, _TC_CONNECT, _WATCH_TOPICS, SCALABLE_TOPIC_LOOKUP, _WATCH_SCALABLE_TOPICS,
+        _WATCH_TC_ASSIGNMENTS,
     ),
 )  # fmt: skip
 
@@ -59,8 +69,8 @@ class Addressed(Protocol):
     def ClearField(self, field_name: str) -> None: ...  # noqa: N802 - protobuf's name
 
 
-# Every command that carries broker addresses to a client, and where they are in it (PulsarApi.proto). Only the first
-# answers a lookup; the others are pushed on connections that carry messages.
+# Every command that carries broker addresses to a client, and where they are in it (PulsarApi.proto of 5.0.0-M1, and
+# of master on 2026-08-20). Only the first answers a lookup; the others are pushed on connections that carry messages.
 CARRIERS: Mapping[int, Callable[[Command], Iterable[Addressed]]] = {
     LOOKUP_RESPONSE: lambda command: (command.lookup_response,),
     CLOSE_PRODUCER: lambda command: (command.close_producer,),  # PIP-307: the topic's new owner
@@ -74,6 +84,14 @@ CARRIERS: Mapping[int, Callable[[Command], Iterable[Addressed]]] = {
 }
 
 FROM_BROKER = handling(take=(CONNECTED, ERROR, AUTH_CHALLENGE, *CARRIERS), count=_ANSWERS)
+
+# What is read on the sidecar's own connection to the controller of a scalable topic; all else is dropped there.
+FROM_CONTROLLER = handling(
+    take=(
+        CONNECTED, ERROR, AUTH_CHALLENGE, PING, PONG, SCALABLE_TOPIC_UPDATE, SCALABLE_TOPIC_SUBSCRIBE_RESPONSE,
+        SCALABLE_TOPIC_ASSIGNMENT_UPDATE,
+    ),
+)  # fmt: skip
 
 
 def error_code(refusal: Refusal) -> int:
@@ -100,6 +118,12 @@ def lookup_failed(request_id: int, refusal: Refusal) -> bytes:
     text = f"{refusal.code}: {refusal.text}".encode()
     answer = LookupResponse(response=FAILED, request_id=request_id, error=error_code(refusal), message=text)
     return write(Command(type=LOOKUP_RESPONSE, lookup_response=answer))
+
+
+def subscription_failed(request_id: int, refusal: Refusal) -> bytes:
+    text = f"{refusal.code}: {refusal.text}".encode()
+    answer = ScalableTopicSubscribeResponse(request_id=request_id, error=error_code(refusal), message=text)
+    return write(Command(type=SCALABLE_TOPIC_SUBSCRIBE_RESPONSE, scalable_topic_subscribe_response=answer))
 
 
 def closing_error(code: int, text: str) -> bytes:

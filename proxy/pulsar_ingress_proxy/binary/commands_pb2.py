@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*pulsar_ingress_proxy/binary/commands.proto\x12\x0epulsar_ingress\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"\xdb\x01\n\x07\x43onnect\x12\x16\n\x0e\x63lient_version\x18\x01 \x01(\x0c\x12\x11\n\tauth_data\x18\x03 \x01(\x0c\x12\x18\n\x10protocol_version\x18\x04 \x01(\x05\x12\x18\n\x10\x61uth_method_name\x18\x05 \x01(\x0c\x12\x1b\n\x13proxy_to_broker_url\x18\x06 \x01(\x0c\x12\x1a\n\x12original_principal\x18\x07 \x01(\x0c\x12\x1a\n\x12original_auth_data\x18\x08 \x01(\x0c\x12\x1c\n\x14original_auth_method\x18\t \x01(\x0c\"W\n\tConnected\x12\x16\n\x0eserver_version\x18\x01 \x01(\x0c\x12\x18\n\x10protocol_version\x18\x02 \x01(\x05\x12\x18\n\x10max_message_size\x18\x03 \x01(\x05\";\n\x05\x45rror\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\r\n\x05\x65rror\x18\x02 \x01(\r\x12\x0f\n\x07message\x18\x03 \x01(\x0c\"F\n\x06\x43losed\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x0b\n\x03url\x18\x03 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x04 \x01(\x0c\"\x8c\x01\n\x11PartitionMetadata\x12\r\n\x05topic\x18\x01 \x01(\x0c\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x1a\n\x12original_principal\x18\x03 \x01(\x0c\x12\x1a\n\x12original_auth_data\x18\x04 \x01(\x0c\x12\x1c\n\x14original_auth_method\x18\x05 \x01(\x0c\"\xe8\x01\n\x06Lookup\x12\r\n\x05topic\x18\x01 \x01(\x0c\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x15\n\rauthoritative\x18\x03 \x01(\x08\x12\x1a\n\x12original_principal\x18\x04 \x01(\x0c\x12\x1a\n\x12original_auth_data\x18\x05 \x01(\x0c\x12\x1c\n\x14original_auth_method\x18\x06 \x01(\x0c\x12 \n\x18\x61\x64vertised_listener_name\x18\x07 \x01(\x0c\x12,\n\nproperties\x18\x08 \x03(\x0b\x32\x18.pulsar_ingress.KeyValue\"\xae\x01\n\x0eLookupResponse\x12\x0b\n\x03url\x18\x01 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x02 \x01(\x0c\x12\x10\n\x08response\x18\x03 \x01(\r\x12\x12\n\nrequest_id\x18\x04 \x01(\x04\x12\x15\n\rauthoritative\x18\x05 \x01(\x08\x12\r\n\x05\x65rror\x18\x06 \x01(\r\x12\x0f\n\x07message\x18\x07 \x01(\x0c\x12!\n\x19proxy_through_service_url\x18\x08 \x01(\x08\"7\n\x08\x41uthData\x12\x18\n\x10\x61uth_method_name\x18\x01 \x01(\x0c\x12\x11\n\tauth_data\x18\x02 \x01(\x0c\"<\n\rAuthChallenge\x12+\n\tchallenge\x18\x02 \x01(\x0b\x32\x18.pulsar_ingress.AuthData\":\n\x0c\x41uthResponse\x12*\n\x08response\x18\x02 \x01(\x0b\x32\x18.pulsar_ingress.AuthData\"Y\n\rTopicMigrated\x12\x13\n\x0bresource_id\x18\x01 \x01(\x04\x12\x15\n\rresource_type\x18\x02 \x01(\r\x12\x0b\n\x03url\x18\x03 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x04 \x01(\x0c\"A\n\rSegmentBroker\x12\x12\n\nsegment_id\x18\x01 \x01(\x04\x12\x0b\n\x03url\x18\x02 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x03 \x01(\x0c\"h\n\x10ScalableTopicDag\x12\x36\n\x0fsegment_brokers\x18\x03 \x03(\x0b\x32\x1d.pulsar_ingress.SegmentBroker\x12\x0b\n\x03url\x18\x04 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x05 \x01(\x0c\"X\n\x13ScalableTopicUpdate\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12-\n\x03\x64\x61g\x18\x02 \x01(\x0b\x32 .pulsar_ingress.ScalableTopicDag\";\n\x0cTcAssignment\x12\r\n\x05tc_id\x18\x01 \x01(\x04\x12\x0b\n\x03url\x18\x02 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x03 \x01(\x0c\"W\n\rTcAssignments\x12\x13\n\x0bparallelism\x18\x01 \x01(\r\x12\x31\n\x0b\x61ssignments\x18\x02 \x03(\x0b\x32\x1c.pulsar_ingress.TcAssignment\"]\n\x18WatchTcAssignmentsUpdate\x12\x10\n\x08watch_id\x18\x01 \x01(\x04\x12/\n\x08snapshot\x18\x02 \x01(\x0b\x32\x1d.pulsar_ingress.TcAssignments\"\xcb\x05\n\x07\x43ommand\x12\x0c\n\x04type\x18\x01 \x01(\r\x12(\n\x07\x63onnect\x18\x02 \x01(\x0b\x32\x17.pulsar_ingress.Connect\x12,\n\tconnected\x18\x03 \x01(\x0b\x32\x19.pulsar_ingress.Connected\x12$\n\x05\x65rror\x18\x0e \x01(\x0b\x32\x15.pulsar_ingress.Error\x12.\n\x0e\x63lose_producer\x18\x0f \x01(\x0b\x32\x16.pulsar_ingress.Closed\x12.\n\x0e\x63lose_consumer\x18\x10 \x01(\x0b\x32\x16.pulsar_ingress.Closed\x12=\n\x12partition_metadata\x18\x15 \x01(\x0b\x32!.pulsar_ingress.PartitionMetadata\x12&\n\x06lookup\x18\x17 \x01(\x0b\x32\x16.pulsar_ingress.Lookup\x12\x37\n\x0flookup_response\x18\x18 \x01(\x0b\x32\x1e.pulsar_ingress.LookupResponse\x12\x35\n\x0e\x61uth_challenge\x18$ \x01(\x0b\x32\x1d.pulsar_ingress.AuthChallenge\x12\x33\n\rauth_response\x18% \x01(\x0b\x32\x1c.pulsar_ingress.AuthResponse\x12\x35\n\x0etopic_migrated\x18\x44 \x01(\x0b\x32\x1d.pulsar_ingress.TopicMigrated\x12\x42\n\x15scalable_topic_update\x18G \x01(\x0b\x32#.pulsar_ingress.ScalableTopicUpdate\x12M\n\x1bwatch_tc_assignments_update\x18P \x01(\x0b\x32(.pulsar_ingress.WatchTcAssignmentsUpdate')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*pulsar_ingress_proxy/binary/commands.proto\x12\x0epulsar_ingress\"&\n\x08KeyValue\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"\xdb\x01\n\x07\x43onnect\x12\x16\n\x0e\x63lient_version\x18\x01 \x01(\x0c\x12\x11\n\tauth_data\x18\x03 \x01(\x0c\x12\x18\n\x10protocol_version\x18\x04 \x01(\x05\x12\x18\n\x10\x61uth_method_name\x18\x05 \x01(\x0c\x12\x1b\n\x13proxy_to_broker_url\x18\x06 \x01(\x0c\x12\x1a\n\x12original_principal\x18\x07 \x01(\x0c\x12\x1a\n\x12original_auth_data\x18\x08 \x01(\x0c\x12\x1c\n\x14original_auth_method\x18\t \x01(\x0c\"\xa5\x02\n\x0c\x46\x65\x61tureFlags\x12\x14\n\x0c\x61uth_refresh\x18\x01 \x01(\x08\x12\x1d\n\x15\x62roker_entry_metadata\x18\x02 \x01(\x08\x12\x18\n\x10partial_producer\x18\x03 \x01(\x08\x12\x16\n\x0etopic_watchers\x18\x04 \x01(\x08\x12\x32\n*partitioned_metadata_without_auto_creation\x18\x05 \x01(\x08\x12!\n\x19repl_dedup_by_lid_and_eid\x18\x06 \x01(\x08\x12\x1f\n\x17topic_watcher_reconcile\x18\x07 \x01(\x08\x12\x17\n\x0fscalable_topics\x18\x08 \x01(\x08\x12\x1d\n\x15tc_metadata_discovery\x18\t \x01(\x08\"\x8c\x01\n\tConnected\x12\x16\n\x0eserver_version\x18\x01 \x01(\x0c\x12\x18\n\x10protocol_version\x18\x02 \x01(\x05\x12\x18\n\x10max_message_size\x18\x03 \x01(\x05\x12\x33\n\rfeature_flags\x18\x04 \x01(\x0b\x32\x1c.pulsar_ingress.FeatureFlags\";\n\x05\x45rror\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\r\n\x05\x65rror\x18\x02 \x01(\r\x12\x0f\n\x07message\x18\x03 \x01(\x0c\"F\n\x06\x43losed\x12\n\n\x02id\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x0b\n\x03url\x18\x03 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x04 \x01(\x0c\"\x0b\n\tKeepAlive\"\x8c\x01\n\x11PartitionMetadata\x12\r\n\x05topic\x18\x01 \x01(\x0c\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x1a\n\x12original_principal\x18\x03 \x01(\x0c\x12\x1a\n\x12original_auth_data\x18\x04 \x01(\x0c\x12\x1c\n\x14original_auth_method\x18\x05 \x01(\x0c\"\xe8\x01\n\x06Lookup\x12\r\n\x05topic\x18\x01 \x01(\x0c\x12\x12\n\nrequest_id\x18\x02 \x01(\x04\x12\x15\n\rauthoritative\x18\x03 \x01(\x08\x12\x1a\n\x12original_principal\x18\x04 \x01(\x0c\x12\x1a\n\x12original_auth_data\x18\x05 \x01(\x0c\x12\x1c\n\x14original_auth_method\x18\x06 \x01(\x0c\x12 \n\x18\x61\x64vertised_listener_name\x18\x07 \x01(\x0c\x12,\n\nproperties\x18\x08 \x03(\x0b\x32\x18.pulsar_ingress.KeyValue\"\xae\x01\n\x0eLookupResponse\x12\x0b\n\x03url\x18\x01 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x02 \x01(\x0c\x12\x10\n\x08response\x18\x03 \x01(\r\x12\x12\n\nrequest_id\x18\x04 \x01(\x04\x12\x15\n\rauthoritative\x18\x05 \x01(\x08\x12\r\n\x05\x65rror\x18\x06 \x01(\r\x12\x0f\n\x07message\x18\x07 \x01(\x0c\x12!\n\x19proxy_through_service_url\x18\x08 \x01(\x08\"7\n\x08\x41uthData\x12\x18\n\x10\x61uth_method_name\x18\x01 \x01(\x0c\x12\x11\n\tauth_data\x18\x02 \x01(\x0c\"<\n\rAuthChallenge\x12+\n\tchallenge\x18\x02 \x01(\x0b\x32\x18.pulsar_ingress.AuthData\":\n\x0c\x41uthResponse\x12*\n\x08response\x18\x02 \x01(\x0b\x32\x18.pulsar_ingress.AuthData\"Y\n\rTopicMigrated\x12\x13\n\x0bresource_id\x18\x01 \x01(\x04\x12\x15\n\rresource_type\x18\x02 \x01(\r\x12\x0b\n\x03url\x18\x03 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x04 \x01(\x0c\"A\n\rSegmentBroker\x12\x12\n\nsegment_id\x18\x01 \x01(\x04\x12\x0b\n\x03url\x18\x02 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x03 \x01(\x0c\"h\n\x10ScalableTopicDag\x12\x36\n\x0fsegment_brokers\x18\x03 \x03(\x0b\x32\x1d.pulsar_ingress.SegmentBroker\x12\x0b\n\x03url\x18\x04 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x05 \x01(\x0c\"S\n\x13ScalableTopicLookup\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\x0c\x12\x19\n\x11\x63reate_if_missing\x18\x03 \x01(\x08\"X\n\x13ScalableTopicUpdate\x12\x12\n\nsession_id\x18\x01 \x01(\x04\x12-\n\x03\x64\x61g\x18\x02 \x01(\x0b\x32 .pulsar_ingress.ScalableTopicDag\"(\n\x12ScalableTopicClose\x12\x12\n\nsession_id\x18\x01 \x01(\x04\";\n\x16ScalableTopicSubscribe\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\r\n\x05topic\x18\x02 \x01(\x0c\"T\n\x1eScalableTopicSubscribeResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\x04\x12\r\n\x05\x65rror\x18\x02 \x01(\r\x12\x0f\n\x07message\x18\x03 \x01(\x0c\";\n\x0cTcAssignment\x12\r\n\x05tc_id\x18\x01 \x01(\x04\x12\x0b\n\x03url\x18\x02 \x01(\x0c\x12\x0f\n\x07url_tls\x18\x03 \x01(\x0c\"W\n\rTcAssignments\x12\x13\n\x0bparallelism\x18\x01 \x01(\r\x12\x31\n\x0b\x61ssignments\x18\x02 \x03(\x0b\x32\x1c.pulsar_ingress.TcAssignment\"]\n\x18WatchTcAssignmentsUpdate\x12\x10\n\x08watch_id\x18\x01 \x01(\x04\x12/\n\x08snapshot\x18\x02 \x01(\x0b\x32\x1d.pulsar_ingress.TcAssignments\"\xc8\x08\n\x07\x43ommand\x12\x0c\n\x04type\x18\x01 \x01(\r\x12(\n\x07\x63onnect\x18\x02 \x01(\x0b\x32\x17.pulsar_ingress.Connect\x12,\n\tconnected\x18\x03 \x01(\x0b\x32\x19.pulsar_ingress.Connected\x12$\n\x05\x65rror\x18\x0e \x01(\x0b\x32\x15.pulsar_ingress.Error\x12.\n\x0e\x63lose_producer\x18\x0f \x01(\x0b\x32\x16.pulsar_ingress.Closed\x12.\n\x0e\x63lose_consumer\x18\x10 \x01(\x0b\x32\x16.pulsar_ingress.Closed\x12\'\n\x04ping\x18\x12 \x01(\x0b\x32\x19.pulsar_ingress.KeepAlive\x12\'\n\x04pong\x18\x13 \x01(\x0b\x32\x19.pulsar_ingress.KeepAlive\x12=\n\x12partition_metadata\x18\x15 \x01(\x0b\x32!.pulsar_ingress.PartitionMetadata\x12&\n\x06lookup\x18\x17 \x01(\x0b\x32\x16.pulsar_ingress.Lookup\x12\x37\n\x0flookup_response\x18\x18 \x01(\x0b\x32\x1e.pulsar_ingress.LookupResponse\x12\x35\n\x0e\x61uth_challenge\x18$ \x01(\x0b\x32\x1d.pulsar_ingress.AuthChallenge\x12\x33\n\rauth_response\x18% \x01(\x0b\x32\x1c.pulsar_ingress.AuthResponse\x12\x35\n\x0etopic_migrated\x18\x44 \x01(\x0b\x32\x1d.pulsar_ingress.TopicMigrated\x12\x42\n\x15scalable_topic_lookup\x18\x46 \x01(\x0b\x32#.pulsar_ingress.ScalableTopicLookup\x12\x42\n\x15scalable_topic_update\x18G \x01(\x0b\x32#.pulsar_ingress.ScalableTopicUpdate\x12@\n\x14scalable_topic_close\x18H \x01(\x0b\x32\".pulsar_ingress.ScalableTopicClose\x12H\n\x18scalable_topic_subscribe\x18I \x01(\x0b\x32&.pulsar_ingress.ScalableTopicSubscribe\x12Y\n!scalable_topic_subscribe_response\x18J \x01(\x0b\x32..pulsar_ingress.ScalableTopicSubscribeResponse\x12M\n\x1bwatch_tc_assignments_update\x18P \x01(\x0b\x32(.pulsar_ingress.WatchTcAssignmentsUpdate')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,38 +35,50 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_KEYVALUE']._serialized_end=100
   _globals['_CONNECT']._serialized_start=103
   _globals['_CONNECT']._serialized_end=322
-  _globals['_CONNECTED']._serialized_start=324
-  _globals['_CONNECTED']._serialized_end=411
-  _globals['_ERROR']._serialized_start=413
-  _globals['_ERROR']._serialized_end=472
-  _globals['_CLOSED']._serialized_start=474
-  _globals['_CLOSED']._serialized_end=544
-  _globals['_PARTITIONMETADATA']._serialized_start=547
-  _globals['_PARTITIONMETADATA']._serialized_end=687
-  _globals['_LOOKUP']._serialized_start=690
-  _globals['_LOOKUP']._serialized_end=922
-  _globals['_LOOKUPRESPONSE']._serialized_start=925
-  _globals['_LOOKUPRESPONSE']._serialized_end=1099
-  _globals['_AUTHDATA']._serialized_start=1101
-  _globals['_AUTHDATA']._serialized_end=1156
-  _globals['_AUTHCHALLENGE']._serialized_start=1158
-  _globals['_AUTHCHALLENGE']._serialized_end=1218
-  _globals['_AUTHRESPONSE']._serialized_start=1220
-  _globals['_AUTHRESPONSE']._serialized_end=1278
-  _globals['_TOPICMIGRATED']._serialized_start=1280
-  _globals['_TOPICMIGRATED']._serialized_end=1369
-  _globals['_SEGMENTBROKER']._serialized_start=1371
-  _globals['_SEGMENTBROKER']._serialized_end=1436
-  _globals['_SCALABLETOPICDAG']._serialized_start=1438
-  _globals['_SCALABLETOPICDAG']._serialized_end=1542
-  _globals['_SCALABLETOPICUPDATE']._serialized_start=1544
-  _globals['_SCALABLETOPICUPDATE']._serialized_end=1632
-  _globals['_TCASSIGNMENT']._serialized_start=1634
-  _globals['_TCASSIGNMENT']._serialized_end=1693
-  _globals['_TCASSIGNMENTS']._serialized_start=1695
-  _globals['_TCASSIGNMENTS']._serialized_end=1782
-  _globals['_WATCHTCASSIGNMENTSUPDATE']._serialized_start=1784
-  _globals['_WATCHTCASSIGNMENTSUPDATE']._serialized_end=1877
-  _globals['_COMMAND']._serialized_start=1880
-  _globals['_COMMAND']._serialized_end=2595
+  _globals['_FEATUREFLAGS']._serialized_start=325
+  _globals['_FEATUREFLAGS']._serialized_end=618
+  _globals['_CONNECTED']._serialized_start=621
+  _globals['_CONNECTED']._serialized_end=761
+  _globals['_ERROR']._serialized_start=763
+  _globals['_ERROR']._serialized_end=822
+  _globals['_CLOSED']._serialized_start=824
+  _globals['_CLOSED']._serialized_end=894
+  _globals['_KEEPALIVE']._serialized_start=896
+  _globals['_KEEPALIVE']._serialized_end=907
+  _globals['_PARTITIONMETADATA']._serialized_start=910
+  _globals['_PARTITIONMETADATA']._serialized_end=1050
+  _globals['_LOOKUP']._serialized_start=1053
+  _globals['_LOOKUP']._serialized_end=1285
+  _globals['_LOOKUPRESPONSE']._serialized_start=1288
+  _globals['_LOOKUPRESPONSE']._serialized_end=1462
+  _globals['_AUTHDATA']._serialized_start=1464
+  _globals['_AUTHDATA']._serialized_end=1519
+  _globals['_AUTHCHALLENGE']._serialized_start=1521
+  _globals['_AUTHCHALLENGE']._serialized_end=1581
+  _globals['_AUTHRESPONSE']._serialized_start=1583
+  _globals['_AUTHRESPONSE']._serialized_end=1641
+  _globals['_TOPICMIGRATED']._serialized_start=1643
+  _globals['_TOPICMIGRATED']._serialized_end=1732
+  _globals['_SEGMENTBROKER']._serialized_start=1734
+  _globals['_SEGMENTBROKER']._serialized_end=1799
+  _globals['_SCALABLETOPICDAG']._serialized_start=1801
+  _globals['_SCALABLETOPICDAG']._serialized_end=1905
+  _globals['_SCALABLETOPICLOOKUP']._serialized_start=1907
+  _globals['_SCALABLETOPICLOOKUP']._serialized_end=1990
+  _globals['_SCALABLETOPICUPDATE']._serialized_start=1992
+  _globals['_SCALABLETOPICUPDATE']._serialized_end=2080
+  _globals['_SCALABLETOPICCLOSE']._serialized_start=2082
+  _globals['_SCALABLETOPICCLOSE']._serialized_end=2122
+  _globals['_SCALABLETOPICSUBSCRIBE']._serialized_start=2124
+  _globals['_SCALABLETOPICSUBSCRIBE']._serialized_end=2183
+  _globals['_SCALABLETOPICSUBSCRIBERESPONSE']._serialized_start=2185
+  _globals['_SCALABLETOPICSUBSCRIBERESPONSE']._serialized_end=2269
+  _globals['_TCASSIGNMENT']._serialized_start=2271
+  _globals['_TCASSIGNMENT']._serialized_end=2330
+  _globals['_TCASSIGNMENTS']._serialized_start=2332
+  _globals['_TCASSIGNMENTS']._serialized_end=2419
+  _globals['_WATCHTCASSIGNMENTSUPDATE']._serialized_start=2421
+  _globals['_WATCHTCASSIGNMENTSUPDATE']._serialized_end=2514
+  _globals['_COMMAND']._serialized_start=2517
+  _globals['_COMMAND']._serialized_end=3613
 # @@protoc_insertion_point(module_scope)

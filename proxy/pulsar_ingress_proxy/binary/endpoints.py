@@ -59,6 +59,8 @@ class ConnectionTarget:
     refusal: Refusal | None = None
     keeps_name: bool = False
     """Whether `proxy_to_broker_url` is forwarded, as it is meant for a proxy behind the sidecar."""
+    is_any: bool = False
+    """Whether the client left the choice of the broker to the sidecar."""
 
 
 def connection_target(connect: Connect, endpoint: ClientEndpoint, decisions: DecisionCache) -> ConnectionTarget:
@@ -74,16 +76,16 @@ def connection_target(connect: Connect, endpoint: ClientEndpoint, decisions: Dec
         is_idle = selection.shadow or (snapshot.config.leaks == "observe" and not is_through(selection))
         if is_idle:
             return ConnectionTarget(snapshot.config.binary_pool, keeps_name=True)
-        return _through(wanted, selection, snapshot)
+        return through_target(wanted, selection, snapshot)
     host = parse_authority(endpoint.server_name) if endpoint.server_name is not None else None
     if host is not None and selection.listener is not None:
         broker = pinned(host, selection.listener, snapshot, BINARY_SCHEMES)
         if broker is not None:
             return ConnectionTarget((dial_url(broker, snapshot, BINARY_SCHEMES),), broker)
-    return ConnectionTarget(snapshot.config.binary_pool)
+    return ConnectionTarget(snapshot.config.binary_pool, is_any=True)
 
 
-def _through(wanted: str, selection: Selection, snapshot: Snapshot) -> ConnectionTarget:
+def through_target(wanted: str, selection: Selection, snapshot: Snapshot) -> ConnectionTarget:
     """The broker that a client names under throughSidecar. Only known brokers: this is not an open proxy."""
     if not is_through(selection):
         where = f"ingress '{selection.ingress.name}'" if selection.ingress is not None else "this socket"

@@ -193,7 +193,7 @@ class PendingLookups:
         if selection.listener is None:
             return frame.raw
         command = frame.command()
-        decided = answers.decide_pushed(command, selection, decisions)
+        decided = answers.decide_pushed(command, selection, self._client.server.bind.scheme, decisions)
         if decided.leak is not None:
             record = self._client.other_record(decisions, 200 if decided.refusal is None else decided.refusal.status)
             record.selection = selection

@@ -17,6 +17,7 @@ from pulsar_ingress_proxy.binary.endpoints import ConnectionTarget, connection_t
 from pulsar_ingress_proxy.binary.fast_path import SHORTEST, TYPE
 from pulsar_ingress_proxy.binary.frames import BadFrame, Frame, FrameDecoder
 from pulsar_ingress_proxy.binary.pending_lookups import PendingLookups
+from pulsar_ingress_proxy.binary.subscription_relay import SubscriptionRelay
 from pulsar_ingress_proxy.memory import HEAD, UNSENT
 from pulsar_ingress_proxy.net.context import ServerContext
 from pulsar_ingress_proxy.net.errors import ClosedEarly, Unreachable, UpstreamError
@@ -54,6 +55,8 @@ class Session(asyncio.Protocol):
     _from_client: FrameDecoder = field(init=False)
     _from_broker: FrameDecoder | None = None
     _broker: asyncio.Transport | None = None
+    _relay: SubscriptionRelay | None = None
+    """If the client left the choice of the broker to the sidecar."""
     _transport: asyncio.Transport | None = None
     _timer: asyncio.TimerHandle | None = None
     _connected: bool = False
@@ -135,12 +138,16 @@ class Session(asyncio.Protocol):
             self._hold(_TO_CLIENT, self._transport.get_write_buffer_size() + len(self._deferred))
         if self._broker is not None and not self._broker.is_closing():
             self._broker.pause_reading()
+        if self._relay is not None:
+            self._relay.pause_reading()
 
     def resume_writing(self) -> None:
         self._is_full = False
         self._hold(_TO_CLIENT, len(self._deferred))
         if self._broker is not None and not self._broker.is_closing():
             self._broker.resume_reading()
+        if self._relay is not None:
+            self._relay.resume_reading()
         self._update_reading()
 
     def _update_reading(self) -> None:
@@ -218,6 +225,10 @@ class Session(asyncio.Protocol):
                     record.upstream_errors = [error.code for error in errors]
                     self._context.recorder.record(record)
                 self._context.brokers.succeeded(url)
+                if where.is_any:
+                    self._relay = SubscriptionRelay(
+                        self._context, self._client, url, self._send, self._start, self._disconnect
+                    )
                 self._take_over(connection)
                 return
         last = errors[-1] if errors else Unreachable("brokers.brokerServiceUrl has none")
@@ -282,6 +293,12 @@ class Session(asyncio.Protocol):
             elif piece.type == commands.PARTITION_METADATA:
                 self._from_client.counted += 1
                 broker.write(self._without_originals(piece))
+            elif piece.type == commands.SCALABLE_TOPIC_SUBSCRIBE:
+                self._from_client.noted = True
+                if self._relay is not None and self._relay.is_needed:
+                    self._relay.subscribe(piece)
+                else:
+                    broker.write(piece.raw)
             elif piece.type == commands.AUTH_RESPONSE:
                 if self._connected and self._client.connect_info is not None:
                     self._client.connect_info.renew(piece.command().auth_response.response)
@@ -374,6 +391,9 @@ class Session(asyncio.Protocol):
 
     def broker_lost(self) -> None:
         self._lookups.fail()
+        self._disconnect()
+
+    def _disconnect(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
