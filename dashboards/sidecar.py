@@ -171,6 +171,7 @@ def _brokers() -> Sequence[Panel]:
             "does not, one broker is slow.",
             Query(quantile(0.5, Sidecar.upstream_duration, *BY_KIND), "p50 {{kind}}"),
             Query(quantile(0.99, Sidecar.upstream_duration, *BY_KIND), "p99 {{kind}}"),
+            span=6,
         ),
         lines(
             "Where the time goes",
@@ -180,6 +181,7 @@ def _brokers() -> Sequence[Panel]:
             Query(mean(Sidecar.duration), "total"),
             Query(mean(Sidecar.upstream_duration), "broker"),
             colours={"total": BLUE, "broker": ORANGE},
+            span=6,
         ),
         stacked(
             "Upstream errors",
@@ -188,6 +190,15 @@ def _brokers() -> Sequence[Panel]:
             "`broker-timeout`: check the broker. `bad-answer`: check what listens there. See "
             "docs/runbooks/upstream-errors.md.",
             Query(rate(Sidecar.upstream_errors, "reason"), "{{reason}}"),
+            span=6,
+        ),
+        stacked(
+            "Unknown commands",
+            "cps",
+            "Commands of the binary protocol that passed unread, by type. Their senders are newer than this "
+            "sidecar, and addresses in them are not rewritten: upgrade the sidecar.",
+            Query(or_none(rate(Sidecar.unknown_commands, "sender", "type")), "{{sender}} {{type}}"),
+            span=6,
         ),
     ]
 

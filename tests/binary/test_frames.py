@@ -10,7 +10,8 @@ from words import LOOKUP, MALFORMED, PING, SEND, SUBSCRIBE, command, framed, loo
 
 from pulsar_ingress_proxy.binary.frames import MESSAGE_LIMIT, PADDING, BadFrame, Frame, FrameDecoder, Table, handling
 
-TABLE = handling(take=(LOOKUP,), note=(SUBSCRIBE,))
+KNOWN = frozenset(range(100))
+TABLE = handling(KNOWN, take=(LOOKUP,), note=(SUBSCRIBE,))
 MOST = 1 << 16
 
 UNKNOWN = 4711
@@ -64,8 +65,17 @@ def test_frames_are_found_at_any_split(sent: list[bytes], cuts: list[int], is_st
     back, taken = fed(found, pieces_of(stream, cuts))
     assert back == stream
     assert [frame.raw for frame in taken] == [frame for frame in sent if kind_of(frame) == LOOKUP]
-    assert found.noted == (SUBSCRIBE in map(kind_of, sent))
+    assert found.noted == any(kind == SUBSCRIBE or kind not in KNOWN for kind in map(kind_of, sent))
     assert found.left == 0
+
+
+@given(st.lists(frames, max_size=8), st.lists(st.integers(0, 1 << 16), max_size=12), st.booleans())
+def test_each_command_of_an_unknown_type_is_reported_once(sent: list[bytes], cuts: list[int], is_strict: bool) -> None:
+    found, reported = decoder(is_strict=is_strict), list[int]()
+    found.on_unknown = reported.append
+    fed(found, pieces_of(b"".join(sent), cuts))
+    unknown = [kind for kind in map(kind_of, sent) if kind not in KNOWN]
+    assert [min(kind, 128) for kind in reported] == [min(kind, 128) for kind in unknown]
 
 
 @given(st.lists(frames, max_size=4), st.lists(st.integers(0, 1 << 16), max_size=6))

@@ -10,12 +10,15 @@ from words import (
     PUSHES,
     Push,
     closed,
+    command,
     coordinators,
     failed,
     found,
     lookup,
+    message,
     migrated,
     ping,
+    pong,
     rewritten,
 )
 
@@ -109,6 +112,24 @@ async def test_pushed_addresses_are_on_the_listener_that_the_client_named(start:
         BROKER.says(closed(CLOSE_PRODUCER, other.inner())),
         CLIENT.hears(closed(CLOSE_PRODUCER, other.outer("pulsar", "partner"), other.outer("pulsar+ssl", "partner"))),
     )
+
+
+async def test_command_of_an_unknown_type_passes_and_is_counted_by_its_sender_and_type(start: Start) -> None:
+    stage = await start()
+    later, much_later = command(82, message(f1="pulsar://inside:6650")), command(4711)
+    await stage.play(
+        *HELLO,
+        BROKER.says(later + much_later + later + ping()),
+        *(CLIENT.hears(frame) for frame in (later, much_later, later, ping())),
+        CLIENT.says(later + much_later + pong()),
+        *(BROKER.hears(frame) for frame in (later, much_later, pong())),
+    )
+    assert {
+        (sender, kind): stage.number("unknown_commands_total", sender=sender, type=kind)
+        for sender in ("broker", "client")
+        for kind in ("82", "other")
+    } == {("broker", "82"): 2, ("broker", "other"): 1, ("client", "82"): 1, ("client", "other"): 1}
+    assert stage.number("unknown_commands_total") == 5
 
 
 # The answer to a lookup.

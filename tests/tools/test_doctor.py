@@ -7,13 +7,14 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 from address_books import book, diagnose
 from simulated.cluster import SimulatedCluster
 
-from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connected, LookupResponse
+from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connected, FeatureFlags, LookupResponse
 from pulsar_ingress_proxy.binary.frames import write
 from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.config import load_mapping
@@ -161,6 +162,22 @@ async def test_binary_port_that_answers_connect_is_reachable_whatever_the_answer
     async with answering(answer) as port:
         [finding] = await diagnose(book(("b", f"external:pulsar://127.0.0.1:{port}")), "external")
     assert (finding.answers, finding.reachable) == (said, True)
+
+
+NEWEST = {"protocol_version": 21, "feature_flags": FeatureFlags(topic_watchers=True, tc_metadata_discovery=True)}
+NEWER = {
+    "protocol version 22": {**NEWEST, "protocol_version": 22},
+    "feature flag 10": {**NEWEST, "feature_flags": FeatureFlags.FromString(b"\x20\x01\x50\x01")},
+    "feature flag 17": {**NEWEST, "feature_flags": FeatureFlags.FromString(b"\x88\x01\x00")},
+}
+
+
+@pytest.mark.parametrize(("what", "greeting"), [(None, NEWEST), (None, {}), *NEWER.items()])
+async def test_broker_that_is_newer_than_the_sidecar_gets_a_warning(what: str | None, greeting: dict[str, Any]) -> None:
+    async with answering(write(Command(type=3, connected=Connected(server_version=b"b", **greeting)))) as port:
+        [finding] = await diagnose(book(("b", f"internal:pulsar://127.0.0.1:{port}")), "internal")
+    assert (finding.reachable, finding.answers) == (True, "CONNECTED")
+    assert finding.warning is None if what is None else f"does not know its {what}" in str(finding.warning)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The commands that the sidecar reads or sends: their numbers, how each is handled, and error codes. Pure.
 
-Two tables list everything that is read: FROM_CLIENT and FROM_BROKER. All other commands pass, known or not.
+Two tables list everything that is read: FROM_CLIENT and FROM_BROKER. All other commands pass, and unknown ones are
+counted.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +18,11 @@ from pulsar_ingress_proxy.binary.commands_pb2 import (
 )
 from pulsar_ingress_proxy.binary.frames import handling, write
 from pulsar_ingress_proxy.routing.selection import Refusal
+
+KNOWN = frozenset((*range(2, 41), *range(50, 69), *range(70, 82)))
+"""All types of PulsarApi.proto that were read for addresses."""
+NEWEST_VERSION = 21
+"""The newest protocol version of that PulsarApi.proto."""
 
 CONNECT, CONNECTED, ERROR = 2, 3, 14
 CLOSE_PRODUCER, CLOSE_CONSUMER, PING, PONG = 15, 16, 18, 19
@@ -36,6 +42,7 @@ _TOPICS_OF_NAMESPACE, _SCHEMA, _CREATE_SCHEMA = 32, 34, 39
 _ANSWERS = (22, 33, 35, 40)
 
 FROM_CLIENT = handling(
+    KNOWN,
     take=(CONNECT, PARTITION_METADATA, LOOKUP, AUTH_RESPONSE, SCALABLE_TOPIC_SUBSCRIBE),
     count=(_TOPICS_OF_NAMESPACE, _SCHEMA, _CREATE_SCHEMA),
     note=(
@@ -83,10 +90,11 @@ CARRIERS: Mapping[int, Callable[[Command], Iterable[Addressed]]] = {
     WATCH_TC_ASSIGNMENTS_UPDATE: lambda command: command.watch_tc_assignments_update.snapshot.assignments,
 }
 
-FROM_BROKER = handling(take=(CONNECTED, ERROR, AUTH_CHALLENGE, *CARRIERS), count=_ANSWERS)
+FROM_BROKER = handling(KNOWN, take=(CONNECTED, ERROR, AUTH_CHALLENGE, *CARRIERS), count=_ANSWERS)
 
 # What is read on the sidecar's own connection to the controller of a scalable topic; all else is dropped there.
 FROM_CONTROLLER = handling(
+    KNOWN,
     take=(
         CONNECTED, ERROR, AUTH_CHALLENGE, PING, PONG, SCALABLE_TOPIC_UPDATE, SCALABLE_TOPIC_SUBSCRIBE_RESPONSE,
         SCALABLE_TOPIC_ASSIGNMENT_UPDATE,

@@ -5,7 +5,7 @@ only the sizes and the command's type are read, and they are returned in the pie
 Only frames of requested types are assembled.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
@@ -19,9 +19,9 @@ MESSAGE_LIMIT = 5 * 1024 * 1024
 PADDING = 10 * 1024
 """Bytes that a frame may have beyond its message (Commands.MESSAGE_SIZE_FRAME_PADDING)."""
 
-PASS, NOTE, COUNT, TAKE, _WAIT = range(5)
-"""How frames of a type are handled: passed, passed and noted or counted, or returned whole. _WAIT: more bytes are
-needed to tell."""
+PASS, NOTE, COUNT, TAKE, UNKNOWN, _WAIT = range(6)
+"""How frames of a type are handled: passed, passed and noted or counted, returned whole, or passed and reported as
+unknown. _WAIT: more bytes are needed to tell."""
 
 # Both sizes, then the start of the command: the tag of its type, the type, and what follows. All known encoders write
 # the type first, then the command's own field, whose number is the type, and nothing else.
@@ -78,10 +78,10 @@ class Table(NamedTuple):
     Covers only commands with one-byte varints there, which is nearly all of them."""
 
 
-def handling(take: Iterable[int], note: Iterable[int] = (), count: Iterable[int] = ()) -> Table:
-    """Build a table; types that are not listed pass."""
-    actions = bytearray(256)
-    for action, kinds in ((NOTE, note), (COUNT, count), (TAKE, take)):
+def handling(known: Iterable[int], take: Iterable[int], note: Iterable[int] = (), count: Iterable[int] = ()) -> Table:
+    """Build a table; known types that are not listed pass."""
+    actions = bytearray([UNKNOWN]) * 256
+    for action, kinds in ((PASS, known), (NOTE, note), (COUNT, count), (TAKE, take)):
         for kind in kinds:
             actions[kind] = action
     passing = {
@@ -102,6 +102,8 @@ class FrameDecoder:
     """Maximum size of a command that has to be read; None: that of a frame."""
     is_strict: bool
     """Whether the sender may try to hide one command in another: a type counts only if no second one can follow."""
+    on_unknown: Callable[[int], None] = lambda _: None
+    """Called with each unknown type; those from 128 on may not be exact."""
     _most_frame: int = MESSAGE_LIMIT + PADDING
     left: int = 0
     """Remaining bytes of a frame that was partly returned; at 0, another frame may be inserted."""
@@ -157,6 +159,9 @@ class FrameDecoder:
                 self.noted = True
             elif action == COUNT:
                 self.counted += 1
+            elif action == UNKNOWN:
+                self.noted = True  # it may tie the client to its connection
+                self.on_unknown(kind)
             elif action != PASS:
                 if action == TAKE:
                     self._refuse_large(kind, end - at - 8)
@@ -200,7 +205,7 @@ class FrameDecoder:
 
     def _action(self, kind: int) -> int:
         actions = self._table.actions
-        return actions[kind] if kind < len(actions) else PASS
+        return actions[kind] if kind < len(actions) else UNKNOWN
 
     def _refuse_large(self, kind: int | None, size: int) -> None:
         if self._most_command is not None and size > self._most_command:

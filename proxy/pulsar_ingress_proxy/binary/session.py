@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from pulsar_ingress_proxy.binary import commands
@@ -80,7 +81,8 @@ class Session(asyncio.Protocol):
         self._transport = client = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         client.set_write_buffer_limits(high=UNSENT)
         most = self._context.decisions.config.limits.command_bytes
-        self._from_client = FrameDecoder(commands.FROM_CLIENT, most, is_strict=True)
+        unknown = partial(self._context.metrics.unknown_command, "client")
+        self._from_client = FrameDecoder(commands.FROM_CLIENT, most, is_strict=True, on_unknown=unknown)
         peer = client.get_extra_info("peername")
         name = server_name(client.get_extra_info("ssl_object"))
         self._client = ClientContext(self._context, self._server, peer_address(peer), name)
@@ -263,6 +265,7 @@ class Session(asyncio.Protocol):
         broker.set_write_buffer_limits(high=UNSENT)
         broker.set_protocol(_BrokerSide(self))
         self._broker, self._from_broker = broker, connection.decoder
+        self._from_broker.on_unknown = partial(self._context.metrics.unknown_command, "broker")
         try:
             self._forward_from_broker(list(connection.received), client)
             if not self._connected:

@@ -91,6 +91,11 @@ class Sidecar(Catalogue):
     buffered = gauge("buffered_bytes", "Bytes held for requests and answers; the limit is limits.bufferBytes.")
     asyncio_tasks = gauge("asyncio_tasks", "Tasks of the event loop that have not ended.")
     upstream_errors = counter("upstream_errors", "Failed attempts to get an answer from a broker, by reason.", "reason")
+    unknown_commands = counter(
+        "unknown_commands",
+        "Commands of the binary protocol that passed unread, as this version does not know them.",
+        "sender type",
+    )
     loop_lag = seconds("event_loop_lag", "Event loop lag, sampled ten times a second.", "", REQUESTS)
     generation = gauge("snapshot_generation", "Generation of the snapshot in force.")
     book_entries = gauge("address_book_entries", "Entries of the address book, by source.", "source")

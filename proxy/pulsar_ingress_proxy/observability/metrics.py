@@ -8,6 +8,7 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from itertools import accumulate
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -18,6 +19,8 @@ from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 from pulsar_ingress_proxy.observability.catalogue import Metric, Sidecar
 
+_TYPES = 128
+"""Types of commands with a label of their own; clients can send any number."""
 _CODES = {code: str(code) for code in range(100, 600)}
 
 Labels = tuple[str, ...]
@@ -120,6 +123,7 @@ class Metrics(Numbers):
         self.buffered = Number(Sidecar.buffered)
         self.asyncio_tasks = Number(Sidecar.asyncio_tasks)
         self.upstream_errors = Number(Sidecar.upstream_errors)
+        self.unknown_commands = Number(Sidecar.unknown_commands)
         self.loop_lag = Histogram(Sidecar.loop_lag)
         self.generation = Number(Sidecar.generation)
         self.book_entries = Number(Sidecar.book_entries)
@@ -145,6 +149,9 @@ class Metrics(Numbers):
     def collect(self) -> Iterable[Family]:
         self.before_read()
         return super().collect()
+
+    def unknown_command(self, sender: Literal["client", "broker"], kind: int) -> None:
+        self.unknown_commands.add(sender, str(kind) if kind < _TYPES else "other")
 
     def tallies(self, record: AccessRecord) -> list[Cell]:
         """The counters that a finished request increments; the same for all with this outcome."""

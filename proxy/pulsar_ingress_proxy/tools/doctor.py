@@ -4,7 +4,8 @@ Asked in the order in which a client would fail: does the name resolve, does the
 certificate cover the name, does the broker answer. 401 and 403 count as reachable.
 
 A broker that answers in the binary protocol is then asked for one topic, without a listener's name. It answers with the
-addresses of the port's own listener, which are the ones that its clients get when their topics move.
+addresses of the port's own listener, which are the ones that its clients get when their topics move. Its CONNECTED says
+whether it is newer than this sidecar.
 
 A Kafka listener is asked for its brokers. Clients connect to the addresses in the answer, so each must be on the
 listener.
@@ -17,8 +18,10 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from pulsar_ingress_proxy.binary import commands
-from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Lookup
+from pulsar_ingress_proxy.binary.commands_pb2 import Command, Connect, Connected, Lookup
 from pulsar_ingress_proxy.binary.frames import BadFrame, write
 from pulsar_ingress_proxy.net.errors import BadAnswer, UpstreamError
 from pulsar_ingress_proxy.net.tls import BrokerTls
@@ -44,7 +47,8 @@ _AT_ONCE = 16
 _MOST_BROKERS = 256
 """Maximum number of brokers tried for a template."""
 
-_CONNECT = Connect(client_version=b"doctor", protocol_version=19)
+# A broker answers with the client's protocol version if its own is newer (Commands.newConnected).
+_CONNECT = Connect(client_version=b"doctor", protocol_version=commands.NEWEST_VERSION + 1)
 _TOPIC = b"persistent://public/default/pulsar-ingress-proxy-doctor"
 _LOOKUP = write(Command(type=commands.LOOKUP, lookup=Lookup(topic=_TOPIC, request_id=1)))
 _ANSWERS_TO_CONNECT = {
@@ -156,7 +160,8 @@ async def examine(
             else:
                 finding = await _probe(name, broker, url, seconds, trust)
             if finding.answers == "CONNECTED" and not is_ours:
-                finding = replace(finding, warning=_unknown_addresses(await _told(url, seconds), name, snapshot))
+                unknown = _unknown_addresses(await _told(url, seconds), name, snapshot)
+                finding = replace(finding, warning="; ".join(filter(None, (finding.warning, unknown))) or None)
         found(finding)
         return finding
 
@@ -258,20 +263,40 @@ async def _anything_open(broker: Broker, listener: str | None, seconds: float) -
 async def _probe(listener: str, broker: str, url: ServiceUrl, seconds: float, trust: Trust) -> Finding:
     """One address, and whether it gives the answer of a broker."""
     tried = await attempt(url, seconds, lambda: _ask(url, seconds, trust))
-    is_well = tried.answer in ("200", "401", "403", *_ANSWERS_TO_CONNECT.values())
-    problem = tried.problem if tried.answer is None or is_well else f"the broker answers {tried.answer}"
-    return Finding(listener, broker, str(url), tried.resolves, tried.connects, tried.certificate, tried.answer, problem)
+    answer, warning = tried.answer or (None, None)
+    is_well = answer in ("200", "401", "403", *_ANSWERS_TO_CONNECT.values())
+    problem = tried.problem if answer is None or is_well else f"the broker answers {answer}"
+    return Finding(
+        listener, broker, str(url), tried.resolves, tried.connects, tried.certificate, answer, problem, warning
+    )
 
 
-async def _ask(url: ServiceUrl, seconds: float, trust: Trust) -> str:
+async def _ask(url: ServiceUrl, seconds: float, trust: Trust) -> tuple[str, str | None]:
+    """The answer of a broker, and a warning about it."""
     if url.scheme in BINARY_SCHEMES:
         try:
             async with greeted(url, _CONNECT, trust, seconds) as (_, greeting):
-                return _ANSWERS_TO_CONNECT[greeting.type]
-        except (BadAnswer, KeyError):
-            return "something that is not Pulsar's protocol"
+                is_connected = greeting.type == commands.CONNECTED
+                warning = _newer(greeting.command().connected) if is_connected else None
+                return _ANSWERS_TO_CONNECT[greeting.type], warning
+        except (BadAnswer, BadFrame, KeyError):
+            return "something that is not Pulsar's protocol", None
     async with answered(url, "/admin/v2/brokers/ready", trust, seconds) as answer:
-        return str(answer.status)
+        return str(answer.status), None
+
+
+def _newer(connected: Connected) -> str | None:
+    """The problem with a broker that is newer than this sidecar."""
+    flags = UnknownFieldSet(connected.feature_flags)
+    unknown = [f"feature flag {flags[place].field_number}" for place in range(len(flags))]
+    if connected.protocol_version > commands.NEWEST_VERSION:
+        unknown.insert(0, f"protocol version {connected.protocol_version}")
+    if not unknown:
+        return None
+    return (
+        f"the broker is newer than this sidecar, which does not know its {' and '.join(unknown)}: addresses in new "
+        "commands would pass unread; upgrade the sidecar"
+    )
 
 
 async def _probe_kafka(
