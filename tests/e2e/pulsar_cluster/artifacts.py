@@ -32,6 +32,7 @@ class Release:
     modules: tuple[str, ...] = ("pulsar-broker",)
     constraints: str = "pulsar"  # the pom that holds the versions of all that Pulsar depends on
     companions: Mapping[str, str] = field(default_factory=dict)  # modules that are not published in this version
+    kind: str = "pulsar"
 
     @property
     def has_web_listeners(self) -> bool:
@@ -40,7 +41,7 @@ class Release:
 
     @property
     def name(self) -> str:
-        return f"pulsar-{self.version}"
+        return f"{self.kind}-{self.version}"
 
     @property
     def pom(self) -> str:
@@ -108,6 +109,11 @@ RELEASES = {
     "5.0": Release("5.0.0-M1", constraints="pulsar-dependencies"),
 }
 DEFAULT = "4.0"
+
+# A client that no broker has among its jars.
+V5_CLIENT = Release(
+    "5.0.0-M1", modules=("pulsar-client-v5",), constraints="pulsar-dependencies", kind="pulsar-client-v5"
+)
 
 # By the line of Pulsar; about 7 MB each.
 WEB_SERVERS = {
@@ -232,8 +238,10 @@ def _say(line: str) -> None:
 
 def main() -> None:
     """Resolve the lines that are named, or the one that `make e2e` needs; and the web servers of all."""
-    releases = (KAFKA if line == "kafka" else RELEASES[line] for line in sys.argv[1:] or [DEFAULT])
-    wanted: list[Artifacts] = [*releases, *WEB_SERVERS.values()]
+    lines = sys.argv[1:] or [DEFAULT]
+    named = (KAFKA if line == "kafka" else RELEASES[line] for line in lines)
+    clients = [V5_CLIENT] if "5.0" in lines else []
+    wanted: list[Artifacts] = [*named, *clients, *WEB_SERVERS.values()]
     try:
         for artifacts in wanted:
             classpath(artifacts)

@@ -42,7 +42,7 @@ def through_socket(cluster: Cluster, **keys: object) -> Iterator[Child]:
 
 
 @contextmanager
-def tls_socket(cluster: Cluster, book: list[dict[str, str]]) -> Iterator[Path]:
+def tls_socket(cluster: Cluster, book: list[dict[str, str]], **keys: object) -> Iterator[Path]:
     """A socket for many hosts, with TLS on both sides; the file of the CA that clients trust."""
     names = [broker.external_name for broker in cluster.brokers]
     cluster.authority.write(cluster.folder, "ingress", HOST, *names)
@@ -56,6 +56,7 @@ def tls_socket(cluster: Cluster, book: list[dict[str, str]]) -> Iterator[Path]:
             "tls": {"ca": str(folder / "ca.crt")},
         },
         advertisedListeners=book,
+        **keys,
     ):
         yield folder / "ca.crt"
 
