@@ -283,6 +283,20 @@ async def test_broker_hostname_is_resolved_for_every_new_connection_and_all_its_
     assert served.number("upstream_errors_total") == 0
 
 
+async def test_a_failure_of_the_resolver_itself_makes_a_broker_unreachable(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uvloop raises this where glibc's resolver finds no file descriptor left: seen in tests/e2e/faults."""
+
+    async def getaddrinfo(*_: object, **__: object) -> Any:
+        raise RuntimeError("AddrInfo.data is NULL")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    served = await start("http://pulsar-broker:8080")
+    assert (await served.ask(GET)).refusal == (502, "broker-unreachable")
+    assert served.number("upstream_errors_total", reason="broker-unreachable") == 1
+
+
 # Pinned brokers.
 
 

@@ -62,6 +62,9 @@ class BrokerPool:
             raise Unreachable(f"{url.host} could not be looked up within {self._connect_timeout:g} s") from None
         except (OSError, UnicodeError) as error:  # IDNA rejects labels over 63 characters
             raise Unreachable(f"{url.host} cannot be looked up: {error}") from None
+        except RuntimeError as error:
+            # uvloop, if the resolver fails with EAI_SYSTEM and no errno, as glibc's does without a file descriptor.
+            raise Unreachable(f"{url.host} cannot be looked up: the system has failed ({error})") from None
         random.shuffle(addresses)
         deadline = self._loop.time() + self._connect_timeout
         problem = "it has no address"
