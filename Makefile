@@ -54,6 +54,7 @@ e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and ri
 	$(BIN)/python tests/e2e/pipeline/delta_spark_jars.py
 	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
 	sh tests/e2e/console/chromium.sh
+	sh tests/e2e/faults/faketime.sh
 	sh deploy/image/setup.sh
 	$(BIN)/python -m pytest tests/e2e $(ARGS); tested=$$?; \
 		$(BIN)/python tests/e2e/pulsar_cluster/compatibility.py && \

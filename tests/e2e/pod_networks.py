@@ -120,13 +120,21 @@ class NodeNetwork:
         number, made = self._pods, Network()
         address = f"10.1.{number // 256}.{number % 256}"
         self._own.ip(
-            f"link add pod{number} type veth peer name eth0 netns {made.path}",
-            f"link set pod{number} master pods up",
+            f"link add {_interface(address)} type veth peer name eth0 netns {made.path}",
+            f"link set {_interface(address)} master pods up",
         )
         made.ip(
             "link set lo up", f"addr add {address}/16 dev eth0", "link set eth0 up", f"route add default via {BRIDGE}"
         )
         return made, address
+
+    def unplug(self, address: str) -> None:
+        """Cut a pod off: what it and others send to each other is lost, and nobody is told."""
+        self._own.ip(f"link set {_interface(address)} nomaster")
+
+    def plug(self, address: str) -> None:
+        """Connect a pod again."""
+        self._own.ip(f"link set {_interface(address)} master pods")
 
     def name(self, **names: str) -> None:
         """Let names lead to addresses, in all pods at once: written into the one file, which is mounted there."""
@@ -187,6 +195,12 @@ class _Hosts(AbstractResolver):
 
     async def close(self) -> None:
         pass
+
+
+def _interface(address: str) -> str:
+    """The node's end of a pod's interface."""
+    _, _, high, low = address.split(".")
+    return f"pod{int(high) * 256 + int(low)}"
 
 
 async def dial_machine(url: SplitResult) -> socket.socket:

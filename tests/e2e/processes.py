@@ -35,6 +35,10 @@ class Process:
     def output(self) -> str:
         return "".join(self._lines)
 
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
     async def says(self, text: str) -> None:
         """Wait until it has said this; fails with all it said where it ends before, or says nothing for long."""
         async with asyncio.timeout(30):
@@ -47,6 +51,11 @@ class Process:
         async with asyncio.timeout(60), self._grown:
             await self._grown.wait_for(lambda: self._reader.done() or condition())
         assert condition(), f"it ended before that was so:\n{self.output}"
+
+    async def ended(self) -> None:
+        """Wait for an end that is not of this process's making."""
+        async with asyncio.timeout(60):
+            await self._child.wait()
 
     async def end(self, with_signal: int = signal.SIGTERM) -> int:
         if self._child.returncode is None:

@@ -1,11 +1,13 @@
 """The cluster's DNS, as Kubernetes has one: python names_server.py ADDRESS HOSTS answers with what that file says.
 
-nginx, HAProxy and Envoy ask a server for names that they learn at run time, and read no hosts file for them.
+nginx, HAProxy and Envoy ask a server for names that they learn at run time, and read no hosts file for them. A third
+argument is how many seconds each answer takes.
 """
 
 import socket
 import struct
 import sys
+import threading
 from pathlib import Path
 
 HEADER = struct.Struct(">HHHHHH")  # RFC 1035 4.1.1: id, flags, counts of questions, answers, authorities, additions
@@ -29,7 +31,7 @@ def reply(asked: bytes, hosts: dict[str, str]) -> bytes:
     return header + asked[HEADER.size : at + 5] + b"".join(answers)
 
 
-def main(address: str, file: str) -> None:
+def main(address: str, file: str, seconds: str = "0") -> None:
     hosts = {name: at for at, name in (line.split() for line in Path(file).read_text().splitlines())}
     with socket.socket(type=socket.SOCK_DGRAM) as server:
         server.bind((address, 53))
@@ -37,7 +39,7 @@ def main(address: str, file: str) -> None:
         sys.stderr.flush()
         while True:
             asked, client = server.recvfrom(512)
-            server.sendto(reply(asked, hosts), client)
+            threading.Timer(float(seconds), server.sendto, (reply(asked, hosts), client)).start()
 
 
 if __name__ == "__main__":
