@@ -141,20 +141,17 @@ class Sessions:
         """All leave, and the sidecar ends. Each lookup was counted and recorded once, as it ended."""
         try:
             self.leave()
-            self.loop.run_until_complete(self._all_is_counted())
-            assert not any(broker.is_connected for broker in self.sidecar.brokers.dialled)
-            self.loop.run_until_complete(self.sidecar.server.close(0))
+            sidecar, total = self.sidecar, self.ended.total()
+            recorded = Counter((one["topic"], one["status"]) for one in sidecar.events.all if one["kind"] == "lookup")
+            assert recorded == self.ended
+            assert sidecar.number("requests_total", kind="lookup") == total
+            assert sidecar.number("listener_hits_total") + sidecar.number("listener_misses_total") == total
+            assert sidecar.number("connections", protocol="binary") == 0
+            assert not any(broker.is_connected for broker in sidecar.brokers.dialled)
+            self.loop.run_until_complete(sidecar.server.close(0))
             assert not asyncio.all_tasks(self.loop)
         finally:
             self.loop.close()
-
-    async def _all_is_counted(self) -> None:
-        sidecar, total = self.sidecar, self.ended.total()
-        recorded = Counter((one["topic"], one["status"]) for one in sidecar.events.all if one["kind"] == "lookup")
-        assert recorded == self.ended
-        assert sidecar.number("requests_total", kind="lookup") == total
-        assert sidecar.number("listener_hits_total") + sidecar.number("listener_misses_total") == total
-        assert sidecar.number("connections", protocol="binary") == 0
 
 
 def answer(how: str, request: int, owner: int) -> bytes:
