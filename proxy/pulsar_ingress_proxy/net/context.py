@@ -17,6 +17,7 @@ class ServerContext:
     tracing: Tracing | None = None
 
     def __init__(self, snapshot: Snapshot, brokers: BrokerPool, recorder: Recorder) -> None:
+        self._loop = asyncio.get_running_loop()
         self.brokers = brokers
         self.recorder = recorder
         self.metrics = recorder.metrics
@@ -44,7 +45,7 @@ class ServerContext:
 
     def _measure(self) -> None:
         self.metrics.buffered.set(self.buffers.used)
-        self.metrics.asyncio_tasks.set(len(asyncio.all_tasks()))
+        self.metrics.asyncio_tasks.set(len(asyncio.all_tasks(self._loop)))
 
     @property
     def snapshot(self) -> Snapshot:
