@@ -39,7 +39,7 @@ def test_a_small_fleet_adds_up_by_hand() -> None:
     assert value(made["brokers"], "lookups a second, at the peak") == 50
     assert value(made["brokers"], "of these, at one broker") == 10
     assert value(made["brokers"], "share of a sidecar's core then, %") == 0.25
-    assert value(made["api"], "watches") == 20
+    assert value(made["api"], "watches") == 22
     assert value(made["api"], "events a second to all of them") == 1
     assert value(made["api"], "requests a second for CRDs that are not there") == 0.3
     assert value(made["prometheus"], "series of all") == 560
