@@ -255,6 +255,7 @@ completely. The simulated brokers of `make demo` and `make test` are tested for 
 In the tables, `t/n` stands for tenant and namespace, and `BROKER` for the id of a broker.
 
 The most important results:
+
 - The name of a listener selects only `brokerUrl` and `nativeUrl`. Web addresses in answers and redirects are internal.
   On 5.x they are those of the listener whose web port was asked, if it has one. Even then, calls that name a broker,
   such as the health of another broker, redirect to internal addresses.
