@@ -4,19 +4,19 @@ UV_VERSION := 0.13.7
 LOCKS := deploy/requirements
 BIN := .venv/bin
 
-.PHONY: help install setup demo test lint format docs e2e e2e-full image image-pipeline bench bench-performance bench-pipeline fuzz soak profile lock clean
+.PHONY: help install setup demo test lint format docs docs-site pictures e2e e2e-full image image-pipeline bench bench-performance bench-pipeline fuzz soak profile lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' Makefile
 
 install: .venv/.core ## Make .venv with the sidecar and its commands only, in seconds
 
-setup: .venv/.all .venv/.spark ## Make .venv with the package, its extras and the tools
+setup: .venv/.all .venv/.site .venv/.spark ## Make .venv with the package, its extras and the tools
 
 demo: .venv/.core ## Run the product on this machine: simulated brokers, the proxy, a client
 	$(BIN)/pulsar-ingress-proxy demo $(ARGS)
 
-test: .venv/.dev .venv/.spark ## Run the tests, or some: ARGS=tests/binary
+test: .venv/.dev .venv/.site .venv/.spark ## Run the tests, or some: ARGS=tests/binary
 	$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/halves.py)
 
 lint: .venv/.dev ## Lint, format check, types, import layers
@@ -36,6 +36,14 @@ docs: .venv/.dev ## Regenerate what is derived from code: references, dashboards
 	$(BIN)/python -m pulsar_ingress_proxy.observability.reference docs/metrics.md
 	$(BIN)/python -m dashboards
 	$(BIN)/python helm/chart_values.py
+
+docs-site: .venv/.site ## Build the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+pictures: .venv/.e2e ## Take the pictures of the console and the report in docs/ again
+	sh tests/e2e/console/chromium.sh
+	$(BIN)/python tests/e2e/console/screenshots.py $(ARGS)
+	$(BIN)/python tests/pipeline/report_picture.py
 
 e2e: .venv/.e2e ## With real processes: Envoy, Pulsar, a Kubernetes API (needs Go 1.26, Java 17, Maven and root)
 	sh bench/setup.sh
@@ -99,10 +107,11 @@ lock: .venv/bin/uv ## Resolve the dependencies again, with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt deploy/image/tools.in -o deploy/image/tools.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt --all-extras pyproject.toml -o $(LOCKS)/all.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/e2e.in -o $(LOCKS)/e2e.txt $(ARGS)
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/site.in -o $(LOCKS)/site.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header $(LOCKS)/java.in -o $(LOCKS)/java.txt $(ARGS)
 
 clean: ## Remove what the other targets made
-	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist
+	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist site
 
 # uv from the machine if it is there, else from the package index into the environment.
 .venv/bin/uv:
