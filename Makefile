@@ -127,7 +127,7 @@ clean: ## Remove what the other targets made
 	@$(BIN)/python -m compileall -q proxy pipeline
 	@touch $@
 
-.venv/.e2e: .venv/.dev
+.venv/.e2e: .venv/.dev .venv/.site
 
 # Spark needs Java 17 or newer: the machine's, else one from the package index.
 .venv/.spark: $(LOCKS)/java.txt | .venv/bin/uv
