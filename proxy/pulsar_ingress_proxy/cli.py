@@ -20,7 +20,7 @@ from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
 from pulsar_ingress_proxy.observability import log
 from pulsar_ingress_proxy.routing.discovered import NOTHING
 from pulsar_ingress_proxy.routing.snapshot import Snapshot, build
-from pulsar_ingress_proxy.tools import doctor, init, probe
+from pulsar_ingress_proxy.tools import completion, doctor, init, probe
 from pulsar_ingress_proxy.tools.check import Report, check
 from pulsar_ingress_proxy.tools.conformance import command as conformance
 from pulsar_ingress_proxy.tools.explain import CannotExplain, explain
@@ -126,6 +126,7 @@ def _parser() -> argparse.ArgumentParser:
 
     init.add_options(add("init", _init, init.SUMMARY, init.DETAILS))
     probe.add_options(add("probe", probe.run, probe.SUMMARY, probe.DETAILS))
+    completion.add_options(add("completion", _completion, completion.SUMMARY, completion.DETAILS))
     add("config-schema", _config_schema, "print the JSON schema of the config file")
     return parser
 
@@ -252,6 +253,11 @@ def _demo(options: argparse.Namespace) -> int:
 
 def _init(options: argparse.Namespace) -> int:
     print(init.text(options), end="")
+    return 0
+
+
+def _completion(options: argparse.Namespace) -> int:
+    print(completion.script(options.shell, _parser()), end="")
     return 0
 
 

@@ -434,7 +434,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--help"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
-    for command in ("run", "check", "explain", "doctor", "conformance", "demo", "config-schema"):
+    for command in ("run", "check", "explain", "doctor", "conformance", "demo", "completion", "config-schema"):
         assert f"    {command}" in shown
 
 
