@@ -4,7 +4,7 @@ UV_VERSION := 0.13.7
 LOCKS := deploy/requirements
 BIN := .venv/bin
 
-.PHONY: help install setup demo test lint format docs docs-site pictures e2e e2e-full image image-pipeline bench bench-performance bench-pipeline fuzz soak profile lock clean
+.PHONY: help install setup demo test lint format docs docs-site pictures e2e e2e-full image image-pipeline bench bench-performance bench-pipeline fuzz soak profile dist lock clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -68,6 +68,9 @@ e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and ri
 		$(BIN)/python tests/e2e/pulsar_cluster/compatibility.py && \
 		$(BIN)/python tests/e2e/pulsar_cluster/comparison.py && \
 		$(BIN)/python tests/e2e/fuzz/framing_page.py && exit $$tested
+
+dist: .venv/bin/uv ## Build the wheel and the source distribution; the same commit gives the same bytes
+	$(BIN)/uv build -q --build-constraint deploy/image/tools.txt --require-hashes -o dist $(ARGS)
 
 image: .venv/.core ## Build the image, run it, do one lookup through it (Docker, or buildah and root)
 	sh deploy/image/setup.sh
