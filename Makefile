@@ -4,7 +4,7 @@ UV_VERSION := 0.13.7
 LOCKS := deploy/requirements
 BIN := .venv/bin
 
-.PHONY: help install setup demo test lint format docs docs-site pictures e2e e2e-full image image-pipeline bench bench-performance bench-pipeline fuzz soak profile dist lock clean
+.PHONY: help install setup demo test lint format docs docs-site pictures e2e e2e-full image image-pipeline bench bench-performance bench-pipeline fuzz soak profile dist lock audit clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' Makefile
@@ -112,6 +112,11 @@ lock: .venv/bin/uv ## Resolve the dependencies again, with hashes
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/e2e.in -o $(LOCKS)/e2e.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header -c $(LOCKS)/dev.txt $(LOCKS)/site.in -o $(LOCKS)/site.txt $(ARGS)
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header $(LOCKS)/java.in -o $(LOCKS)/java.txt $(ARGS)
+
+audit: .venv/bin/uv ## Look all locked versions up among the published vulnerabilities
+	@failed=; for locked in $(LOCKS)/*.txt deploy/image/tools.txt; do echo "$$locked"; \
+		$(BIN)/uv tool run -q pip-audit@2.10.1 --strict --require-hashes --disable-pip -r "$$locked" $(ARGS) || failed=1; \
+		done; [ -z "$$failed" ]
 
 clean: ## Remove what the other targets made
 	rm -rf .venv .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache dist site
