@@ -86,7 +86,13 @@ VERSITYGW = Build(
 )
 ISTIO = Build("istio", "istio", {"istio": "."}, goes_by="istio.io/istio")
 KUBECTL = Build("kubectl", "kubectl", {"kubectl": "."}, goes_by="k8s.io/kubectl")
-BUILDS = (API_SERVER, CHART_TOOLS, RCLONE, ISTIO, KUBECTL)
+ACTIONLINT = Build(
+    "actionlint",
+    "workflows",
+    {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
+    goes_by="github.com/rhysd/actionlint",
+)
+BUILDS = (API_SERVER, CHART_TOOLS, RCLONE, ISTIO, KUBECTL, ACTIONLINT)
 FULL = (*BUILDS, VERSITYGW)
 DEFINITIONS = (
     "sigs.k8s.io/gateway-api",
