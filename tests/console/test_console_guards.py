@@ -201,7 +201,7 @@ class TestBounds:
             return answer.status, (await answer.json())["reason"].partition(":")[0]
 
     async def test_oversized_what_if_body_is_refused_with_413(self, place: Place) -> None:
-        assert await self.post(place, b" " * (server.BODY_BYTES + 1)) == (413, "request-entity-too-large")
+        assert await self.post(place, b" " * (server.BODY_BYTES + 1)) == (413, "content-too-large")
 
     @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
     async def test_what_if_with_a_form_content_type_is_refused_with_415(self, place: Place, kind: str) -> None:

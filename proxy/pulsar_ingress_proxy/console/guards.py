@@ -43,10 +43,10 @@ HEADERS = {
 }
 
 
-_TEXTS = {
-    404: "there is no such page: /api/openapi.json has all",
-    405: "the console only shows",
-    413: "the question is too long",
+_ANSWERS = {
+    404: ("not-found", "there is no such page: /api/openapi.json has all"),
+    405: ("method-not-allowed", "the console only shows"),
+    413: ("content-too-large", "the question is too long"),
 }
 
 
@@ -87,8 +87,9 @@ def guard(bound: str) -> Middleware:
         except BadQuestion as fault:
             return problem(400, "bad-question", str(fault))
         except web.HTTPException as found:
-            text = _TEXTS.get(found.status, "the console has no answer to that")
-            answer = problem(found.status, found.reason.lower().replace(" ", "-"), text)
+            answer = problem(
+                found.status, *_ANSWERS.get(found.status, ("no-answer", "the console has no answer to that"))
+            )
             if allowed := found.headers.get("Allow"):
                 answer.headers["Allow"] = allowed
             return answer
