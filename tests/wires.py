@@ -7,6 +7,7 @@ import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from itertools import cycle
 from typing import Any, Generic, TypeVar, cast
 
 
@@ -189,19 +190,15 @@ async def opened(server: S, tls: ssl.SSLContext | None = None) -> AsyncIterator[
         await server.close()
 
 
-def unused_port() -> int:
-    """A port that refuses connections; below those that the system gives to outgoing ones, or one might take it."""
-    while True:
-        port = random.randrange(10_000, 32_768)
-        with socket.socket() as closed, suppress(OSError):
-            closed.bind(("127.0.0.1", port))
-            return port
+# Below those that the system gives to outgoing connections, or one of them might take it. Each comes once, so that two
+# that are asked for together differ.
+_PORTS = cycle(random.SystemRandom().sample(range(10_000, 32_768), 22_768))
 
 
 def free_port() -> int:
-    """Below those that the system gives to outgoing connections, or one of them might take it."""
-    while True:
-        port = random.randrange(10_000, 32_768)
+    """A port that nothing listens on, and that refuses connections until something does."""
+    for port in _PORTS:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
+    raise AssertionError("ports are tried again and again")

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from raw import LOOKUP, Message, Wire
-from wires import dialed, unused_port
+from wires import dialed, free_port
 
 from pulsar_ingress_proxy.app import runner
 
@@ -25,7 +25,7 @@ class Place:
 
     def __init__(self, path: Path, broker: str) -> None:
         self.path = path
-        self.port, self.metrics_port = unused_port(), unused_port()
+        self.port, self.metrics_port = free_port(), free_port()
         self.values: dict[str, Any] = {
             "bindAddresses": [f"http://127.0.0.1:{self.port}"],
             "metrics": {"address": f"127.0.0.1:{self.metrics_port}"},

@@ -9,7 +9,7 @@ import trustme
 from raw import CLOSING, GET, LOOKUP, OK, PUT, Message, RawBroker, Served, Start, answer_all
 from running_sidecar import while_running
 from tls_helpers import client_context, pair_files
-from wires import unused_port
+from wires import free_port
 
 from pulsar_ingress_proxy.config import Config, load_mapping
 from pulsar_ingress_proxy.tools.preflight import CannotStart
@@ -42,7 +42,7 @@ async def listener_of(served: Served, broker: RawBroker, port: int) -> bytes:
 async def test_reload_opens_closes_and_renames_sockets_without_failing_requests(
     start: Start, broker: RawBroker
 ) -> None:
-    a, b, c = (unused_port() for _ in range(3))
+    a, b, c = (free_port() for _ in range(3))
     binds = [f"one:http://127.0.0.1:{a}", f"two:http://127.0.0.1:{b}"]
     served = await start(broker.url, bindAddresses=binds, drainSeconds=30)
     assert [await listener_of(served, broker, port) for port in (a, b)] == [b"one", b"two"]
@@ -83,7 +83,7 @@ async def test_sidecar_does_not_start_when_bind_address_is_taken(start: Start, b
 async def test_reload_fails_as_a_whole_when_a_socket_cannot_be_bound(
     start: Start, broker: RawBroker, tmp_path: Path
 ) -> None:
-    a, b = unused_port(), unused_port()
+    a, b = free_port(), free_port()
     old, new = trustme.CA(), trustme.CA()
     tls = {name: pair_files(tmp_path, ca.issue_cert("localhost"), name) for name, ca in (("old", old), ("new", new))}
     served = await start(broker.url, bindAddresses=[f"one:http://127.0.0.1:{a}", "https://127.0.0.1:0"], tls=tls["old"])

@@ -14,7 +14,7 @@ from raw import OK, Message, RawBroker, Wire, answer_all
 from running_sidecar import while_running
 from runs import Looks, Place, apart, beside
 from tls_helpers import client_context, pair_files
-from wires import dialed, unused_port
+from wires import dialed, free_port
 
 from pulsar_ingress_proxy.app import runner
 
@@ -155,7 +155,7 @@ async def test_every_fault_of_a_bad_config_file_is_logged_on_its_own_line(place:
 async def test_reload_succeeds_once_the_certificate_that_new_config_names_appears(place: Place, looks: Looks) -> None:
     """Secrets and ConfigMaps arrive in any order: what was missing is tried again, without a word until it is there."""
     place.write()
-    folder, port = place.path.parent, unused_port()
+    folder, port = place.path.parent, free_port()
     async with beside(place) as said:
         place.write(
             lookupListenerName="second",
@@ -248,7 +248,7 @@ async def test_hold_answers_503_with_the_reason_until_config_is_fixed(
 
 async def test_hold_listens_on_every_configured_socket_that_can_be_bound(place: Place, looks: Looks) -> None:
     """Over TLS where the certificate is good, and also where one of the sockets cannot be had."""
-    ca, folder, port = trustme.CA(), place.path.parent, unused_port()
+    ca, folder, port = trustme.CA(), place.path.parent, free_port()
     pair_files(folder, ca.issue_cert("localhost"))
     blocker = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     taken = blocker.sockets[0].getsockname()[1]

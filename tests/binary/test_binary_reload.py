@@ -19,7 +19,7 @@ from playbooks import (
     redirected,
 )
 from tls_helpers import client_context, pair_files
-from wires import unused_port
+from wires import free_port
 from words import CLOSE_PRODUCER, closed, found, lookup, producer, send
 
 from pulsar_ingress_proxy.tools.preflight import CannotStart
@@ -98,7 +98,7 @@ async def test_reload_can_switch_a_bind_address_to_tls_without_ending_open_conne
     start: Start, tmp_path: Path
 ) -> None:
     """Who is inside stays; who comes from then on speaks TLS. Where that cannot be, all is as it was."""
-    port = unused_port()
+    port = free_port()
     stage = await start(bindAddresses=[f"external:pulsar://127.0.0.1:{port}"])
     await stage.play(*HELLO, CLIENT.says(producer()), BROKER.hears(producer()))
     first = dict(stage.wires)

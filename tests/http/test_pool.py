@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from raw import CLOSING, GET, LOOKUP, OK, POST, PUT, Begin, RawBroker, Served, Start, Wire, asked
 from standstill import settled
-from wires import unused_port
+from wires import free_port
 
 ENDS = pytest.mark.parametrize("how", ["close", "reset"])
 DELETE = GET.replace(b"GET", b"DELETE")
@@ -17,7 +17,7 @@ PINNED = b"broker-0.pulsar.example.com"
 
 
 def refusing() -> str:
-    return f"http://127.0.0.1:{unused_port()}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 async def turn(served: Served, *brokers: RawBroker) -> int:
@@ -276,7 +276,7 @@ async def test_broker_hostname_is_resolved_for_every_new_connection_and_all_its_
     """Pods move: the next connection goes where the name leads then."""
     served = await start("http://pulsar-broker:8080")
     for number, one in enumerate((broker, other)):
-        resolve(unused_port(), one.port, unused_port())
+        resolve(free_port(), one.port, free_port())
         for _ in range(5):
             assert await turn(served, broker, other) == number
             assert one.wires[-1].last.one(b"host") == b"pulsar-broker:8080"
@@ -312,7 +312,7 @@ def pinned(port: int) -> dict[str, Any]:
 async def test_pinned_request_is_not_sent_elsewhere_when_broker_is_unreachable(
     start: Start, other: RawBroker, data: bytes
 ) -> None:
-    served = await start(other.url, **pinned(unused_port()))
+    served = await start(other.url, **pinned(free_port()))
     for times in (1, 2):
         assert (await served.ask(data.replace(b"pulsar", PINNED))).refusal == (502, "broker-unreachable")
         assert served.number("upstream_errors_total") == served.number("requests_total", code="502") == times

@@ -6,7 +6,7 @@ import string
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from raw import CLOSING, GET, OK, RawBroker, Served, Start
-from wires import unused_port
+from wires import free_port
 
 from pulsar_ingress_proxy.observability.catalogue import Sidecar as Catalogue
 
@@ -69,7 +69,7 @@ async def test_metrics_are_exactly_those_of_the_catalogue_with_the_contracts_lab
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz"])
 async def test_probes_succeed_while_brokers_are_unreachable(start: Start, path: str) -> None:
-    served = await start(f"http://127.0.0.1:{unused_port()}")
+    served = await start(f"http://127.0.0.1:{free_port()}")
     assert (await served.ask(GET)).status == 502
     assert await fetch(served, path) == (200, "ok\n")
 
@@ -128,7 +128,7 @@ async def test_refused_requests_have_no_upstream_duration(start: Start, broker: 
 async def test_clients_cannot_add_metric_label_values(start: Start, broker: RawBroker) -> None:
     """Nobody outside can make up a label: not by hosts, listener names, topics, methods or paths."""
     ingress = {"name": "public", "hosts": ["*.example.com"], "listener": "external", "allowedListeners": ["external"]}
-    served = await start(f"http://127.0.0.1:{unused_port()}", ingresses=[ingress], unknownListener="forward")
+    served = await start(f"http://127.0.0.1:{free_port()}", ingresses=[ingress], unknownListener="forward")
     letters = random.Random(338)
     client = await served.client()
 

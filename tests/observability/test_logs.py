@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 from raw import OK, SWITCH, RawBroker
 from runs import Place, apart
-from wires import unused_port
+from wires import free_port
 
 from pulsar_ingress_proxy.config.model import Log
 from pulsar_ingress_proxy.observability import log as logs
@@ -57,7 +57,7 @@ async def test_log_and_events_use_the_answers_request_id_and_never_contain_token
         lookupListenerName="external",
         advertisedListeners=[
             {"broker": "b-1.inside.svc:8080", "listeners": listeners.format(broker.port, 1)},
-            {"broker": "b-2.inside.svc:8080", "listeners": f"internal:http://127.0.0.1:{unused_port()}"},
+            {"broker": "b-2.inside.svc:8080", "listeners": f"internal:http://127.0.0.1:{free_port()}"},
         ],
         redirects={"lookup": "rewrite", "admin": "rewrite", "unmapped": "refuse"},
         events={"path": str(folder)},
