@@ -51,6 +51,7 @@ e2e: .venv/.e2e ## With real processes: Envoy, Pulsar, a Kubernetes API (needs G
 	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py
 	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
 	sh tests/e2e/console/chromium.sh
+	sh tests/e2e/packaging/shells.sh
 	sh deploy/image/setup.sh
 	$(BIN)/python -m pytest tests/e2e -m "not full" $(ARGS)
 
@@ -62,6 +63,7 @@ e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and ri
 	$(BIN)/python tests/e2e/pipeline/delta_spark_jars.py
 	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
 	sh tests/e2e/console/chromium.sh
+	sh tests/e2e/packaging/shells.sh
 	sh tests/e2e/faults/faketime.sh
 	sh deploy/image/setup.sh
 	$(BIN)/python -m pytest tests/e2e $(ARGS); tested=$$?; \
