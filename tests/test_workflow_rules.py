@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,16 @@ def test_a_checkout_leaves_no_token_behind(path: Path) -> None:
     steps = [step for job in workflow(path)["jobs"].values() for step in job.get("steps", [])]
     checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
     assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_every_python_that_the_package_claims_is_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    prefix = "Programming Language :: Python :: 3."
+    claimed = {one.removeprefix(prefix) for one in project["classifiers"] if one.startswith(prefix)}
+    tested = workflow(ROOT / ".github/workflows/ci.yml")["jobs"]["check"]["strategy"]["matrix"]["python"]
+    assert claimed
+    assert {f"3.{minor}" for minor in claimed} <= set(tested)
+    assert project["requires-python"] == f">=3.{min(map(int, claimed))}"
 
 
 def test_commands_of_the_workflows_are_there() -> None:
