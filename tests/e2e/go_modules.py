@@ -92,7 +92,8 @@ ACTIONLINT = Build(
     {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
     goes_by="github.com/rhysd/actionlint",
 )
-BUILDS = (API_SERVER, CHART_TOOLS, RCLONE, ISTIO, KUBECTL, ACTIONLINT)
+PULSAR_CLIENT = Build("pulsar-client-go", "pulsar", {"told": "."}, goes_by="github.com/apache/pulsar-client-go")
+BUILDS = (API_SERVER, CHART_TOOLS, RCLONE, ISTIO, KUBECTL, ACTIONLINT, PULSAR_CLIENT)
 FULL = (*BUILDS, VERSITYGW)
 DEFINITIONS = (
     "sigs.k8s.io/gateway-api",

@@ -4,7 +4,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -15,7 +15,7 @@ import jvm
 from cluster import Cluster
 from gateways import URL
 
-PROGRAM = Path(__file__).with_name("told_client.py")
+PYTHON = (sys.executable, Path(__file__).with_name("told_client.py"))
 
 _numbers = count()
 
@@ -68,6 +68,14 @@ class Client:
         """This one, after whatever comes before it."""
         self._call("consume_until", message)
 
+    def read(self, topic: str, messages: int) -> list[str]:
+        """So many from the beginning of a topic, without a subscription."""
+        return self._texts("read", topic, messages)
+
+    def administer(self, topic: str) -> list[str]:
+        """Create, use and delete a topic by the admin client that comes with the library; what it has done."""
+        return self._texts("administer", topic)
+
     def _texts(self, call: str, *arguments: str | int) -> list[str]:
         done = self._call(call, *arguments)
         assert isinstance(done, list)
@@ -93,12 +101,13 @@ def talking(
     ca: Path | None = None,
     patience: int = 10,
     listener: str = "",
+    program: Sequence[str | Path] = PYTHON,
 ) -> Iterator[Client]:
     """A client, for as long as the test talks to it; it waits so many seconds for anything."""
     log = cluster.folder / f"client-{next(_numbers)}.log"
     arguments = (url, log, str(patience), token, ca or "", listener)
     with subprocess.Popen(
-        cluster.networks.outside.command("setpriv", "--pdeathsig", "KILL", sys.executable, PROGRAM, *arguments),
+        cluster.networks.outside.command("setpriv", "--pdeathsig", "KILL", *program, *arguments),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -117,7 +126,7 @@ def java(
     """What Pulsar's own client in Java says in the end, and its log."""
     classpath = artifacts.classpath(cluster.options.release)
     arguments = (url, topic, how, listener, token, *messages)
-    command = jvm.command(classpath, str(PROGRAM.with_name("JavaClient.java")), *arguments, heap=200)
+    command = jvm.command(classpath, str(Path(__file__).with_name("JavaClient.java")), *arguments, heap=200)
     done = subprocess.run(cluster.networks.outside.command(*command), capture_output=True, text=True, timeout=120)
     log = done.stdout + done.stderr
     said = [line for line in done.stdout.splitlines() if line.startswith(("consumed ", "failed "))]

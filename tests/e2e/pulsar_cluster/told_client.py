@@ -53,6 +53,10 @@ class Told:
         while self._consumed() != message:
             pass
 
+    def read(self, topic: str, messages: int) -> list[str]:
+        reader = self._client.create_reader(topic, pulsar.MessageId.earliest)
+        return [reader.read_next(timeout_millis=self._seconds * 1000).data().decode() for _ in range(messages)]
+
     def _consumed(self) -> str:
         received = self._consumer.receive(timeout_millis=self._seconds * 1000)
         self._consumer.acknowledge(received)
