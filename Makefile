@@ -58,6 +58,7 @@ e2e: .venv/.e2e ## With real processes: Envoy, Pulsar, a Kubernetes API (needs G
 e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and rival, and the tables in docs/
 	sh bench/setup.sh
 	$(BIN)/python tests/e2e/go_modules.py full
+	$(BIN)/python tests/e2e/rust_program.py
 	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py 4.0 4.2 5.0 kafka
 	$(BIN)/python tests/e2e/pipeline/s3a_jars.py
 	$(BIN)/python tests/e2e/pipeline/delta_spark_jars.py
@@ -69,6 +70,7 @@ e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and ri
 	$(BIN)/python -m pytest tests/e2e $(ARGS); tested=$$?; \
 		$(BIN)/python tests/e2e/pulsar_cluster/compatibility.py && \
 		$(BIN)/python tests/e2e/pulsar_cluster/comparison.py && \
+		$(BIN)/python tests/e2e/pulsar_cluster/client_matrix.py && \
 		$(BIN)/python tests/e2e/fuzz/framing_page.py && exit $$tested
 
 dist: .venv/bin/uv ## Build the wheel and the source distribution; the same commit gives the same bytes

@@ -1,7 +1,7 @@
 """What a client of any language does at an ingress, and the ways in: the sidecar's settings with the URL that fits.
 
-Each conversation is about a new namespace, whose topics no broker has, and the sidecar asks a broker that is not the
-leader: so lookups are redirected. It passes, or raises ClientFailed or AssertionError.
+Each conversation is about a new namespace, whose topics no broker has at first, and the sidecar asks a broker that is
+not the leader: so lookups are redirected. It passes, or raises ClientFailed or AssertionError.
 """
 
 import secrets
@@ -78,6 +78,14 @@ def produce_and_consume(cluster: Cluster, talking: Talking) -> None:
         _speak(client, topic)
 
 
+def topic_with_an_owner(cluster: Cluster, talking: Talking) -> None:
+    """Whose lookups no broker redirects."""
+    topic = f"persistent://{new_namespace(cluster)}/orders"
+    give(cluster, topic, cluster.brokers[1])
+    with talking("") as client:
+        _speak(client, topic)
+
+
 def with_a_token(cluster: Cluster, talking: Talking) -> None:
     """That of the only role which may use the topic."""
     topic = f"persistent://{new_namespace(cluster, role=ROLE)}/orders"
@@ -143,6 +151,7 @@ def administered_topic(cluster: Cluster, talking: Talking) -> None:
 
 CONVERSATIONS: dict[str, Conversation] = {
     "produce and consume": produce_and_consume,
+    "owned topic": topic_with_an_owner,
     "partitions": partitioned_topic,
     "pattern": pattern,
     "reader": reader,
