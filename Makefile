@@ -17,7 +17,7 @@ demo: .venv/.core ## Run the product on this machine: simulated brokers, the pro
 	$(BIN)/pulsar-ingress-proxy demo $(ARGS)
 
 test: .venv/.dev .venv/.site .venv/.spark ## Run the tests, or some: ARGS=tests/binary
-	$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/halves.py)
+	$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/halves.py tests tests/pipeline)
 
 lint: .venv/.dev ## Lint, format check, types, import layers
 	$(BIN)/ruff check .
@@ -53,7 +53,7 @@ e2e: .venv/.e2e ## With real processes: Envoy, Pulsar, a Kubernetes API (needs G
 	sh tests/e2e/console/chromium.sh
 	sh tests/e2e/packaging/shells.sh
 	sh deploy/image/setup.sh
-	$(BIN)/python -m pytest tests/e2e -m "not full" $(ARGS)
+	$(BIN)/python tests/halves.py tests/e2e tests/e2e/pulsar_cluster tests/e2e/pipeline -- -m "not full" $(ARGS)
 
 e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and rival, and the tables in docs/
 	sh bench/setup.sh

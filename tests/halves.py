@@ -1,8 +1,8 @@
-"""All tests, in two processes at a time: those of the pipeline take as long as all others together.
+"""Tests in two processes at a time, for two cores: those of some folders, and all others.
 
-    python tests/halves.py
+    python tests/halves.py WHOLE PART [PART...] [-- OPTIONS OF PYTEST]
 
-What the pipeline's say is shown when the others are through.
+What the tests of the parts say is shown when the others are through.
 """
 
 import subprocess
@@ -12,20 +12,22 @@ import tempfile
 PYTEST = (sys.executable, "-m", "pytest")
 
 
-def main() -> int:
+def main(arguments: list[str]) -> int:
+    split = arguments.index("--") if "--" in arguments else len(arguments)
+    (whole, *parts), options = arguments[:split], arguments[split + 1 :]
     with (
         tempfile.TemporaryFile("w+") as said,
-        subprocess.Popen([*PYTEST, "tests/pipeline"], stdout=said, stderr=subprocess.STDOUT) as pipeline,
+        subprocess.Popen([*PYTEST, *parts, *options], stdout=said, stderr=subprocess.STDOUT) as beside,
     ):
         try:
-            others = subprocess.run([*PYTEST, "tests", "--ignore=tests/pipeline"]).returncode
-            own = pipeline.wait()
+            others = subprocess.run([*PYTEST, whole, *(f"--ignore={part}" for part in parts), *options]).returncode
+            own = beside.wait()
         finally:
-            pipeline.terminate()
+            beside.terminate()
         said.seek(0)
         sys.stdout.write(said.read())
     return others or own
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
