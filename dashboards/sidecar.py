@@ -197,7 +197,7 @@ def _brokers() -> Sequence[Panel]:
             "cps",
             "Commands of the binary protocol that passed unread, by type. Their senders are newer than this "
             "sidecar, and addresses in them are not rewritten: upgrade the sidecar.",
-            Query(or_none(rate(Sidecar.unknown_commands, "sender", "type")), "{{sender}} {{type}}"),
+            Query(rate(Sidecar.unknown_commands, "sender", "type"), "{{sender}} {{type}}"),
             span=6,
         ),
     ]

@@ -191,12 +191,8 @@ async def answers(prometheus: Prometheus, target: Target) -> list[dict[str, Any]
 
 
 def check(where: str, target: Target, found: list[dict[str, Any]]) -> None:
-    """A legend has the labels it names, a number is one number, a share is a share.
-
-    What is zero as long as nothing has happened has no labels until then.
-    """
-    is_fallback = target.expr.endswith("or vector(0)") and found == [found[0] | {"labels": {}}]
-    for label in target.labels if not is_fallback else ():
+    """A legend has the labels it names, a number is one number, a share is a share."""
+    for label in target.labels:
         assert any(label in each["labels"] for each in found), f"{where}: no series has {label}: {found}"
     legends = [tuple(each["labels"].get(label) for label in target.labels) for each in found]
     if target.panel["type"] != "table":

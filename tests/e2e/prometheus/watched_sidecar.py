@@ -1,5 +1,6 @@
 """A real sidecar in front of simulated brokers, watched by a real Prometheus, and a load with some of everything."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -24,6 +25,10 @@ from simulated.cluster import (
     says,
 )
 
+from bench.binary_ends import Broker, client
+from pulsar_ingress_proxy.binary.commands_pb2 import Command
+from pulsar_ingress_proxy.binary.frames import write
+
 HOST = "pulsar.example.com"
 LOOKUP = "/lookup/v2/topic/persistent/public/default/orders"
 OWNED = "/lookup/v2/topic/persistent/public/owned/orders"
@@ -41,7 +46,9 @@ class Scene:
     instance: str
     client: ClientSession
     url: str
+    binary_port: int
     asked: int = 0
+    unknown: int = 0
 
     async def ask(self, target: str, host: str = HOST, **headers: str) -> int:
         named = {"Host": host} | {name.replace("_", "-"): value for name, value in headers.items()}
@@ -51,7 +58,10 @@ class Scene:
         return answer.status
 
     async def load(self) -> None:
-        """Hits, misses, redirects, a leak, an unmapped redirect, a broker that dies; until Prometheus has seen it."""
+        """Hits, misses, redirects, a leak, an unmapped redirect, a broker that dies, a command that no Pulsar has.
+
+        It ends when Prometheus has seen all of it.
+        """
         for _ in range(EACH):
             assert await self.ask(OWNED) == 200
             assert await self.ask(LOOKUP) == 307  # nobody has it, and the leader must say who shall
@@ -65,7 +75,15 @@ class Scene:
         assert await self.ask(LOOKUP) == 502
         asked.script.extend([to_lookups(dies()), to_lookups(dies())])
         assert await self.ask(LOOKUP) == 502
+        await self.say_something_unknown()
         await self.prometheus.until("sum(pulsar_ingress_requests_total)", self.asked)
+        await self.prometheus.until("sum(pulsar_ingress_unknown_commands_total)", self.unknown)
+
+    async def say_something_unknown(self) -> None:
+        newer = await client(self.binary_port)
+        newer.transport.write(write(Command(type=4711)))
+        newer.transport.close()  # which sends what was written first
+        self.unknown += 1
 
     async def leak(self) -> None:
         """A broker answers with an address of the inside."""
@@ -99,21 +117,28 @@ async def watched(
 
     With `discovers`, the sidecar learns of the brokers from them, who refuse it at first.
     """
-    port, metrics = free_port(), free_port()
+    port, binary_port, broker_port, metrics = (free_port() for _ in range(4))
     at = f"127.0.0.1:{metrics}"
     async with SimulatedCluster(brokers=3) as cluster:
         cluster.own("persistent://public/owned/orders", 2)
         if discovers:
             cluster.brokers[1].script.append(says(Answer(401)))  # to discovery, which asks first
         config = folder / "config.yaml"
-        settings = sidecar_config(cluster, port, metrics, folder / "events", discovers)
+        sockets = [f"http://127.0.0.1:{port}", f"pulsar://127.0.0.1:{binary_port}"]
+        brokers = {
+            "webServiceUrl": [cluster.brokers[1].web],
+            "brokerServiceUrl": [f"pulsar://127.0.0.1:{broker_port}"],
+            "discover": "admin" if discovers else "none",
+        }
+        settings = sidecar_config(cluster, sockets, brokers, metrics, folder / "events")
         config.write_text(yaml.safe_dump(settings | {"tls": certificate(folder)}))
         async with (
+            await asyncio.get_running_loop().create_server(Broker, "127.0.0.1", broker_port),
             started(BIN / "pulsar-ingress-proxy", "run", "--config", config, says="serving"),
             scraping({"sidecars": {at: at}, **others}, folder, rules, alertmanager) as prometheus,
             ClientSession() as client,
         ):
-            yield Scene(cluster, config, prometheus, at, client, f"http://127.0.0.1:{port}")
+            yield Scene(cluster, config, prometheus, at, client, f"http://127.0.0.1:{port}", binary_port)
 
 
 def certificate(folder: Path) -> dict[str, str]:
@@ -126,13 +151,13 @@ def certificate(folder: Path) -> dict[str, str]:
 
 
 def sidecar_config(
-    cluster: SimulatedCluster, port: int, metrics: int, events: Path, discovers: bool
+    cluster: SimulatedCluster, sockets: list[str], brokers: dict[str, object], metrics: int, events: Path
 ) -> dict[str, object]:
     """One broker is asked, which does not lead; the event log keeps next to nothing."""
     return {
         "clusterName": "pulsar",
-        "bindAddresses": [f"http://127.0.0.1:{port}"],
-        "brokers": {"webServiceUrl": [cluster.brokers[1].web], "discover": "admin" if discovers else "none"},
+        "bindAddresses": sockets,
+        "brokers": brokers,
         "ingresses": [{"name": "public", "hosts": [HOST, f"*.{HOST}"], "listener": "external"}],
         "advertisedListeners": [
             {
