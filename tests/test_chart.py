@@ -54,6 +54,12 @@ def test_the_oldest_kubernetes_is_the_same_wherever_it_is_stated() -> None:
     assert {version for versions in stated.values() for version in versions} == {oldest}, stated
 
 
+def test_the_values_for_any_other_gateway_are_an_example_of_the_chart() -> None:
+    page = (HELM.parent / "docs/gateways.md").read_text().partition("## Any other gateway\n")[2]
+    (values,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert yaml.safe_load(values) == read(CHART / "ci/gateway-values.yaml")
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_the_config_of_every_example_passes_check(path: Path, tmp_path: Path) -> None:
     values = read(path)

@@ -11,7 +11,7 @@ from pulsar_ingress_proxy.cli import main
 from pulsar_ingress_proxy.routing.snapshot import build
 from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 
-PAGES = ("docs/install.md", "docs/without.md", "docs/runbooks/sidecar-down.md")
+PAGES = ("docs/install.md", "docs/gateways.md", "docs/without.md", "docs/runbooks/sidecar-down.md")
 
 
 def test_every_gateway_has_a_config() -> None:

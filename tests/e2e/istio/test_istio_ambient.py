@@ -1,4 +1,4 @@
-"""Ambient mode, as docs/install.md relies on it, by Istio's charts, controller and discovery server, ztunnel apart."""
+"""Ambient mode, as docs/gateways.md relies on it, by Istio's charts, controller and discovery server, ztunnel apart."""
 
 import re
 from pathlib import Path
@@ -46,8 +46,8 @@ def test_envoy_of_the_gateway_reaches_the_binary_port_of_ambient_brokers_through
     assert {each["endpointId"] for each in tunnels} == {f"{address}:6650" for address in BROKER_ADDRESSES.values()}
 
 
-def test_values_of_the_install_page_put_the_proxy_into_ambient_mode() -> None:
-    section = (PROJECT / "docs/install.md").read_text().partition("### Ambient mode\n")[2].partition("\n## ")[0]
+def test_values_of_the_gateways_page_put_the_proxy_into_ambient_mode() -> None:
+    section = (PROJECT / "docs/gateways.md").read_text().partition("### Ambient mode\n")[2].partition("\n## ")[0]
     (values,) = re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)
     made = rendered(CHART, "pulsar-ingress-proxy", "pulsar-proxy", yaml.safe_load(values))
     template = named(made, "Deployment", "pulsar-ingress-proxy")["spec"]["template"]
