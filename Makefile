@@ -17,7 +17,7 @@ demo: .venv/.core ## Run the product on this machine: simulated brokers, the pro
 	$(BIN)/pulsar-ingress-proxy demo $(ARGS)
 
 test: .venv/.dev .venv/.site .venv/.spark ## Run the tests, or some: ARGS=tests/binary
-	$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/halves.py tests tests/pipeline)
+	$(BIN)/python $(if $(ARGS),-m pytest $(ARGS),tests/halves.py tests tests/pipeline tests/binary)
 
 lint: .venv/.dev ## Lint, format check, types, import layers
 	$(BIN)/ruff check .
