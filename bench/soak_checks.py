@@ -57,7 +57,7 @@ LEVELS = (
     Level("asyncio tasks", lambda sample: sample.tasks, 10, 20, lambda value: f"{value:.0f}"),
 )
 """8 MiB are less than 100 bytes for each lookup of five minutes on a slow machine. Descriptors and tasks follow the
-load, which is never quite the same; what is left of them without load is compared exactly."""
+load, which is never quite the same; the rest, without load, is compared exactly."""
 
 
 @dataclass(frozen=True, slots=True)

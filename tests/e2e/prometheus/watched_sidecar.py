@@ -151,7 +151,7 @@ def certificate(folder: Path) -> dict[str, str]:
 
 
 def sidecar_config(
-    cluster: SimulatedCluster, sockets: list[str], brokers: dict[str, object], metrics: int, events: Path
+    cluster: SimulatedCluster, sockets: list[str], brokers: Mapping[str, object], metrics: int, events: Path
 ) -> dict[str, object]:
     """One broker is asked, which does not lead; the event log keeps next to nothing."""
     return {
