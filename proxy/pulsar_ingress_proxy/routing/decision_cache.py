@@ -24,7 +24,8 @@ class DecisionCache:
         self.config = snapshot.config
         self.trusted_proxies = Networks(snapshot.config.trusted_proxies)
         self._answers: dict[Hashable, object] = {}
-        self._bytes = 0
+        self.counted_bytes = 0
+        """What the cached decisions count for, which is no less than they take."""
         self.get = self._answers.get
         """The cached value for a key, or None."""
 
@@ -32,10 +33,10 @@ class DecisionCache:
         """Cache a value; `more` counts characters that are not in the key's own strings."""
         length = more + sum([len(part) for part in question if isinstance(part, str | bytes)])
         if length <= DECISION_LONGEST:
-            self._bytes += DECISION_ENTRY + DECISION_TEXT * length
-            if self._bytes > DECISION_CACHE:
+            self.counted_bytes += DECISION_ENTRY + DECISION_TEXT * length
+            if self.counted_bytes > DECISION_CACHE:
                 self._answers.clear()
-                self._bytes = DECISION_ENTRY + DECISION_TEXT * length
+                self.counted_bytes = DECISION_ENTRY + DECISION_TEXT * length
             self._answers[question] = answer
         return answer
 
