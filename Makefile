@@ -31,6 +31,7 @@ format: .venv/.dev ## Put the code into shape
 
 docs: .venv/.dev ## Regenerate what is derived from code: references, dashboards and rules, the chart's values
 	$(BIN)/python -m pulsar_ingress_proxy.config.reference docs/configuration.md
+	$(BIN)/python -m pulsar_ingress_proxy.tools.command_reference docs/commands.md
 	$(BIN)/python -m pulsar_ingress_pipeline.tables.reference > docs/.tables.md
 	mv docs/.tables.md docs/tables.md
 	$(BIN)/python -m pulsar_ingress_proxy.observability.reference docs/metrics.md

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from deployed import DEPLOY, Object, documents, one
 
-from pulsar_ingress_pipeline.cli import _parser
+from pulsar_ingress_pipeline.cli import make_parser
 from pulsar_ingress_pipeline.session import PORT
 from pulsar_ingress_proxy import __version__
 
@@ -100,7 +100,7 @@ def test_every_spark_object_has_the_pipelines_name_and_namespace(path: str) -> N
 
 @pytest.mark.parametrize(("name", "words"), [*commands()])
 def test_pipeline_parses_the_arguments_in_its_manifests(name: str, words: list[str]) -> None:
-    options = _parser().parse_args(words)
+    options = make_parser().parse_args(words)
     assert options.name == name
     assert (options.events, options.tables) == tuple(f"s3://my-bucket/pulsar-ingress/{x}" for x in ("events", "tables"))
 
@@ -108,7 +108,7 @@ def test_pipeline_parses_the_arguments_in_its_manifests(name: str, words: list[s
 def test_events_are_read_where_they_are_shipped() -> None:
     (shipper,) = documents("events/shipper.patch.yaml")[0]["spec"]["template"]["spec"]["initContainers"]
     (destination,) = [each["value"] for each in shipper["env"] if each["name"] == "DESTINATION"]
-    places = {_parser().parse_args(words).events for _, words in commands()}
+    places = {make_parser().parse_args(words).events for _, words in commands()}
     assert {place.replace("s3://", "store:") for place in places} == {destination}
 
 
@@ -175,7 +175,7 @@ def test_driver_mounts_its_settings_and_gives_executors_its_address(whose: str) 
 
 def test_connect_server_is_reachable_by_its_client_and_executors_only() -> None:
     service = one("spark/connect.yaml", "Service")
-    remote = urlsplit(_parser().parse_args(container(client()["template"])["args"]).remote)
+    remote = urlsplit(make_parser().parse_args(container(client()["template"])["args"]).remote)
     assert remote.scheme == "sc"
     assert remote.hostname == f"{service['metadata']['name']}.{NAME['namespace']}.svc"
     (port,), (opened,) = service["spec"]["ports"], container(server()["template"])["ports"]

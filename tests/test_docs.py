@@ -21,6 +21,7 @@ from pulsar_ingress_proxy.observability.catalogue import PREFIX, Metric, Pipelin
 from pulsar_ingress_proxy.observability.event_schema import FIELDS
 from pulsar_ingress_proxy.observability.metrics import Metrics, registry
 from pulsar_ingress_proxy.routing.snapshot import build
+from pulsar_ingress_proxy.tools import command_reference
 from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 
 ROOT = Path(__file__).parent.parent
@@ -71,6 +72,12 @@ def test_the_page_of_metrics_is_what_the_catalogue_says() -> None:
     page = read("docs/metrics.md")
     assert page.count("| metric |") == 2
     assert page == metrics_reference.reference(page), "run `make docs`"
+
+
+def test_the_page_of_commands_is_what_the_programs_say() -> None:
+    page = read("docs/commands.md")
+    assert "### `explain`" in page
+    assert page == command_reference.reference(page), "run `make docs`"
 
 
 def test_every_refusal_code_is_documented() -> None:

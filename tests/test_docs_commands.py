@@ -71,7 +71,7 @@ def make_targets() -> dict[str, str]:
 def test_our_programs_take_the_options_that_documents_give_them(document: str) -> None:
     for program, *arguments in commands(document):
         if program in PROGRAMS:
-            parser: argparse.ArgumentParser = PROGRAMS[program]._parser()
+            parser: argparse.ArgumentParser = PROGRAMS[program].make_parser()
             given = arguments[: arguments.index(">")] if ">" in arguments else arguments
             try:
                 parser.parse_args(given)

@@ -21,7 +21,7 @@ _PACKAGES = ("pyspark", "py4j", "pyarrow", "numpy", "deltalake", "jinja2")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger"):  # the fault has their message
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pulsar-ingress-pipeline",
         description="Turns the sidecars' events into Delta Lake tables, reports, and suggestions for the config.",

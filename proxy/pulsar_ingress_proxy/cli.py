@@ -34,7 +34,7 @@ _FAULT = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     command: Command = options.command
     try:
         return command(options)
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pulsar-ingress-proxy",
         description="A sidecar beside a gateway: Pulsar lookups answered with addresses that the client can reach.",
@@ -62,9 +62,9 @@ def _parser() -> argparse.ArgumentParser:
     # For commands that may look at a cluster, or at what is to be one.
     seeing = argparse.ArgumentParser(add_help=False, parents=[configured])
     where = seeing.add_mutually_exclusive_group()
-    where.add_argument("--manifests", metavar="DIR", help="Kubernetes objects, as if a cluster had just these")
-    where.add_argument("--kubeconfig", metavar="FILE", help="a cluster, as it is at this moment")
-    seeing.add_argument("--context", metavar="NAME", help="of the kubeconfig, where not its current one")
+    where.add_argument("--manifests", metavar="DIR", help="include objects from files, as if a cluster had only these")
+    where.add_argument("--kubeconfig", metavar="FILE", help="include what discovery would find in this cluster now")
+    seeing.add_argument("--context", metavar="NAME", help="context of the kubeconfig (default: its current one)")
 
     def add(
         name: str, run: Command, text: str, more: str = "", options: argparse.ArgumentParser | None = None
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     serve = add("run", _run, "serve until SIGTERM or SIGINT", reloads, configured)
     serve.add_argument("--hold", action="store_true", help="serve 503 with the reason while the config is bad")
     prints = (
-        "Prints what it says and what is questionable; exits 2 with a line for whatever `run` would refuse at start."
+        "Prints what it means, and warnings. Exits 2 with one line for each fault that `run` would refuse at start."
     )
     validate = add("check", _check, "validate a config", prints, seeing)
     validate.add_argument(
@@ -87,13 +87,14 @@ def _parser() -> argparse.ArgumentParser:
         help="do not look for what `run` needs here beside the config: certificates, keys, tokens, packages",
     )
     validate.add_argument("--strict", action="store_true", help="exit 1 where there are warnings")
-    validate.add_argument("--json", action="store_true", help="as JSON")
+    validate.add_argument("--json", action="store_true", help="print JSON")
 
     dry = add(
         "explain",
         _explain,
         "show the decision on a request, rule by rule, without sending it",
-        "For a miss it prints the config that would make it a hit.",
+        "Also which broker it would go to, and what would become of a redirect and of the addresses in an answer. "
+        "For a miss, it prints the config that would make it a hit.",
         seeing,
     )
     dry.add_argument(
@@ -106,12 +107,15 @@ def _parser() -> argparse.ArgumentParser:
     dry.add_argument("--bind", metavar="HOST:PORT", help="the socket that receives it, as in bindAddresses")
     dry.add_argument("--location", metavar="URL", help="show what happens to this redirect from a broker")
     dry.add_argument("--body", metavar="FILE", help="show what happens to this answer from a broker (a lookup's JSON)")
-    dry.add_argument("--json", action="store_true", help="as JSON")
+    dry.add_argument("--json", action="store_true", help="print JSON")
 
-    exits = "Exits 1 where something is unreachable."
-    reach = add("doctor", _doctor, "try every broker's addresses from here", exits, seeing)
+    tries = (
+        "For each: whether the name resolves, the port opens, the certificate covers the name, and the broker answers; "
+        "401 and 403 are answers. Exits 1 where something is unreachable."
+    )
+    reach = add("doctor", _doctor, "try every broker's addresses from here", tries, seeing)
     reach.add_argument("--listener", metavar="NAME", help="only this listener's addresses")
-    reach.add_argument("--json", action="store_true", help="as JSON")
+    reach.add_argument("--json", action="store_true", help="print JSON")
 
     conformance.add_options(add("conformance", _conformance, conformance.SUMMARY, conformance.DETAILS, seeing))
 
@@ -257,7 +261,7 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _completion(options: argparse.Namespace) -> int:
-    print(completion.script(options.shell, _parser()), end="")
+    print(completion.script(options.shell, make_parser()), end="")
     return 0
 
 

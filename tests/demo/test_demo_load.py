@@ -97,7 +97,7 @@ def test_events_option_keeps_the_events_and_prints_commands_of_the_pipeline(
         shlex.split(line) for line in capsys.readouterr().out.splitlines() if "pulsar-ingress-pipeline " in line
     ]
     assert [command[1] for command in commands] == ["run", "report", "suggest"]
-    taken = [pulsar_ingress_pipeline.cli._parser().parse_args(command[1:]) for command in commands]
+    taken = [pulsar_ingress_pipeline.cli.make_parser().parse_args(command[1:]) for command in commands]
     assert taken[0].events == str(folder)
     assert {options.tables for options in taken} == {f"{folder}-tables"}
 

@@ -8,6 +8,8 @@ import shlex
 from argparse import Action, ArgumentParser
 from collections.abc import Iterator
 
+from pulsar_ingress_proxy.tools.command_line import commands_of, options_of, positionals_of, value_name
+
 SUMMARY = "print the script that lets a shell complete these commands"
 DETAILS = 'The first lines of the script say where it goes. In bash, for one session: eval "$(%(prog)s bash)"'
 
@@ -66,38 +68,12 @@ complete -c {program} -f
 
 
 def add_options(parser: ArgumentParser) -> None:
-    parser.add_argument("shell", choices=sorted(_SCRIPTS), help="bash, zsh or fish")
+    parser.add_argument("shell", choices=sorted(_SCRIPTS), help="the shell")
 
 
 def script(shell: str, parser: ArgumentParser) -> str:
     """What this shell has to read so that it completes the commands of a parser with subcommands."""
     return _SCRIPTS[shell](parser)
-
-
-def _commands(parser: ArgumentParser) -> Iterator[tuple[str, str, ArgumentParser]]:
-    """Each command's name, the text about it, and its own parser."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for about in action._choices_actions:
-                yield about.dest, about.help or "", action.choices[about.dest]
-
-
-def _options(parser: ArgumentParser) -> list[Action]:
-    return [action for action in parser._actions if action.option_strings]
-
-
-def _positionals(parser: ArgumentParser) -> list[Action]:
-    """What is named by its place only, without the command itself."""
-    return [
-        action
-        for action in parser._actions
-        if not action.option_strings and not isinstance(action, argparse._SubParsersAction)
-    ]
-
-
-def _value(action: Action) -> str:
-    """What the value of an option or positional is called; nothing if it takes none."""
-    return "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
 
 
 def _function(parser: ArgumentParser) -> str:
@@ -106,14 +82,14 @@ def _function(parser: ArgumentParser) -> str:
 
 def _bash(parser: ArgumentParser) -> str:
     values, words = [], []
-    top = [name for option in _options(parser) for name in option.option_strings]
-    top += [name for name, _, _ in _commands(parser)]
+    top = [name for option in options_of(parser) for name in option.option_strings]
+    top += [name for name, _, _ in commands_of(parser)]
     words.append(f'        "") COMPREPLY=($(compgen -W {shlex.quote(" ".join(top))} -- "$word")) ;;')
-    for command, _, own in _commands(parser):
-        known = [str(choice) for action in _positionals(own) for choice in action.choices or ()]
-        for option in _options(own):
+    for command, _, own in commands_of(parser):
+        known = [str(choice) for action in positionals_of(own) for choice in action.choices or ()]
+        for option in options_of(own):
             known += option.option_strings
-            if value := _value(option):
+            if value := value_name(option):
                 patterns = " | ".join(f'"{command} {name}"' for name in option.option_strings)
                 values.append(f"        {patterns}) {_bash_value(option, value)}return ;;")
         words.append(f'        {command}) COMPREPLY=($(compgen -W {shlex.quote(" ".join(known))} -- "$word")) ;;')
@@ -131,10 +107,10 @@ def _bash_value(option: Action, value: str) -> str:
 
 def _zsh(parser: ArgumentParser) -> str:
     commands, options = [], []
-    for command, about, own in _commands(parser):
+    for command, about, own in commands_of(parser):
         commands.append(f"        {shlex.quote(f'{command}:{about}')}")
-        specs = [spec for option in _options(own) for spec in _zsh_option(option)]
-        specs += [shlex.quote(f":{_zsh_value(action)}") for action in _positionals(own)]
+        specs = [spec for option in options_of(own) for spec in _zsh_option(option)]
+        specs += [shlex.quote(f":{_zsh_value(action)}") for action in positionals_of(own)]
         options.append(
             "\n".join(
                 [
@@ -148,14 +124,14 @@ def _zsh(parser: ArgumentParser) -> str:
         program=parser.prog,
         function=_function(parser),
         commands="\n".join(commands),
-        top=" \\\n".join(f"        {spec}" for option in _options(parser) for spec in _zsh_option(option)),
+        top=" \\\n".join(f"        {spec}" for option in options_of(parser) for spec in _zsh_option(option)),
         options="\n".join(options),
     )
 
 
 def _zsh_option(option: Action) -> Iterator[str]:
     """A spec of `_arguments` for each name of an option."""
-    value = _zsh_value(option) if _value(option) else ""
+    value = _zsh_value(option) if value_name(option) else ""
     many = isinstance(option, argparse._AppendAction)
     others = "" if many or len(option.option_strings) == 1 else f"({' '.join(option.option_strings)})"
     for name in option.option_strings:
@@ -165,7 +141,7 @@ def _zsh_option(option: Action) -> Iterator[str]:
 
 
 def _zsh_value(action: Action) -> str:
-    name = _value(action)
+    name = value_name(action)
     if action.choices is not None:
         return f"{_zsh_text(name)}:({' '.join(map(str, action.choices))})"
     return f"{_zsh_text(name)}:" + {"FILE": "_files", "DIR": "_files -/"}.get(name, " ")
@@ -177,14 +153,14 @@ def _zsh_text(text: str) -> str:
 
 def _fish(parser: ArgumentParser) -> str:
     start = f"complete -c {parser.prog} -n"
-    lines = [f"{start} __fish_use_subcommand {_fish_option(option)}" for option in _options(parser)]
-    for command, about, own in _commands(parser):
+    lines = [f"{start} __fish_use_subcommand {_fish_option(option)}" for option in options_of(parser)]
+    for command, about, own in commands_of(parser):
         lines.append(f"{start} __fish_use_subcommand -a {command} -d {_fish_text(about)}")
         used = f"{start} '__fish_seen_subcommand_from {command}'"
-        lines += [f"{used} {_fish_option(option)}" for option in _options(own)]
+        lines += [f"{used} {_fish_option(option)}" for option in options_of(own)]
         lines += [
             f"{used} -a {_fish_text(' '.join(map(str, action.choices)))}"
-            for action in _positionals(own)
+            for action in positionals_of(own)
             if action.choices is not None
         ]
     return _FISH.format(program=parser.prog, lines="\n".join(lines))
@@ -192,7 +168,7 @@ def _fish(parser: ArgumentParser) -> str:
 
 def _fish_option(option: Action) -> str:
     names = [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in option.option_strings]
-    value = _value(option)
+    value = value_name(option)
     if option.choices is not None:
         names.append(f"-x -a {_fish_text(' '.join(map(str, option.choices)))}")
     elif value:

@@ -54,16 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("address", nargs="?", default=ADDRESS, metavar="ADDRESS", help=f"host:port ({ADDRESS})")
-    where.add_argument("--config", metavar="FILE", help="ask at the metrics.address that this config names")
     where.add_argument(
-        "--lookup", metavar="URL", help="https://pulsar.example.com/lookup/v2/topic/persistent/t/n/topic"
+        "address", nargs="?", default=ADDRESS, metavar="ADDRESS", help=f"the metrics address of the sidecar ({ADDRESS})"
     )
+    where.add_argument("--config", metavar="FILE", help="ask at the metrics.address that this config names")
+    lookup_url = "look a topic up: https://pulsar.example.com/lookup/v2/topic/persistent/t/n/topic"
+    where.add_argument("--lookup", metavar="URL", help=lookup_url)
     lookup = parser.add_argument_group("with --lookup")
-    lookup.add_argument("--header", action="append", default=[], metavar="'Name: value'", help="may be repeated")
+    lookup.add_argument("--header", action="append", default=[], metavar="'Name: value'", help="a header to send")
     lookup.add_argument("--listener", metavar="NAME", help="name a listener, as X-Pulsar-ListenerName")
     lookup.add_argument("--cacert", metavar="FILE", help="the CAs to trust instead of the system's")
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds (3, or 30 with --lookup)")
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds to wait (3, or 30 with --lookup)")
 
 
 def run(options: argparse.Namespace) -> int:
