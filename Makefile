@@ -75,7 +75,7 @@ e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and ri
 		$(BIN)/python tests/e2e/fuzz/framing_page.py && exit $$tested
 
 dist: .venv/bin/uv ## Build the wheel and the source distribution; the same commit gives the same bytes
-	$(BIN)/uv build -q --build-constraint deploy/image/tools.txt --require-hashes -o dist $(ARGS)
+	$(BIN)/uv build -q --build-constraint deploy/image/tools.txt --require-hashes -o $(or $(OUT),dist) $(ARGS)
 
 image: .venv/.core ## Build the image, run it, do one lookup through it (Docker, or buildah and root)
 	sh deploy/image/setup.sh

@@ -34,7 +34,7 @@ def build(folder: Path, out: Path, *options: str, umask: int = 0o022) -> dict[st
     """The digests of what the recipe of `make dist` leaves in a folder."""
     rule = re.search(r"^dist:.*\n\t(.*)\n", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert rule is not None
-    words = rule[1].replace("$(BIN)/uv", str(UV)).replace("-o dist", f"-o {out}").replace("$(ARGS)", "").split()
+    words = rule[1].replace("$(BIN)/uv", str(UV)).replace("$(or $(OUT),dist)", str(out)).replace("$(ARGS)", "").split()
     run([*words, *options], folder, umask)
     built = [path for path in out.iterdir() if path.suffix in (".gz", ".whl")]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in built}

@@ -1,8 +1,12 @@
 """The workflows are valid, and the commands of theirs that need no registry do what they are there for."""
 
 import os
+import re
 import subprocess
+from email.parser import BytesParser
+from email.policy import default
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 import yaml
@@ -19,6 +23,32 @@ def test_actionlint_finds_nothing_in_the_workflows() -> None:
     workflows = sorted((ROOT / ".github/workflows").iterdir())
     done = subprocess.run([built(ACTIONLINT)["actionlint"], *workflows], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.timeout(300)
+def test_packaged_wheel_names_its_source_and_its_pages_links_lead_there(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [".github/package-python", SOURCE, TAG, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    with ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        about = BytesParser(policy=default).parsebytes(archive.read(name))
+    urls = dict(url.split(", ") for url in about.get_all("Project-URL", []))
+    assert urls == {
+        "Homepage": SOURCE,
+        "Documentation": f"{SOURCE}/tree/{TAG}/docs",
+        "Changelog": f"{SOURCE}/blob/{TAG}/CHANGELOG.md",
+        "Issues": f"{SOURCE}/issues",
+    }
+    targets = re.findall(r"\]\(([^)]*)\)", str(about.get_payload()))
+    ours = {target.partition("#")[0] for target in targets if target.startswith(SOURCE)}
+    assert f"{SOURCE}/raw/{TAG}/docs/console-overview.png" in ours
+    for kind, path in (target.removeprefix(f"{SOURCE}/").split(f"/{TAG}/") for target in ours):
+        assert kind == ("raw" if path.endswith(".png") else "blob")
+        assert (ROOT / path).is_file(), path
+    assert all(target.startswith(("https://", "#")) for target in targets)
 
 
 @pytest.mark.parametrize("version", ["helm3", "helm4"])
