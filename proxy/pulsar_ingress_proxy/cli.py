@@ -52,7 +52,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pulsar-ingress-proxy",
         description="A sidecar beside a gateway: Pulsar lookups answered with addresses that the client can reach.",
-        epilog="Any key of the config may also come from the environment: PULSAR_INGRESS_REDIRECTS__MAX_HOPS=3.",
+        epilog="Any key of the config may also come from the environment: `PULSAR_INGRESS_REDIRECTS__MAX_HOPS=3`.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
