@@ -543,6 +543,46 @@ def test_file_that_cannot_be_read_is_a_fault_that_says_why(tmp_path: Path) -> No
         load(latin, {})
 
 
+def test_config_knows_the_line_or_the_variable_that_sets_each_key(tmp_path: Path) -> None:
+    text = """\
+brokers:
+  webServiceUrl: [http://a:1,
+    http://b:2]
+ingresses:
+  - name: public
+    hosts: [a.example]
+    listener: external
+redirects: {maxHops: 7, lookup: follow}
+"""
+    environ = {
+        "PULSAR_INGRESS_REDIRECTS__LOOKUP": "pass",
+        "PULSAR_INGRESS_TIMEOUTS": '{"connect": 1, "lookup": 2}',
+        "PULSAR_INGRESS_TIMEOUTS__LOOKUP": "3",
+    }
+    sources = read(tmp_path, text, **environ).sources
+    assert sources.file == str(tmp_path / "sidecar.yaml")
+    for path, line in (
+        (("brokers",), 1),
+        (("brokers", "webServiceUrl", 1), 3),
+        (("ingresses", 0), 5),
+        (("ingresses", 0, "hosts", 0), 6),
+        (("ingresses", 0, "hosts", 0, "below"), 6),
+        (("redirects", "maxHops"), 8),
+        (("miss",), None),
+    ):
+        assert (sources.line(path), sources.variable(path)) == (line, None)
+    assert sources.variable(("redirects", "lookup")) == "PULSAR_INGRESS_REDIRECTS__LOOKUP"
+    assert sources.variable(("timeouts", "connect")) == "PULSAR_INGRESS_TIMEOUTS"
+    assert sources.variable(("timeouts", "lookup")) == "PULSAR_INGRESS_TIMEOUTS__LOOKUP"
+
+
+def test_configs_that_say_the_same_are_equal_wherever_their_keys_are_set(tmp_path: Path) -> None:
+    one, other = read(tmp_path, f"{LEAST}miss: reject"), read(tmp_path, f"\n\n{LEAST}", PULSAR_INGRESS_MISS="reject")
+    assert one == other
+    assert one.sources.line(("miss",)) == 2
+    assert other.sources.variable(("miss",)) == "PULSAR_INGRESS_MISS"
+
+
 def test_pip_95_listener_may_have_only_tls_urls_behind_a_plain_http_socket(tmp_path: Path) -> None:
     config = read(
         tmp_path,

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,18 @@ def test_a_fault_of_a_file_says_which_line_or_variable_names_it(
         f"{path}:5: tls.certificate: ",
         "environment: PULSAR_INGRESS_BROKERS__TLS__CA: ",
     ]
+
+
+def test_a_fault_of_a_file_has_its_line_if_the_config_comes_from_a_pipe(
+    tmp_path: Path, files: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = Path(write(tmp_path, "tls: {certificate: %(absent)s, key: %(key)s}", **files))
+    reading, writing = os.pipe()
+    os.write(writing, config.read_bytes())
+    os.close(writing)
+    assert main(["check", "--config", f"/dev/fd/{reading}"]) == 2
+    os.close(reading)
+    assert capsys.readouterr().err.startswith(f"/dev/fd/{reading}:5: tls.certificate: ")
 
 
 @pytest.mark.parametrize(

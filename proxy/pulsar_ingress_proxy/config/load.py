@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,13 +17,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pulsar_ingress_proxy.config.model import Config, Metrics
+from pulsar_ingress_proxy.config.sources import KeyPath, Sources, dotted, lines_of, read_path
 
 ENV_PREFIX = "PULSAR_INGRESS_"
 
 # What Kubernetes puts into every container for a Service called pulsar-ingress-…; never a setting of ours.
 _SERVICE_VARIABLE = re.compile(r"_SERVICE_HOST$|_SERVICE_PORT(_.*)?$|_PORT$|_PORT_\d+_.*$")
-
-Path_ = tuple[str | int, ...]
 
 
 class ConfigFaults(Exception):
@@ -42,22 +42,21 @@ def load(path: str | Path, environ: Mapping[str, str] | None = None) -> Config:
     except UnicodeDecodeError as error:
         raise ConfigFaults([f"{path}: is not UTF-8 text: {error.reason} at byte {error.start}"]) from None
     try:
-        return _validate(*_parse(text, str(path)), os.environ if environ is None else environ)
+        values, lines, faults = _parse(text, str(path))
+        return _validate(values, Sources(str(path), lines), os.environ if environ is None else environ, faults)
     except RecursionError:
         raise ConfigFaults([f"{path}: is nested too deeply, or an alias in it stands for itself"]) from None
 
 
-def locate(path: str | Path, faults: Iterable[str]) -> list[str]:
+def locate(config: Config, faults: Iterable[str]) -> list[str]:
     """Faults that were found after `load`, each beginning with its key: with the line or the variable that sets it."""
-    _, source = _parse(Path(path).read_text(encoding="utf-8"), str(path))
-    from_environment = {place: variable for variable, place, _ in _overrides(os.environ, [])}
     keys = (fault.partition(": ") for fault in faults)
-    return [_placed(_read_path(key), text, source, from_environment) for key, _, text in keys]
+    return [config.sources.where(read_path(key)) + text for key, _, text in keys]
 
 
 def load_mapping(values: Mapping[str, Any]) -> Config:
     """Validate a config that is already in memory."""
-    return _validate(dict(values), _Source("config"), {})
+    return _validate(dict(values), Sources(), {}, [])
 
 
 def glean(text: str | None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -81,47 +80,12 @@ def gleaned_status_address(gleaned: Mapping[str, Any]) -> str:
         return Metrics().address
 
 
-class _Source:
-    """The lines of a file's keys, to say where a fault is."""
-
-    def __init__(self, name: str, node: yaml.Node | None = None) -> None:
-        self._name = name
-        self._lines: dict[Path_, int] = {}
-        self.duplicates: list[str] = []
-        """Keys that a mapping has twice; YAML parsers silently keep the last one."""
-        self._read(node, ())
-
-    def where(self, path: Path_) -> str:
-        """The file, the line of the key or of the nearest one above it, and the key."""
-        known = (path[:length] for length in range(len(path), 0, -1) if path[:length] in self._lines)
-        line = next((f":{self._lines[place]}" for place in known), "")
-        return f"{self._name}{line}: {_dotted(path) + ': ' if path else ''}"
-
-    def _read(self, node: yaml.Node | None, path: Path_) -> None:
-        children: list[tuple[str | int, yaml.Node, yaml.Node]] = []
-        if isinstance(node, yaml.MappingNode):
-            children = [(key.value, key, value) for key, value in node.value]
-        elif isinstance(node, yaml.SequenceNode):
-            children = [(place, value, value) for place, value in enumerate(node.value)]
-        own: set[Path_] = set()
-        for name, marked, value in children:
-            place, line = (*path, name), marked.start_mark.line + 1
-            if place in own:
-                self.duplicates.append(f"{self._name}:{line}: {_dotted(place)}: is there twice")
-            own.add(place)
-            self._lines.setdefault(place, line)
-            self._read(value, place)
-
-
-def _dotted(path: Path_) -> str:
-    return ".".join(map(str, path))
-
-
-def _parse(text: str, name: str) -> tuple[dict[str, Any], _Source]:
+def _parse(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int], list[str]]:
+    """The values of a file, the lines of its keys, and its first faults."""
     try:
         loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
-        source = _Source(name, node)  # before values are made, which resolves merge keys in the nodes
+        lines, duplicates = lines_of(node)  # before values are made, which resolves merge keys in the nodes
         values = loader.construct_document(node) if node is not None else None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -132,23 +96,24 @@ def _parse(text: str, name: str) -> tuple[dict[str, Any], _Source]:
         values = {}
     if not isinstance(values, dict):
         raise ConfigFaults([f"{name}: should be a mapping of keys, not a {type(values).__name__}"])
-    return values, source
+    return values, lines, [f"{name}:{line}: {dotted(key)}: is there twice" for key, line in duplicates]
 
 
-def _validate(values: dict[str, Any], source: _Source, environ: Mapping[str, str]) -> Config:
-    faults = [*source.duplicates]
-    from_environment: dict[Path_, str] = {}
+def _validate(values: dict[str, Any], file: Sources, environ: Mapping[str, str], faults: list[str]) -> Config:
+    variables: dict[KeyPath, str] = {}
     for variable, path, value in _overrides(environ, faults):
         _set(values, path, value)
-        from_environment[path] = variable
+        variables[path] = variable
+    sources = replace(file, variables=variables)
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
         for detail in error.errors(include_url=False):
-            faults += _lines(detail, source, from_environment)
+            faults += _lines(detail, sources)
         raise ConfigFaults(_in_order(faults)) from None
     if faults:
         raise ConfigFaults(faults)
+    config._sources = sources
     return config
 
 
@@ -162,7 +127,7 @@ def _in_order(faults: list[str]) -> list[str]:
     return sorted(dict.fromkeys(faults), key=line)
 
 
-def _overrides(environ: Mapping[str, str], faults: list[str]) -> Iterator[tuple[str, Path_, Any]]:
+def _overrides(environ: Mapping[str, str], faults: list[str]) -> Iterator[tuple[str, KeyPath, Any]]:
     for variable in sorted(environ):
         if not variable.startswith(ENV_PREFIX) or _SERVICE_VARIABLE.search(variable):
             continue
@@ -172,7 +137,7 @@ def _overrides(environ: Mapping[str, str], faults: list[str]) -> Iterator[tuple[
             faults.append(f"environment: {variable}: {fault}")
 
 
-def _path_of(variable: str) -> Path_:
+def _path_of(variable: str) -> KeyPath:
     """`PULSAR_INGRESS_REDIRECTS__MAX_HOPS` is `redirects.maxHops`."""
     path: list[str | int] = []
     model: Any = Config
@@ -201,7 +166,7 @@ def _value(text: str) -> Any:
         raise ValueError(f"is not JSON: {error}") from None
 
 
-def _set(values: dict[str, Any], path: Path_, value: Any) -> None:
+def _set(values: dict[str, Any], path: KeyPath, value: Any) -> None:
     *parents, last = path
     section: Any = values
     for key in parents:
@@ -213,27 +178,18 @@ def _set(values: dict[str, Any], path: Path_, value: Any) -> None:
     section[last] = value
 
 
-def _lines(detail: ErrorDetails, source: _Source, from_environment: Mapping[Path_, str]) -> Iterator[str]:
+def _lines(detail: ErrorDetails, sources: Sources) -> Iterator[str]:
     key = tuple(detail["loc"])
     for line in _text(detail, key).splitlines():
         place, text = key, line
         # A fault between keys names its own place.
-        dotted, _, rest = line.partition(": ")
-        if dotted.startswith(f"{key[0]}."):
-            place, text = _read_path(dotted), rest
-        yield _placed(place, text, source, from_environment)
+        named, _, rest = line.partition(": ")
+        if named.startswith(f"{key[0]}."):
+            place, text = read_path(named), rest
+        yield sources.where(place) + text
 
 
-def _placed(place: Path_, text: str, source: _Source, from_environment: Mapping[Path_, str]) -> str:
-    variable = next((name for path, name in from_environment.items() if place[: len(path)] == path), None)
-    return f"environment: {variable}: {text}" if variable else source.where(place) + text
-
-
-def _read_path(dotted: str) -> Path_:
-    return tuple(int(part) if part.isdigit() else part for part in dotted.split("."))
-
-
-def _text(detail: ErrorDetails, path: Path_) -> str:
+def _text(detail: ErrorDetails, path: KeyPath) -> str:
     """A fault in words: what is wrong, and what would be right."""
     value, context = detail.get("input"), detail.get("ctx", {})
     match detail["type"]:
@@ -258,7 +214,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _unknown_key(path: Path_) -> str:
+def _unknown_key(path: KeyPath) -> str:
     *parents, key = path
     known = [dotted.rpartition(".") for dotted in _all_keys(Config, "")]
     section = ".".join(parent for parent in parents if isinstance(parent, str))  # without places in lists

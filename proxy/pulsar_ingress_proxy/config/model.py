@@ -20,6 +20,7 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     PlainValidator,
+    PrivateAttr,
     ValidationInfo,
     WithJsonSchema,
     field_validator,
@@ -28,6 +29,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema
 
+from pulsar_ingress_proxy.config.sources import Sources
 from pulsar_ingress_proxy.syntax.authorities import Network, parse_authority
 from pulsar_ingress_proxy.syntax.listeners import (
     BINARY_SCHEMES,
@@ -489,6 +491,8 @@ class Config(Section):
     log: Log = Log()
     """Settings of the sidecar's own log."""
 
+    _sources: Sources = PrivateAttr(default=Sources())
+
     # Checks across keys. Each key is checked against the valid keys before it: a validator of the whole model would run
     # only if every key is valid, and all errors of a file should be reported at once.
 
@@ -553,6 +557,11 @@ class Config(Section):
             if is_one_socket(own.host, own.port, bind.host, bind.port)
         )
         return metrics
+
+    @property
+    def sources(self) -> Sources:
+        """Where its keys are set."""
+        return self._sources
 
     @cached_property
     def web_pool(self) -> tuple[ServiceUrl, ...]:

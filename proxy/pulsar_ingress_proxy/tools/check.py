@@ -76,7 +76,7 @@ def check(path: str, snapshot: Snapshot, store: ObjectStore | None, with_files: 
         try:
             prepare(snapshot.config)
         except CannotStart as fault:
-            faults = locate(path, str(fault).splitlines())
+            faults = locate(snapshot.config, str(fault).splitlines())
         warnings += _token(snapshot.config)
     return Report(path, faults, warnings, snapshot, store)
 
