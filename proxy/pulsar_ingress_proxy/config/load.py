@@ -63,7 +63,7 @@ def glean(text: str | None, environ: Mapping[str, str] | None = None) -> dict[st
     """The readable parts of an invalid config, without validation."""
     try:
         values = yaml.safe_load(text or "")
-    except (yaml.YAMLError, RecursionError):
+    except (yaml.YAMLError, RecursionError, ValueError):
         values = None
     gleaned = values if isinstance(values, dict) else {}
     for _, path, value in _overrides(os.environ if environ is None else environ, []):
@@ -92,6 +92,8 @@ def _parse(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int], li
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise ConfigFaults([f"{name}{line}: is not YAML: {problem}"]) from None
+    except ValueError as error:  # of a scalar that looks like a date or a number, and is none
+        raise ConfigFaults([f"{name}: is not YAML: {error}"]) from None
     if values is None:
         values = {}
     if not isinstance(values, dict):

@@ -46,7 +46,8 @@ def lines_of(node: yaml.Node | None) -> tuple[dict[KeyPath, int], list[tuple[Key
     def read(node: yaml.Node | None, path: KeyPath) -> None:
         children: list[tuple[str | int, yaml.Node, yaml.Node]] = []
         if isinstance(node, yaml.MappingNode):
-            children = [(key.value, key, value) for key, value in node.value]
+            scalars = ((key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode))
+            children = [(key.value, key, value) for key, value in scalars]
         elif isinstance(node, yaml.SequenceNode):
             children = [(place, value, value) for place, value in enumerate(node.value)]
         own: set[KeyPath] = set()
