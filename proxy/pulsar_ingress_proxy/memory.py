@@ -24,7 +24,7 @@ EVENT_QUEUE = 16 * MIB
 EVENT_LINES = MIB
 """Events compressed and written at a time: as lines, joined, and as bytes."""
 RECENT = 2 * MIB
-"""Recent decisions for the console, in each of its four rings."""
+"""Recent decisions for the console, in each of its five rings."""
 
 CONNECTION = 6 * KIB
 """A client's connection with its objects, and the broker's connection that it is joined to."""

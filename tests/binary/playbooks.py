@@ -217,7 +217,7 @@ async def staged(broker: ScriptedBroker, other: ScriptedBroker, **keys: Any) -> 
         def overhear(outcome: Outcome, *request: Any) -> None:
             add(outcome, *request)
             if (recent := recorder._recent) is not None:
-                newest = max(ring[-1] for ring in (recent._plain, *recent._rings.values()) if ring)
+                newest = max(ring[-1] for ring in recent._rings.values() if ring)
                 stage.records.append((type(outcome) is Outcome, json.loads(newest.line)))
 
         recorder.add = overhear  # type: ignore[assignment, method-assign]

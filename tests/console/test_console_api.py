@@ -66,7 +66,7 @@ class TestDescription:
     async def test_error_answers_match_the_problem_schema(self, place: Place) -> None:
         described = await place.api("openapi.json")
         schema = described["components"]["schemas"]["Problem"]
-        for path in ("/api/decisions?limit=0", "/api/decisions?only=all", "/api/decisions/stream?only=x", "/api/none"):
+        for path in ("/api/decisions?limit=0", "/api/decisions?only=all", "/api/decisions/stream?x=x", "/api/none"):
             answer = await place.get(path)
             assert answer.status in (400, 404)
             Draft202012Validator(schema).validate(await answer.json())
@@ -78,12 +78,14 @@ class TestStatus:
         assert (status["ready"], status["notReady"], status["generation"]) == (True, None, 1)
         assert (status["changedBy"], status["changes"], status["reloadProblem"]) == ("start", [], None)
         assert status["source"] == "config.yaml"
-        assert status["counts"] == dict.fromkeys(("hits", "misses", "redirects", "leaks", "requests", "failures"), 0)
+        names = ("hits", "misses", "redirects", "leaks", "failures", "unread", "requests")
+        assert status["counts"] == dict.fromkeys(names, 0)
 
     async def test_status_counts_hits_misses_redirects_leaks_and_requests(self, place: Place) -> None:
         await everything(place)
         counts = (await place.api("status"))["counts"]
-        assert counts == {"hits": 3, "misses": 1, "redirects": 1, "leaks": 1, "requests": 4, "failures": 0}
+        lookups = {"hits": 3, "misses": 1, "redirects": 1, "leaks": 1}
+        assert counts == {**lookups, "failures": 0, "unread": 0, "requests": 4}
 
     async def test_status_gives_the_reason_for_not_being_ready(self, place: Place) -> None:
         place.sidecar._not_ready = "shutting down"

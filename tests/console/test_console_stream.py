@@ -71,6 +71,17 @@ async def test_only_parameter_filters_the_streamed_decisions(place: Place) -> No
         assert (await events.next())[1]["leak"] == "body"
 
 
+@pytest.mark.parametrize("query", ["?find=B-TOPIC", "?ingress=public&only=miss", "?status=403&kind=lookup"])
+async def test_stream_obeys_the_filters_of_decisions(place: Place, query: str) -> None:
+    async with listening(place, query) as events:
+        await events.next("beat")
+        await place.hit("a-topic")
+        await place.miss("a-topic")
+        assert await place.ask(f"{LOOKUP}b-topic?listenerName=internal") == 403
+        await place.hit("c-topic")
+        assert (await events.next())[1]["topic"] == "persistent://public/default/b-topic"
+
+
 @pytest.mark.parametrize("by_header", [True, False], ids=["Last-Event-ID", "since"])
 async def test_reconnecting_stream_client_resumes_after_its_last_event(place: Place, by_header: bool) -> None:
     async with listening(place) as events:

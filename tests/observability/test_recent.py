@@ -19,14 +19,22 @@ def numbers(recent: Recent, after: int = 0, *only: Sort) -> list[int]:
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({}, ()),
+        ({}, ("hit",)),
+        ({"target": Target("admin", "admin")}, ()),
+        ({"selection": None}, ()),
         (MISS, ("miss",)),
-        ({"leak": "body"}, ("leak",)),
-        ({"redirects": ["rewritten"]}, ("redirect",)),
+        ({"leak": "body"}, ("leak", "hit")),
+        ({"status": 499}, ("hit",)),
+        ({"status": 502}, ("failure", "hit")),
+        ({"status": 500, "target": Target("admin", "admin")}, ("failure",)),
+        ({"redirects": ["rewritten", "followed"]}, ("redirect", "hit")),
         ({**MISS, "leak": "location", "redirects": ["passed"]}, ("leak", "miss", "redirect")),
+        ({**MISS, "status": 503}, ("failure", "miss")),
     ],
 )
-def test_decisions_are_classified_as_leak_miss_and_redirect(changes: dict[str, Any], found: tuple[str, ...]) -> None:
+def test_decisions_are_classified_as_leak_failure_miss_redirect_and_hit(
+    changes: dict[str, Any], found: tuple[str, ...]
+) -> None:
     assert sorts_of(lookup(**changes)) == found
 
 
@@ -47,6 +55,18 @@ def test_rare_decisions_outlive_ordinary_ones() -> None:
     for _ in range(100):
         recent.add(line(lookup()), ())
     assert numbers(recent) == [101, 100, 99, 1]
+
+
+def test_decisions_are_counted_by_sort_whether_they_are_kept_or_not() -> None:
+    recent = Recent(room=3)
+    made: dict[tuple[Sort, ...], int] = {("hit",): 9, ("miss",): 5, ("failure", "miss"): 1, (): 1}
+    for sorts, number in made.items():
+        for _ in range(number):
+            recent.add(line(lookup()), sorts)
+    assert (recent.made(), recent.kept()) == (16, 7)  # three hits and others, three misses, one failure
+    assert (recent.made(["miss"]), recent.kept(["miss"])) == (6, 4)
+    assert (recent.made(["miss", "failure"]), recent.kept(["miss", "failure"])) == (6, 4)
+    assert (recent.made(["leak"]), recent.kept(["leak"])) == (0, 0)
 
 
 def test_large_decisions_stay_within_the_memory_limit() -> None:

@@ -1,5 +1,6 @@
 """The routes of the API, with their parameters and answers, and the OpenAPI document that describes them. Pure."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -9,9 +10,6 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.console import models
-from pulsar_ingress_proxy.observability.recent import SORTS
-
-MOST_DECISIONS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +21,13 @@ class Route:
     answer: type[BaseModel] | None
     """None: it is not JSON, or has no schema of ours."""
     method: Literal["GET", "POST"] = "GET"
-    parameters: tuple[dict[str, Any], ...] = ()
-    """Query parameters, as OpenAPI writes them."""
+    parameters: type[BaseModel] | None = None
+    """The query parameters."""
     question: type[BaseModel] | None = None
     content_type: str = "application/json"
     problems: tuple[int, ...] = ()
     """Statuses beyond those that any route may answer with."""
 
-
-def _parameter(name: str, description: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"name": name, "in": "query", "required": False, "description": description, "schema": schema, **more}
-
-
-_ONLY = _parameter(
-    "only",
-    "sorts of decisions, joined by commas; unset: all",
-    {"type": "array", "items": {"type": "string", "enum": list(SORTS)}},
-    style="form",
-    explode=False,
-)
-_LIMIT = {"type": "integer", "minimum": 1, "maximum": MOST_DECISIONS, "default": 100}
 
 ROUTES = (
     Route("/api/status", "status", "The sidecar at a glance", models.Status),
@@ -61,19 +46,16 @@ ROUTES = (
         "decisions",
         "Recent decisions, the newest first",
         models.Decisions,
-        parameters=(
-            _ONLY,
-            _parameter("since", "a cursor: only what came after it", {"type": "string"}),
-            _parameter("limit", "how many", _LIMIT),
-        ),
+        parameters=models.Page,
         problems=(400,),
     ),
+    Route("/api/decisions/choices", "choices", "What the filters of decisions may be set to", models.Choices),
     Route(
         "/api/decisions/stream",
         "stream",
-        "Decisions as they are made: events `decision` (with its cursor as id), `left-out` and `beat`",
+        "Decisions as they are made: events `decision` (its id is its cursor), `left-out` and `beat`",
         None,
-        parameters=(_ONLY, _parameter("since", "a cursor, as Last-Event-ID is", {"type": "string"})),
+        parameters=models.Filter,
         content_type="text/event-stream",
         problems=(400, 503),
     ),
@@ -128,9 +110,24 @@ def _operation(route: Route, names: Any) -> dict[str, Any]:
     for status in sorted({403, 405, *route.problems}):
         responses[str(status)] = {"description": _PROBLEMS[status], "content": problem}
     found: dict[str, Any] = {"operationId": route.name, "summary": route.summary, "responses": responses}
-    if route.parameters:
-        found["parameters"] = list(route.parameters)
+    if route.parameters is not None:
+        found["parameters"] = list(_parameters(route.parameters))
     if route.question is not None:
         content = {"application/json": {"schema": names[route.question, "validation"]}}
         found["requestBody"] = {"required": True, "content": content}
     return found
+
+
+def _parameters(asked: type[BaseModel]) -> Iterator[dict[str, Any]]:
+    for name, schema in asked.model_json_schema()["properties"].items():
+        of = {key: value for key, value in schema.items() if key not in ("title", "anyOf") and value is not None}
+        description = of.pop("description", None)
+        if "anyOf" in schema:  # with null for unset, which in a query is absent
+            (kind,) = (kind for kind in schema["anyOf"] if kind["type"] != "null")
+            of |= kind
+        found: dict[str, Any] = {"name": name, "in": "query", "required": False, "schema": of}
+        if description is not None:
+            found["description"] = description
+        if of["type"] == "array":
+            found |= {"style": "form", "explode": False}
+        yield found

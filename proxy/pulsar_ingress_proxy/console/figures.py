@@ -1,4 +1,4 @@
-"""Hit ratio and latency over the last half hour, sampled from the metrics: requests pay nothing for it."""
+"""Hit ratio and latency over the last half hour, sampled from what is counted anyway: requests pay nothing for it."""
 
 import asyncio
 import time
@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from pulsar_ingress_proxy.console.models import Counts, Figure, moment
-from pulsar_ingress_proxy.observability.metrics import Histogram, Metrics, Number
+from pulsar_ingress_proxy.observability.metrics import Histogram, Metrics
+from pulsar_ingress_proxy.observability.recent import Recent
 
 SECONDS = 5
 SAMPLES = 30 * 60 // SECONDS
@@ -15,8 +16,9 @@ SAMPLES = 30 * 60 // SECONDS
 class Figures:
     """Samples of the counters, one every few seconds."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, recent: Recent) -> None:
         self._metrics = metrics
+        self._recent = recent
         self._last = self._read()
         self.samples: deque[Figure] = deque(maxlen=SAMPLES)
 
@@ -41,19 +43,22 @@ class Figures:
         )
 
     def _read(self) -> tuple[Counts, list[float], float]:
-        return totals(self._metrics), _durations(self._metrics.duration), time.time()
+        return totals(self._metrics, self._recent), _durations(self._metrics.duration), time.time()
 
 
-def totals(metrics: Metrics) -> Counts:
-    """The counters since the start."""
-    failures = (value for labels, value in metrics.requests.values.items() if labels[-1].startswith("5"))
+def totals(metrics: Metrics, recent: Recent) -> Counts:
+    """The counts since the start."""
+    requests = metrics.requests.values
+    failures = recent.made(["failure"])
+    answered = sum(value for labels, value in requests.items() if labels[-1].startswith("5"))
     return Counts(
-        hits=_sum(metrics.hits),
-        misses=_sum(metrics.misses),
-        redirects=_sum(metrics.redirects),
-        leaks=_sum(metrics.leaks),
-        requests=_sum(metrics.requests),
-        failures=round(sum(failures)),
+        hits=recent.made(["hit"]),
+        misses=recent.made(["miss"]),
+        redirects=recent.made(["redirect"]),
+        leaks=recent.made(["leak"]),
+        failures=failures,
+        unread=round(answered) - failures,
+        requests=round(sum(requests.values())),
     )
 
 
@@ -67,10 +72,6 @@ def quantile(of: float, counts: Sequence[float], bounds: Sequence[float]) -> flo
             return round(1000 * (start + (end - start) * (wanted - below) / count), 3)
         below, start = below + count, end
     return round(1000 * bounds[-1], 3)
-
-
-def _sum(counter: Number) -> int:
-    return round(sum(counter.values.values()))
 
 
 def _durations(histogram: Histogram) -> list[float]:

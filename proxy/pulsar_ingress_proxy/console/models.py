@@ -3,11 +3,14 @@
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
 from pulsar_ingress_proxy.observability import event_schema
+from pulsar_ingress_proxy.observability.recent import Sort
 from pulsar_ingress_proxy.routing.discovered import Source
+from pulsar_ingress_proxy.routing.selection import Rule
+from pulsar_ingress_proxy.syntax.listeners import comma_separated
 from pulsar_ingress_proxy.tools.explain import Explanation
 
 Cause = Literal["start", "reload", "discovery"]
@@ -54,14 +57,15 @@ class Problem(Shape):
 
 
 class Counts(Shape):
-    """Since the start."""
+    """Since the start. All but the last two count decisions, each as `only` finds it."""
 
     hits: int
     misses: int
-    redirects: int
+    redirects: int = Field(description="requests that a broker redirected, however often")
     leaks: int
-    requests: int
-    failures: int = Field(description="answers of 5xx")
+    failures: int = Field(description="decisions answered with 5xx")
+    unread: int = Field(description="answers of 503 because of overload to requests that were not read: no decisions")
+    requests: int = Field(description="all requests, also those that were not read")
 
 
 class Status(Shape):
@@ -200,12 +204,50 @@ class Findings(Shape):
     doubts: list[str] = Field(description="the warnings of `check`")
 
 
+class Filter(Shape):
+    """Decisions for which all of this holds."""
+
+    model_config = ConfigDict(populate_by_name=False)
+
+    only: Annotated[tuple[Sort, ...], BeforeValidator(comma_separated)] = Field(
+        default=(), description="any of these sorts, joined by commas; a hit is a lookup, as a miss is"
+    )
+    find: str = Field(
+        default="",
+        max_length=256,
+        description="in any case: part of a topic, host, broker, redirect, user agent, client's listener name, or id",
+    )
+    ingress: str | None = None
+    listener: str | None = None
+    rule: Rule | None = None
+    miss_reason: str | None = None
+    protocol: Literal["http", "binary"] | None = None
+    kind: Literal["lookup", "admin", "other"] | None = None
+    status: str | None = Field(default=None, pattern="^[1-5](xx|[0-9][0-9])$", description="as in 404, or 5xx")
+    since: str = Field(default="", description="a cursor: only what came after it")
+
+
+class Page(Filter):
+    limit: int = Field(default=100, ge=1, le=500, description="how many")
+
+
 class Decisions(Shape):
     """The newest first."""
 
     decisions: list[Decision]
     cursor: str = Field(description="`since` for later ones")
-    more: int = Field(description="further decisions beyond `limit`")
+    more: int = Field(description="further matching decisions beyond `limit`")
+    kept: int = Field(description="decisions in memory of the sorts in `only`, matching or not")
+    made: int = Field(description="decisions of these sorts since the start")
+
+
+class Choices(Shape):
+    """What filters may be set to: what config and discovery know, and what was counted since the start."""
+
+    ingress: list[str]
+    listener: list[str]
+    miss_reason: list[str]
+    status: list[str]
 
 
 class Figure(Counts):

@@ -1,21 +1,23 @@
 """The console's HTTP server: the page, its API, and their limits."""
 
 import asyncio
-from collections.abc import Iterable
 from functools import cache
 from importlib import resources
+from typing import TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
-from pulsar_ingress_proxy.console.api import MOST_DECISIONS, ROUTES, description
+from pulsar_ingress_proxy.console.api import ROUTES, description
+from pulsar_ingress_proxy.console.filters import Matcher
 from pulsar_ingress_proxy.console.guards import BadQuestion, Handler, add_headers, guard, problem
-from pulsar_ingress_proxy.console.models import Question
+from pulsar_ingress_proxy.console.models import Filter, Page, Question
 from pulsar_ingress_proxy.console.stream import Streams
 from pulsar_ingress_proxy.console.view import Shown, View
 from pulsar_ingress_proxy.net.status import SETTINGS
-from pulsar_ingress_proxy.observability.recent import SORTS, Sort
 from pulsar_ingress_proxy.tools.explain import CannotExplain
+
+Asked = TypeVar("Asked", bound=BaseModel)
 
 CONNECTIONS = 64
 BODY_BYTES = 65536
@@ -93,16 +95,16 @@ class Console:
         return web.json_response(self._description)
 
     async def _decisions(self, request: web.Request) -> web.Response:
-        return _json(self.view.decisions(_sorts(request), request.query.get("since", ""), _limit(request)))
+        return _json(await self.view.decisions(_asked(Page, request)))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
-        wanted = _sorts(request)
+        asked = _asked(Filter, request)
         if self._streams.is_full:
             answer = problem(503, "too-many-streams", "close a page of the console, or ask /api/decisions")
             answer.headers["Retry-After"] = "10"
             return answer
         return await self._streams.serve(
-            request, wanted, request.headers.get("Last-Event-ID") or request.query.get("since")
+            request, Matcher(asked), request.headers.get("Last-Event-ID") or asked.since or None
         )
 
     async def _what_if(self, request: web.Request) -> web.Response:
@@ -133,25 +135,23 @@ def _json(answer: BaseModel) -> web.Response:
     return web.Response(text=answer.model_dump_json(by_alias=True), content_type="application/json")
 
 
-def _sorts(request: web.Request) -> Iterable[Sort]:
-    asked = [name for names in request.query.getall("only", []) for name in names.split(",") if name]
-    wanted = [sort for sort in SORTS if sort in asked]
-    if unknown := [name for name in asked if name not in SORTS]:
-        raise BadQuestion(f"only: '{unknown[0]}' is not one of {', '.join(SORTS)}")
-    return wanted
-
-
-def _limit(request: web.Request) -> int:
-    text = request.query.get("limit", "100")
-    if not (text.isascii() and text.isdigit() and len(text) < 5 and 1 <= int(text) <= MOST_DECISIONS):
-        raise BadQuestion(f"limit: '{text}' is not a number from 1 to {MOST_DECISIONS}")
-    return int(text)
+def _asked(model: type[Asked], request: web.Request) -> Asked:
+    """The query parameters; one without a value is unset."""
+    given = {name: request.query.getall(name) for name in request.query}
+    if twice := [name for name, values in given.items() if len(values) > 1 and name != "only"]:
+        raise BadQuestion(f"{twice[0]}: is there twice")
+    try:
+        return model.model_validate({name: ",".join(values) for name, values in given.items() if any(values)})
+    except ValidationError as fault:
+        raise BadQuestion(_first(fault)) from None
 
 
 def _first(fault: ValidationError) -> str:
     """The first fault, without the value, which may be a token."""
     found = fault.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(map(str, found["loc"]))
+    if found["type"] == "extra_forbidden":
+        return f"{place}: is unknown"
     return f"{place}: {found['msg']}" if place else found["msg"]
 
 

@@ -6,14 +6,15 @@ reader that receives nothing for PATIENCE seconds is disconnected.
 
 import asyncio
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
 
+from pulsar_ingress_proxy.console.filters import Matcher
 from pulsar_ingress_proxy.console.view import View
-from pulsar_ingress_proxy.observability.recent import Sort
+from pulsar_ingress_proxy.observability.recent import Kept
 
 CLIENTS = 8
 """Maximum number of open streams."""
@@ -43,10 +44,10 @@ class Streams:
     def close(self) -> None:
         self._closing.set()
 
-    async def serve(self, request: web.Request, wanted: Iterable[Sort], since: str | None) -> web.StreamResponse:
+    async def serve(self, request: web.Request, matcher: Matcher, since: str | None) -> web.StreamResponse:
         """Send the decisions after `since`, or from now on, until the reader disconnects or the console closes."""
         response = web.StreamResponse(headers=_HEADERS)
-        recent, only = self._view.recent, tuple(wanted)
+        recent = self._view.recent
         place = recent.newest if since is None else recent.number(since)
         self.open += 1
         try:
@@ -56,7 +57,7 @@ class Streams:
                 beat = _event("beat", self._view.standing())
                 said = [beat] if turn % BEAT == 0 or beat != told else []
                 turn, told, newest = turn + 1, beat, recent.newest
-                said += self._news(place, only)
+                said += self._news(await self._view.matching(matcher, place))
                 place = newest
                 if said:
                     async with asyncio.timeout(PATIENCE):
@@ -70,8 +71,7 @@ class Streams:
             self.open -= 1
         return response
 
-    def _news(self, place: int, only: tuple[Sort, ...]) -> Iterator[str]:
-        kept = self._view.recent.after(place, only)
+    def _news(self, kept: list[Kept]) -> Iterator[str]:
         if left_out := len(kept[BATCH:]):
             yield _event("left-out", {"count": left_out})
         for one in reversed(kept[:BATCH]):

@@ -1,5 +1,6 @@
 """The answers of the console's API, from the state of the sidecar. Nothing here changes it."""
 
+import asyncio
 import json
 import os
 import socket
@@ -10,19 +11,23 @@ from dataclasses import dataclass
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.console import models
 from pulsar_ingress_proxy.console.figures import SECONDS, Figures, totals
+from pulsar_ingress_proxy.console.filters import Matcher
 from pulsar_ingress_proxy.console.history import History
 from pulsar_ingress_proxy.console.models import moment
 from pulsar_ingress_proxy.console.reachability import Reachability
 from pulsar_ingress_proxy.discovery.manager import is_wanted
 from pulsar_ingress_proxy.observability import event_lines
 from pulsar_ingress_proxy.observability.metrics import Metrics, Number
-from pulsar_ingress_proxy.observability.recent import Kept, Recent, Sort
+from pulsar_ingress_proxy.observability.recent import Kept, Recent
 from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import ServiceUrl
 from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 from pulsar_ingress_proxy.tools.doctor import Finding
 from pulsar_ingress_proxy.tools.explain import explain
+
+PIECE = 50
+"""Decisions held against a filter at a time, before clients have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class View:
     def __init__(self, sidecar: Shown) -> None:
         self._of = sidecar
         self.recent = sidecar.recent
-        self.figures_kept = Figures(sidecar.metrics)
+        self.figures_kept = Figures(sidecar.metrics, sidecar.recent)
         self.reachability = Reachability(sidecar.snapshot)
         self._reviewed: tuple[Snapshot, list[str]] | None = None
         self._name = os.environ.get("POD_NAME") or socket.gethostname()
@@ -67,7 +72,7 @@ class View:
             changes=newest.changes,
             reload_problem=of.history.reload_problem,
             shadow=snapshot.config.shadow,
-            counts=totals(of.metrics),
+            counts=totals(of.metrics, of.recent),
         )
 
     def standing(self) -> dict[str, object]:
@@ -154,18 +159,43 @@ class View:
             doubts=self._doubts(snapshot),
         )
 
-    def decisions(self, wanted: Iterable[Sort], since: str, limit: int) -> models.Decisions:
+    async def decisions(self, asked: models.Page) -> models.Decisions:
         recent = self.recent
-        kept = recent.after(recent.number(since), wanted)
+        newest, made = recent.newest, recent.made(asked.only)
+        found = await self.matching(Matcher(asked), recent.number(asked.since))
         return models.Decisions(
-            decisions=[self.decision(one) for one in kept[:limit]],
-            cursor=recent.cursor(recent.newest),
-            more=len(kept[limit:]),
+            decisions=[self.decision(one) for one in found[: asked.limit]],
+            cursor=recent.cursor(newest),
+            more=len(found[asked.limit :]),
+            kept=recent.kept(asked.only),
+            made=made,
         )
+
+    async def matching(self, matcher: Matcher, number: int) -> list[Kept]:
+        """The decisions after that number that match, the newest first."""
+        kept, found = self.recent.after(number, matcher.only), []
+        for start in range(0, len(kept), PIECE):
+            if start:
+                await asyncio.sleep(0)
+            found += [one for one in kept[start : start + PIECE] if matcher.matches(one.line)]
+        return found
 
     def decision(self, kept: Kept) -> dict[str, object]:
         """A decision: the event and its cursor."""
         return {"cursor": self.recent.cursor(kept.number), **json.loads(kept.line)}
+
+    def choices(self) -> models.Choices:
+        """Without what only clients have named: no counter has a label for that."""
+        snapshot, metrics = self._of.snapshot(), self._of.metrics
+        hits, misses, requests = list(metrics.hits.values), list(metrics.misses.values), list(metrics.requests.values)
+        ingresses = {ingress.name for ingress in snapshot.ingresses}
+        listeners = {*snapshot.known_listeners, *snapshot.config.named_listeners, *(labels[1] for labels in hits)}
+        return models.Choices(
+            ingress=_names({*ingresses, *(labels[0] for labels in (*hits, *misses))}),
+            listener=_names(listeners - {"other"}),
+            miss_reason=_names(labels[1] for labels in misses),
+            status=_names(labels[2] for labels in requests),
+        )
 
     def figures(self) -> models.Figures:
         return models.Figures(seconds=SECONDS, figures=list(self.figures_kept.samples))
@@ -236,6 +266,11 @@ def _reach(finding: Finding, snapshot: Snapshot) -> models.Reach:
         answers=finding.answers,
         problem=finding.problem,
     )
+
+
+def _names(found: Iterable[str]) -> list[str]:
+    """In order, and without the empty label."""
+    return sorted({name for name in found if name})
 
 
 def _sorted(names: frozenset[str] | None) -> list[str] | None:

@@ -1,6 +1,6 @@
 """The most recent decisions, kept in memory for the console.
 
-Rare kinds have their own rings, or a second of hits would push out the miss that an operator looks for.
+Rare sorts have their own rings, or a second of hits would push out the miss that an operator looks for.
 """
 
 import secrets
@@ -13,8 +13,8 @@ from typing import Literal, NamedTuple, get_args
 from pulsar_ingress_proxy.memory import RECENT
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
 
-Sort = Literal["leak", "miss", "redirect"]
-"""Kinds with their own ring, the rarest first."""
+Sort = Literal["leak", "failure", "miss", "redirect", "hit"]
+"""What a decision may be, several at a time. It is in the ring of the first, or of the hits if it is none of these."""
 
 SORTS: tuple[Sort, ...] = get_args(Sort)
 
@@ -53,20 +53,30 @@ class Recent:
         self._run = secrets.token_hex(4)
         self.newest = 0
         """The number of the latest decision."""
-        self._plain = Ring(room)
         self._rings = {sort: Ring(room) for sort in SORTS}
+        self._made: dict[tuple[Sort, ...], int] = {}
 
     def add(self, line: str, sorts: tuple[Sort, ...]) -> None:
         self.newest += 1
-        (self._rings[sorts[0]] if sorts else self._plain).add(Kept(self.newest, sorts, line))
+        self._made[sorts] = self._made.get(sorts, 0) + 1
+        self._rings[sorts[0] if sorts else "hit"].add(Kept(self.newest, sorts, line))
+
+    def made(self, wanted: Iterable[Sort] = ()) -> int:
+        """The number of decisions since the start, kept or not; only of the wanted sorts, if any are given."""
+        only = frozenset(wanted)
+        return sum(count for sorts, count in self._made.items() if not only or not only.isdisjoint(sorts))
 
     def after(self, number: int, wanted: Iterable[Sort] = ()) -> list[Kept]:
-        """The decisions after that number, the newest first; only of the wanted kinds, if any are given."""
+        """The decisions after that number, the newest first; only of the wanted sorts, if any are given."""
         only = frozenset(wanted)
-        rings = (self._plain, *self._rings.values())
-        newer = (takewhile(lambda kept: kept.number > number, reversed(ring)) for ring in rings)
+        newer = (takewhile(lambda kept: kept.number > number, reversed(ring)) for ring in self._rings.values())
         every = merge(*newer, key=lambda kept: -kept.number)
         return [kept for kept in every if not only or not only.isdisjoint(kept.sorts)]
+
+    def kept(self, wanted: Iterable[Sort] = ()) -> int:
+        """The number of decisions in memory, as `made` counts them."""
+        only = frozenset(wanted)
+        return sum(not only or not only.isdisjoint(one.sorts) for ring in self._rings.values() for one in ring)
 
     def cursor(self, number: int) -> str:
         """An opaque cursor for a number, valid for this run of the sidecar."""
@@ -80,11 +90,12 @@ class Recent:
 
 
 def sorts_of(record: AccessRecord) -> tuple[Sort, ...]:
-    found: list[Sort] = []
-    if record.leak is not None:
-        found.append("leak")
-    if record.miss_reason is not None and record.target.kind == "lookup":
-        found.append("miss")
-    if record.redirects:
-        found.append("redirect")
-    return tuple(found)
+    is_lookup, is_missed = record.target.kind == "lookup", record.miss_reason is not None
+    holds: dict[Sort, bool] = {
+        "leak": record.leak is not None,
+        "failure": record.status >= 500,
+        "miss": is_lookup and is_missed,
+        "redirect": bool(record.redirects),
+        "hit": is_lookup and not is_missed and record.selection is not None,
+    }
+    return tuple(sort for sort in SORTS if holds[sort])

@@ -17,7 +17,7 @@ from pulsar_ingress_proxy.routing.requests import Request
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 
 NamedBy = Literal["query", "header"]
-Rule = NamedBy | Literal["bind", "ingress", "default", "none"]
+Rule = Literal[NamedBy, "bind", "ingress", "default", "none"]
 
 # Safe in a header. Listener names of 4.x brokers may have more than letters and digits, but no spaces, control
 # characters or non-ASCII characters.

@@ -11,6 +11,7 @@ from pulsar_ingress_proxy import memory
 from pulsar_ingress_proxy.config import Config, locate
 from pulsar_ingress_proxy.discovery.admin import Unanswered, read_token
 from pulsar_ingress_proxy.discovery.reconciler.store import ObjectStore
+from pulsar_ingress_proxy.observability.recent import SORTS
 from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
 from pulsar_ingress_proxy.syntax.listeners import BINARY_SCHEMES, TLS_SCHEMES, ServiceUrl
@@ -152,5 +153,5 @@ def most_memory(config: Config) -> dict[str, int]:
         "limits.replayTotalBytes": limits.replay_total_bytes,
         "caches": caches,
         "events": events,
-        "console": 4 * memory.RECENT if config.console.address is not None else 0,
+        "console": len(SORTS) * memory.RECENT if config.console.address is not None else 0,
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -51,12 +51,11 @@ class ConsoleStack:
         self._file.write_text(yaml.safe_dump({**self.keys, **keys}))
 
     @asynccontextmanager
-    async def running(self, **keys: Any) -> AsyncIterator[Process]:
-        """The sidecar, with these keys of the config."""
+    async def running(self, environ: Mapping[str, str] | None = None, **keys: Any) -> AsyncIterator[Process]:
+        """The sidecar, with these keys of the config and these variables of the environment."""
         self.write(**keys)
-        async with started(
-            sys.executable, "-m", "pulsar_ingress_proxy", "run", "--config", self._file, says="serving"
-        ) as process:
+        command = (sys.executable, "-m", "pulsar_ingress_proxy", "run", "--config", self._file)
+        async with started(*command, says="serving", **(environ or {})) as process:
             yield process
 
     async def ask(self, path: str, host: str = HOST) -> int:
@@ -80,6 +79,10 @@ class ConsoleStack:
     async def redirect(self) -> None:
         self.cluster.metadata.owners.clear()
         assert await self.ask("/lookup/v2/topic/persistent/new/bundle/t") == 307
+
+    async def failure(self) -> None:
+        self.cluster.brokers[1].script.append(says(Answer(503, b"no", "text/plain")))
+        assert await self.ask(LOOKUP + "failing") == 503
 
     async def everything(self) -> None:
         await self.hit()

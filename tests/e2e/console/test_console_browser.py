@@ -84,7 +84,7 @@ async def test_decisions_view_updates_live_and_can_be_filtered_and_paused(
 ) -> None:
     rows = "#decisions tbody tr:not(.more)"
     async with console.running(), opened(browser, f"{console.url}#/decisions", DESK) as (page, said):
-        await expect(page.locator("#decisions")).to_contain_text("No lookups yet")
+        await expect(page.locator("#decisions")).to_contain_text("No decisions yet")
         await console.hit("first")
         await expect(page.locator(rows)).to_have_count(1)
         await expect(page.locator(rows)).to_contain_text("public/default/first")
@@ -232,7 +232,7 @@ async def test_console_can_be_operated_by_keyboard_alone(console: ConsoleStack, 
         await expect(focused).to_have_text("Skip to the view")
         await page.keyboard.press("Enter")
         await page.keyboard.press("Tab")
-        await expect(focused).to_have_attribute("href", "#/changes")  # the first link of the view, past the navigation
+        await expect(focused).to_have_attribute("href", "#/decisions?kind=lookup")  # the first of the view
 
         async def walk(words: str) -> None:
             """Tab on until what has the focus says this."""
@@ -278,7 +278,7 @@ async def test_console_views_show_empty_state_messages_when_there_is_no_data(
             ("Overview", "#tiles", "no lookups yet"),
             ("Ingresses", "#ingresses", "No ingress is known"),
             ("Address book", "#book", "The address book is empty"),
-            ("Decisions", "#decisions", "No lookups yet"),
+            ("Decisions", "#decisions", "No decisions yet"),
             ("Changes", "#findings", "Discovery is off"),
         ):
             await go(page, view)
@@ -343,7 +343,7 @@ async def test_address_book_with_300_brokers_can_be_searched(console: ConsoleSta
     ):
         entries = page.get_by_role("article").filter(has_text="brokers.svc")
         await expect(entries).to_have_count(300)
-        await page.get_by_label("Find").fill("b-299.")
+        await page.locator("#book").get_by_label("Find").fill("b-299.")
         await expect(entries).to_have_count(1)
-        await page.get_by_label("Find").fill("nowhere")
+        await page.locator("#book").get_by_label("Find").fill("nowhere")
         await expect(page.locator("#book-content")).to_contain_text("None of 300 has “nowhere”")

@@ -27,19 +27,18 @@ export const post = (path, question) =>
 export class Stream {
   #source = null;
   #watch = null;
-  #only = "";
+  #filter = {};
   #last = "";
 
   constructor({ decision, leftOut, beat, away }) {
     this.heard = { decision, leftOut, beat, away };
   }
 
-  open(only = this.#only, since = this.#last) {
+  open(filter = this.#filter, since = this.#last) {
     this.close();
-    this.#only = only;
+    this.#filter = filter;
     this.#last = since;
-    const query = new URLSearchParams(Object.entries({ only, since }).filter(([, value]) => value));
-    const source = new EventSource(`/api/decisions/stream?${query}`);
+    const source = new EventSource(`/api/decisions/stream?${new URLSearchParams({ ...filter, since })}`);
     this.#source = source;
     source.addEventListener("decision", (event) => {
       this.#last = event.lastEventId;

@@ -1,25 +1,24 @@
-// Decisions as they are made.
+// Decisions as they are made, and those that are kept.
 
-import { get } from "./api.js";
-import { badge, byId, clock, empty, h, ms } from "./dom.js";
+import { get, Refused } from "./api.js";
+import { badge, byId, clock, count, empty, h, ms } from "./dom.js";
+import * as filters from "./filters.js";
 import { again } from "./what-if.js";
 
 const MOST = 200;
 const HEADS = [["time", "time"], ["decision", "decision"], ["through", "name"], ["topic", "name"], ["answer", "answer"], ["took", "n took"]];
+const SORTS = { hit: "hits", miss: "misses", leak: "leaks", redirect: "redirects", failure: "failures" };
 
+let stream = null;
 let body = null;
 let isPaused = false;
 let waiting = [];
-let only = "";
+let tally = null;
+let questions = 0;
 
-export function start(stream) {
-  for (const button of document.querySelectorAll("[data-only]")) {
-    button.addEventListener("click", async () => {
-      only = button.dataset.only;
-      for (const other of document.querySelectorAll("[data-only]")) other.setAttribute("aria-pressed", String(other === button));
-      await fill(stream);
-    });
-  }
+export function start(opened, attempt) {
+  stream = opened;
+  filters.start(() => attempt(fill));
   byId("pause").addEventListener("click", () => {
     isPaused = !isPaused;
     byId("pause").setAttribute("aria-pressed", String(isPaused));
@@ -29,19 +28,57 @@ export function start(stream) {
   });
 }
 
-// What is kept, and from there on the stream.
-export async function fill(stream) {
-  const { decisions, cursor } = await get(`decisions?limit=${MOST}${only ? `&only=${only}` : ""}`);
+// The page's URL has the filters.
+export async function entered(asked) {
+  filters.read(Object.fromEntries(asked));
+  await Promise.all([filters.load(), tally ? fill() : null]);
+}
+
+// What is kept, and from there on the stream. An answer that comes after a later question is dropped.
+export async function fill() {
+  const mine = ++questions, filter = filters.current();
+  try {
+    const { decisions, cursor, more, kept, made } = await get(`decisions?${new URLSearchParams({ ...filter, limit: MOST })}`);
+    if (mine !== questions) return;
+    tally = { matching: decisions.length + more, kept, made };
+    started(none());
+    decisions.reverse().forEach(add);
+    stream.open(filter, cursor);
+  } catch (fault) {
+    if (!(fault instanceof Refused)) throw fault;
+    if (mine !== questions) return;
+    tally = null;
+    started(empty("These filters cannot be read", fault.message.replace(/^bad-question: /, "")));
+    stream.open({});  // for its beats
+  }
+  say("polite");
+}
+
+function started(instead) {
   waiting = [];
   body = null;
   byId("left-out").textContent = "";
-  byId("decisions-content").replaceChildren(none());
-  decisions.reverse().forEach(add);
-  stream.open(only, cursor);
+  byId("decisions-content").replaceChildren(instead);
+}
+
+// How many are kept by now, and what can be chosen.
+export async function load() {
+  const mine = questions;
+  if (!tally) return;
+  const [{ decisions, more, kept, made }] = await Promise.all([get(`decisions?${new URLSearchParams({ ...filters.current(), limit: 1 })}`), filters.load()]);
+  if (mine !== questions) return;
+  tally = { matching: decisions.length + more, kept, made };
+  say("off");
 }
 
 export function heard(decision) {
-  if (!isPaused) return add(decision);
+  if (!tally) return;
+  for (const name of Object.keys(tally)) tally[name] += 1;
+  say("off");
+  if (!isPaused) {
+    add(decision);
+    return;
+  }
   waiting = [...waiting.slice(1 - MOST), decision];
   byId("left-out").textContent = `${waiting.length === MOST ? `${MOST} or more` : waiting.length} waiting`;
 }
@@ -50,10 +87,34 @@ export function leftOut(number) {
   if (!isPaused) byId("left-out").textContent = `${number} more came at once than are shown`;
 }
 
-const none = () => {
-  const what = { "": "lookups", miss: "misses", leak: "leaks", redirect: "redirects" }[only];
-  return empty(`No ${what} yet`, "They appear here as they are decided.");
+const what = () => {
+  const { only } = filters.current();
+  return only ? SORTS[only] ?? "decisions of these sorts" : "decisions";
 };
+
+const isFiltered = () => Object.keys(filters.current()).some((name) => name !== "only");
+
+// Read aloud after a question, but not with every decision.
+function say(aloud) {
+  byId("tally").setAttribute("aria-live", aloud);
+  if (!tally) {
+    byId("tally").textContent = "";
+    return;
+  }
+  const { matching, kept, made } = tally;
+  const lost = made - kept;
+  byId("tally").textContent = [
+    isFiltered() ? `${count(matching)} of ${count(kept)} ${what()} match.` : `${count(kept)} ${what()}.`,
+    lost > 0 ? `${count(lost)} older ones are no longer kept.` : "",
+    matching > MOST ? `The newest ${MOST} are shown.` : "",
+  ].filter(Boolean).join(" ");
+}
+
+const none = () => (isFiltered()
+  ? h("div", { class: "empty" }, h("p", {}, h("b", {}, "No decision matches")),
+    h("p", { class: "soft" }, `None of the ${what()} in memory is what the filters ask for.`),
+    h("button", { type: "button", onclick: () => byId("clear").click() }, "Clear the filters"))
+  : empty(`No ${what()} yet`, "They appear here as they are decided."));
 
 function add(decision) {
   if (!body) {

@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { badge, byId, count, empty, h, show, table } from "./dom.js";
+import { linked } from "./filters.js";
 
 export async function load() {
   show(byId("ingresses-content"), await get("ingresses"), ({ sockets, ingresses, listeners }) => [
@@ -11,7 +12,7 @@ export async function load() {
       table("Sockets", [{ text: "address" }, { text: "scheme" }, { text: "listener" }],
         sockets.map(({ address, scheme, listener }) => [h("code", {}, address), scheme, listener ? badge(listener, "listener") : h("span", { class: "soft" }, "by ingress")])),
       table("Listeners", [{ text: "name" }, { text: "part" }],
-        listeners.map(({ name, internal, default: isDefault }) => [badge(name, "listener"),
+        listeners.map(({ name, internal, default: isDefault }) => [h("a", { class: "badge listener", href: linked({ listener: name }), title: "Its decisions" }, name),
           [internal ? "used by the sidecar to reach brokers" : "", isDefault ? "default" : ""].filter(Boolean).join("; ") || h("span", { class: "soft" }, "clients")]))),
   ]);
 }
@@ -27,10 +28,13 @@ function listed(ingresses) {
     names(ingress.expose, "everything"),
     names(ingress.allowedListeners, "any but internal"),
     badge(ingress.source, ingress.source),
-    count(ingress.hits),
-    ingress.misses ? h("b", { class: "bad" }, count(ingress.misses)) : "0",
+    counted(ingress.hits, { only: "hit", ingress: ingress.name }),
+    counted(ingress.misses, { only: "miss", ingress: ingress.name }, "bad"),
   ]));
 }
+
+// A number that leads to what it counts.
+const counted = (number, of, kind = "") => (number ? h("a", { class: kind, href: linked(of) }, count(number)) : "0");
 
 export async function sockets(select) {
   const { sockets: all } = await get("ingresses");

@@ -13,7 +13,7 @@ const VIEWS = {
   overview: { title: "Overview", load: overview.load },
   ingresses: { title: "Ingresses", load: ingresses.load },
   book: { title: "Address book", load: book.load, entered: book.entered },
-  decisions: { title: "Decisions" },
+  decisions: { title: "Decisions", load: decisions.load, entered: decisions.entered },
   "what-if": { title: "What-if", load: whatIf.load, entered: whatIf.entered },
   changes: { title: "Changes", load: changes.load },
 };
@@ -50,7 +50,7 @@ async function attempt(work) {
 function refresh() {
   return attempt(async () => {
     status = await get("status");
-    if (!isLive) await decisions.fill(stream);
+    if (!isLive) await decisions.fill();
     live(true);
     await VIEWS[current].load?.();
   });
@@ -59,6 +59,7 @@ function refresh() {
 function route(isFirst = false) {
   if (location.hash && !location.hash.startsWith("#/")) return;  // the link that skips to the view
   const [wanted, query] = location.hash.slice(2).split(/\?(.*)/s);
+  const previous = current;
   current = wanted in VIEWS ? wanted : "overview";
   for (const name of Object.keys(VIEWS)) byId(name).hidden = name !== current;
   for (const link of document.querySelectorAll("nav a")) {
@@ -66,12 +67,12 @@ function route(isFirst = false) {
     else link.removeAttribute("aria-current");
   }
   document.title = `${VIEWS[current].title} · pulsar-ingress-proxy`;
-  if (!isFirst) byId(`${current}-title`).focus();
+  if (!isFirst && current !== previous) byId(`${current}-title`).focus();
   attempt(async () => (VIEWS[current].entered ?? VIEWS[current].load)?.(new URLSearchParams(query)));
 }
 
 book.start();
-decisions.start(stream);
+decisions.start(stream, attempt);
 whatIf.start();
 addEventListener("hashchange", () => route());
 addEventListener("pagehide", () => stream.close());

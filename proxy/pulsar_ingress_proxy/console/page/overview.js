@@ -5,6 +5,7 @@ import { grouped } from "./changes.js";
 import { charts } from "./charts.js";
 import { brief } from "./decisions.js";
 import { ago, badge, byId, clock, count, empty, h, ms, percent, show, span } from "./dom.js";
+import { linked } from "./filters.js";
 
 const RECENT = 60;  // figures of five minutes
 const CHANGES = 4;
@@ -25,8 +26,8 @@ function render(status, { figures, seconds }, findings, remarkable) {
       h("li", {}, text, link ? [" ", h("a", { href: link }, "more")] : null))))
     : h("div", { class: "todo calm" }, h("p", {}, h("b", {}, "No action needed."), " Config, discovery and address book agree.")));
 
-  show(byId("tiles"), tiles(status, figures), (all) => all.map(({ name, value, more, kind }) =>
-    h("div", {}, h("dt", {}, name), h("dd", {}, h("b", { class: kind }, value), h("span", { class: "soft" }, more)))));
+  show(byId("tiles"), tiles(status, figures), (all) => all.map(({ name, value, more, kind, of }) =>
+    h("div", {}, h("dt", {}, h("a", { href: linked(of) }, name)), h("dd", {}, h("b", { class: kind }, value), h("span", { class: "soft" }, more)))));
 
   if (!drawn) {
     drawn = charts();
@@ -43,7 +44,7 @@ function render(status, { figures, seconds }, findings, remarkable) {
   ]);
 
   show(byId("remarkable"), remarkable, (decisions) => decisions.length
-    ? [h("ul", { class: "lines" }, decisions.map(brief)), h("p", {}, h("a", { href: "#/decisions" }, "All decisions"))]
+    ? [h("ul", { class: "lines" }, decisions.map(brief)), h("p", {}, h("a", { href: "#/decisions?only=leak,miss" }, "All leaks and misses"))]
     : empty("None", "Every lookup that is remembered was a hit, and no address of the inside went out."));
 }
 
@@ -55,12 +56,13 @@ function tiles(status, figures) {
   const lookups = counts.hits + counts.misses;
   const lately = `${count(sum("misses"))} in the last 5 min`;
   return [
-    { name: "Hit ratio", value: percent(counts.hits, lookups), more: lookups ? `of ${count(lookups)} lookups` : "no lookups yet" },
-    { name: "Misses", value: count(counts.misses), more: lately, kind: counts.misses ? "bad" : "" },
-    { name: "Redirects", value: count(counts.redirects), more: `${count(sum("redirects"))} in the last 5 min` },
-    { name: "Leaks", value: count(counts.leaks), more: `${count(sum("leaks"))} in the last 5 min`, kind: counts.leaks ? "bad" : "" },
-    { name: "Lookup, p50", value: ms(last?.p50Ms ?? null), more: `p99 ${ms(last?.p99Ms ?? null)}` },
-    { name: "Failures", value: count(counts.failures), more: `of ${count(counts.requests)} requests`, kind: counts.failures ? "bad" : "" },
+    { name: "Hit ratio", of: { kind: "lookup" }, value: percent(counts.hits, lookups), more: lookups ? `of ${count(lookups)} lookups` : "no lookups yet" },
+    { name: "Misses", of: { only: "miss" }, value: count(counts.misses), more: lately, kind: counts.misses ? "bad" : "" },
+    { name: "Redirects", of: { only: "redirect" }, value: count(counts.redirects), more: `${count(sum("redirects"))} in the last 5 min` },
+    { name: "Leaks", of: { only: "leak" }, value: count(counts.leaks), more: `${count(sum("leaks"))} in the last 5 min`, kind: counts.leaks ? "bad" : "" },
+    { name: "Lookup, p50", of: { kind: "lookup" }, value: ms(last?.p50Ms ?? null), more: `p99 ${ms(last?.p99Ms ?? null)}` },
+    { name: "Failures", of: { only: "failure" }, value: count(counts.failures), kind: counts.failures ? "bad" : "",
+      more: counts.unread ? `and ${count(counts.unread)} refused unread` : `of ${count(counts.requests)} requests` },
   ];
 }
 

@@ -1,0 +1,176 @@
+"""Filters of decisions in a real browser: what was asked for is in the page's URL, and stays so."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import pytest
+from browsers import DESK, PHONE, opened
+from console_stack import HOST, ConsoleStack
+from playwright.async_api import Browser, Page, Request, Route, expect
+from test_console_browser import faults, go, overflow
+
+ROWS = "#decisions tbody tr:not(.more)"
+
+
+def asked(page: Page) -> list[str]:
+    """The searches that the page sends from now on."""
+    found: list[str] = []
+
+    def note(request: Request) -> None:
+        if "/api/decisions?" in request.url and "limit=200" in request.url:
+            found.append(request.url)
+
+    page.on("request", note)
+    return found
+
+
+async def test_search_and_filters_are_in_the_url_and_the_stream_obeys_them(
+    console: ConsoleStack, browser: Browser
+) -> None:
+    async with console.running(), opened(browser, f"{console.url}#/decisions", DESK) as (page, said):
+        tally, find = page.locator("#tally"), page.locator("#decisions").get_by_label("Find")
+        await console.hit("orders")
+        await console.everything()
+        await console.miss("elsewhere")
+        await expect(page.locator(ROWS)).to_have_count(6)
+        await find.fill("ORDERS")
+        await expect(page.locator(ROWS)).to_have_count(3)
+        await expect(tally).to_have_text("3 of 6 decisions match.")
+        assert page.url.endswith("#/decisions?find=ORDERS")
+
+        await page.get_by_role("combobox", name="Ingress").select_option("public")
+        await expect(page.locator(ROWS)).to_have_count(2)
+        assert page.url.endswith("#/decisions?find=ORDERS&ingress=public")
+        await console.hit("other")
+        await console.hit("orders-too")
+        await expect(page.locator(ROWS)).to_have_count(3)
+        await expect(page.locator(ROWS).first).to_contain_text("orders-too")
+        await expect(tally).to_have_text("3 of 8 decisions match.")
+
+        await page.reload()
+        await expect(page.locator(ROWS)).to_have_count(3)
+        await expect(find).to_have_value("ORDERS")
+        await expect(page.get_by_role("combobox", name="Ingress")).to_have_value("public")
+        await page.go_back()
+        await expect(page.locator(ROWS)).to_have_count(4)
+        await expect(page.get_by_role("combobox", name="Ingress")).to_have_value("")
+        await page.go_back()
+        await expect(page.locator(ROWS)).to_have_count(8)
+        await expect(find).to_have_value("")
+        await page.go_forward()
+        await expect(page.locator(ROWS)).to_have_count(4)
+        await page.get_by_role("button", name="Clear").click()
+        await expect(page.locator(ROWS)).to_have_count(8)
+        await expect(find).to_be_focused()
+        assert page.url.endswith("#/decisions")
+        assert said == []
+
+
+async def test_filters_hold_when_the_sidecar_comes_back(console: ConsoleStack, browser: Browser) -> None:
+    link = f"{console.url}#/decisions?only=miss&find=orders"
+    async with console.running() as process, opened(browser, link, DESK) as (page, _):
+        await expect(page.locator("#decisions")).to_contain_text("No decision matches")
+        await process.end(signal.SIGKILL)
+        await expect(page.locator("#pills")).to_contain_text("away")
+        async with console.running():
+            await expect(page.locator("#pills")).to_contain_text("live")
+            for topic in ("orders", "payments"):
+                await console.hit(topic)
+                await console.miss(topic)
+            await expect(page.locator(ROWS)).to_have_count(1)
+            await expect(page.locator(ROWS)).to_contain_text("public/default/orders")
+
+
+async def test_typing_asks_once_and_an_older_answer_never_replaces_a_newer_one(
+    console: ConsoleStack, browser: Browser
+) -> None:
+    async with console.running(), opened(browser, f"{console.url}#/decisions", DESK) as (page, _):
+        find = page.locator("#decisions").get_by_label("Find")
+        for topic in ("first", "second"):
+            await console.hit(topic)
+        await expect(page.locator(ROWS)).to_have_count(2)
+        held, came = asyncio.Event(), asyncio.Event()
+
+        async def hold(route: Route) -> None:
+            answer = await route.fetch()
+            came.set()
+            await held.wait()
+            await route.fulfill(response=answer)
+
+        await page.route("**/api/decisions?find=first*", hold)
+        searches = asked(page)
+        await page.clock.install()
+        await page.clock.pause_at(await page.evaluate("Date.now() + 1000"))
+        await find.press_sequentially("first")
+        assert searches == []
+        await page.clock.run_for(250)
+        await came.wait()
+        await find.fill("second")
+        await page.clock.run_for(250)
+        await expect(page.locator(ROWS)).to_have_count(1)
+        await expect(page.locator(ROWS)).to_contain_text("second")
+        async with page.expect_response("**/api/decisions?find=first*"):
+            held.set()
+        await page.evaluate("() => undefined")  # once what waited for the answer has run
+        await expect(page.locator(ROWS)).to_contain_text("second")
+        assert len(searches) == 2
+
+
+async def test_each_tile_leads_to_the_decisions_that_it_counts(console: ConsoleStack, browser: Browser) -> None:
+    async with console.running(), opened(browser, console.url, DESK) as (page, said):
+        await console.everything()
+        await console.redirect()
+        await console.failure()
+        await expect(page.locator("#tiles")).to_contain_text("Failures1")
+        counts = {"Hit ratio": 6, "Misses": 1, "Redirects": 2, "Leaks": 1, "Lookup, p50": 6, "Failures": 1}
+        for tile, count in counts.items():
+            if tile != "Lookup, p50":
+                await expect(page.locator("#tiles > div", has_text=tile)).to_contain_text(str(count))
+            await page.locator("#tiles").get_by_role("link", name=tile).click()
+            await expect(page.get_by_role("heading", level=2)).to_have_text("Decisions")
+            await expect(page.locator(ROWS)).to_have_count(count)
+            await page.go_back()
+            await expect(page.get_by_role("heading", level=2)).to_have_text("Overview")
+        await go(page, "Ingresses")
+        await page.get_by_role("row").filter(has_text=f"*.{HOST}").get_by_role("link").click()
+        await expect(page.locator(ROWS)).to_have_count(5)
+        await expect(page.get_by_role("combobox", name="Ingress")).to_have_value("public")
+        await expect(page.get_by_role("button", name="Hits")).to_have_attribute("aria-pressed", "true")
+        assert said == []
+
+
+async def test_page_says_which_decisions_it_no_longer_has(console: ConsoleStack, browser: Browser) -> None:
+    async with console.running(), opened(browser, console.url, DESK) as (page, _):
+        for _ in range(505):
+            await console.miss()
+        await expect(page.locator("#tiles")).to_contain_text("Misses505")
+        await page.locator("#tiles").get_by_role("link", name="Misses").click()
+        await expect(page.locator("#tally")).to_have_text(
+            "500 misses. 5 older ones are no longer kept. The newest 200 are shown."
+        )
+        await expect(page.locator(ROWS)).to_have_count(200)
+
+
+@pytest.mark.parametrize("size", [DESK, PHONE], ids=["desk", "phone"])
+async def test_filters_that_find_nothing_or_cannot_be_read_say_so_and_can_be_cleared(
+    console: ConsoleStack, browser: Browser, size: tuple[int, int]
+) -> None:
+    async with console.running(), opened(browser, f"{console.url}#/decisions?find=nothing", size, "dark") as (page, _):
+        await console.hit()
+        await expect(page.locator("#decisions")).to_contain_text("No decision matches")
+        assert await faults(page) == []
+        await page.get_by_role("button", name="Clear the filters").click()
+        await expect(page.locator(ROWS)).to_have_count(1)
+
+        await page.goto(f"{console.url}#/decisions?kind=topic")
+        await expect(page.locator("#decisions")).to_contain_text("kind: Input should be 'lookup', 'admin' or 'other'")
+        await expect(page.locator("#pills")).to_contain_text("live")
+        await expect(page.locator("#banner")).to_be_empty()
+        assert await faults(page) == []
+        assert await overflow(page) <= 0
+        await page.get_by_role("button", name="Clear", exact=True).click()
+        await expect(page.locator(ROWS)).to_have_count(1)
+        await page.goto(f"{console.url}#/decisions?topic=orders")
+        await expect(page.locator("#decisions")).to_contain_text("topic: is unknown")
