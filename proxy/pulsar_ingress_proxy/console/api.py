@@ -59,6 +59,7 @@ ROUTES = (
         content_type="text/event-stream",
         problems=(400, 503),
     ),
+    Route("/api/config", "settings", "The config in force, and where each key is set", models.Settings),
     Route("/api/figures", "figures", "Hits, misses and latency of the last half hour", models.Figures),
     Route(
         "/api/what-if",

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
 from pulsar_ingress_proxy.console.models import Cause, Generation, moment
+from pulsar_ingress_proxy.console.settings import lookup_property
 from pulsar_ingress_proxy.routing.addresses import Entry
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.snapshot import Snapshot
@@ -140,6 +141,6 @@ def _shown(value: Any) -> str:
         case list() | tuple():
             return ", ".join(map(str, value))
         case dict():
-            return ", ".join(f"{key}={text}" for key, text in value.items())
+            return ", ".join(f"{name}={lookup_property(name, text)}" for name, text in value.items())
         case _:
             return str(value)

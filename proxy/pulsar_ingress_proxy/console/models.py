@@ -250,6 +250,25 @@ class Choices(Shape):
     status: list[str]
 
 
+class Setting(Shape):
+    """A key of the config in force."""
+
+    key: str = Field(description="as in redirects.maxHops or ingresses.0.hosts.1")
+    value: str | int | float | bool | list[str] | None = Field(description="null: unset; a list only if it is empty")
+    source: Literal["default", "file", "environment"]
+    line: int | None = Field(description="of the file: that of the key, or of the nearest one above it")
+    variable: str | None = Field(description="of the environment")
+
+
+class Settings(Shape):
+    """The config in force, with its defaults. What discovery adds is in the ingresses and brokers."""
+
+    generation: int
+    file: str | None
+    reload_problem: str | None = Field(description="why the newest config is not in force")
+    settings: list[Setting]
+
+
 class Figure(Counts):
     """An interval that ends at `time`."""
 

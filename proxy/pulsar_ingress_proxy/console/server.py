@@ -107,6 +107,10 @@ class Console:
             request, Matcher(asked), request.headers.get("Last-Event-ID") or asked.since or None
         )
 
+    async def _settings(self, _: web.Request) -> web.Response:
+        # In a thread, as a thousand ingresses have ten thousand keys.
+        return await asyncio.to_thread(lambda: _json(self.view.settings()))
+
     async def _what_if(self, request: web.Request) -> web.Response:
         if request.content_type != "application/json":
             return problem(415, "not-json", "send the question as application/json")

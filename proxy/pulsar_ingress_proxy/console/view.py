@@ -15,6 +15,7 @@ from pulsar_ingress_proxy.console.filters import Matcher
 from pulsar_ingress_proxy.console.history import History
 from pulsar_ingress_proxy.console.models import moment
 from pulsar_ingress_proxy.console.reachability import Reachability
+from pulsar_ingress_proxy.console.settings import settings
 from pulsar_ingress_proxy.discovery.manager import is_wanted
 from pulsar_ingress_proxy.observability import event_lines
 from pulsar_ingress_proxy.observability.metrics import Metrics, Number
@@ -195,6 +196,15 @@ class View:
             listener=_names(listeners - {"other"}),
             miss_reason=_names(labels[1] for labels in misses),
             status=_names(labels[2] for labels in requests),
+        )
+
+    def settings(self) -> models.Settings:
+        snapshot = self._of.snapshot()
+        return models.Settings(
+            generation=snapshot.generation,
+            file=snapshot.config.sources.file,
+            reload_problem=self._of.history.reload_problem,
+            settings=list(settings(snapshot.config)),
         )
 
     def figures(self) -> models.Figures:

@@ -19,7 +19,7 @@ from browsers import DESK, PHONE, Theme, launched, opened
 
 DOCS = Path(__file__).parents[3] / "docs"
 WIDE = (1200, 640)
-VIEWS = ("overview", "ingresses", "book", "decisions", "what-if", "changes")
+VIEWS = ("overview", "ingresses", "book", "decisions", "what-if", "config", "changes")
 TOPIC = "/lookup/v2/topic/persistent/shop/orders/topic-7"
 
 
@@ -61,6 +61,8 @@ async def settled(page: Page, view: str) -> None:
             await expect(page.locator("#checked")).to_contain_text("addresses reachable", timeout=60_000)
         case "decisions":
             await expect(page.locator("#decisions tbody tr").first).to_be_visible()
+        case "config":
+            await expect(page.locator("#config tbody tr").first).to_be_visible()
         case "what-if":
             await asked(page)
 

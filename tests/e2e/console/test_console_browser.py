@@ -13,7 +13,7 @@ from browsers import DESK, PHONE, Theme, opened
 from console_stack import HOST, LOOKUP, ConsoleStack
 from playwright.async_api import Browser, Page, expect
 
-VIEWS = ("Overview", "Ingresses", "Address book", "Decisions", "What-if", "Changes")
+VIEWS = ("Overview", "Ingresses", "Address book", "Decisions", "What-if", "Config", "Changes")
 expect.set_options(timeout=20_000)
 
 PARTNER = {"name": "partner", "hosts": ["partner.example.net"], "listener": "external", "allowedListeners": ["nobodys"]}
@@ -71,6 +71,9 @@ async def test_every_console_view_shows_its_data_without_overflow_or_accessibili
                     await page.get_by_label("URL, as the client sees it").fill(f"https://{HOST}{LOOKUP}t")
                     await page.get_by_role("button", name="Explain").click()
                     await expect(page.locator("#verdict")).to_contain_text("Listener external")
+                case "Config":
+                    row = page.get_by_role("row").filter(has_text="ingresses.1.allowedListeners.0")
+                    await expect(row).to_contain_text("nobodys")
                 case "Changes":
                     await expect(page.locator("#generations")).to_contain_text("ingress partner")
                     await expect(page.locator("#findings")).to_contain_text("Questionable in the config")

@@ -1,4 +1,4 @@
-"""Filters of decisions in a real browser: what was asked for is in the page's URL, and stays so."""
+"""Filters of decisions, and the config, in a real browser: what was asked for is in the page's URL, and stays so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import signal
 import pytest
 from browsers import DESK, PHONE, opened
 from console_stack import HOST, ConsoleStack
-from playwright.async_api import Browser, Page, Request, Route, expect
+from playwright.async_api import Browser, Locator, Page, Request, Route, expect
 from test_console_browser import faults, go, overflow
 
 ROWS = "#decisions tbody tr:not(.more)"
@@ -174,3 +174,42 @@ async def test_filters_that_find_nothing_or_cannot_be_read_say_so_and_can_be_cle
         await expect(page.locator(ROWS)).to_have_count(1)
         await page.goto(f"{console.url}#/decisions?topic=orders")
         await expect(page.locator("#decisions")).to_contain_text("topic: is unknown")
+
+
+async def test_config_view_shows_each_key_with_its_source_and_follows_reloads(
+    console: ConsoleStack, browser: Browser
+) -> None:
+    variable = "PULSAR_INGRESS_REDIRECTS__MAX_HOPS"
+    async with (
+        console.running({variable: "3"}, miss="reject"),
+        opened(browser, f"{console.url}#/config", DESK) as (page, said),
+    ):
+
+        def row(key: str) -> Locator:
+            return page.get_by_role("row").filter(has=page.get_by_role("rowheader", name=key, exact=True))
+
+        find = page.locator("#config").get_by_label("Find")
+        await expect(row("miss")).to_contain_text("reject")
+        await expect(row("miss")).to_contain_text("config.yaml:")
+        await expect(row("redirects.maxHops")).to_contain_text(variable)
+        await expect(row("leaks")).to_contain_text("default")
+        await find.fill("HOSTS.1")
+        await expect(page.locator("#config tbody tr")).to_have_count(1)
+        await expect(row("ingresses.0.hosts.1")).to_contain_text(f"*.{HOST}")
+        await find.fill("")
+        await page.get_by_label("Only what is set").check()
+        await expect(row("leaks")).to_have_count(0)
+
+        console.write(leaks="block")
+        await expect(row("leaks")).to_contain_text("block")
+        await expect(row("miss")).to_have_count(0)
+        console.write(leaks="blok", shadow=True)
+        await expect(page.locator("#config-problem")).to_contain_text("leaks: 'blok' is not one of")
+        await expect(row("leaks")).to_contain_text("block")
+        await expect(row("shadow")).to_have_count(0)
+        await find.fill("no such key")
+        await expect(page.locator("#config-content")).to_contain_text("No key matches")
+        assert await faults(page) == []
+        await page.locator("#config").get_by_role("link", name="Address book").click()
+        await expect(page.get_by_role("heading", level=2)).to_have_text("Address book")
+        assert said == []

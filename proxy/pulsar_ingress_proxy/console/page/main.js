@@ -3,6 +3,7 @@
 import { Away, get, Refused, Stream } from "./api.js";
 import * as book from "./book.js";
 import * as changes from "./changes.js";
+import * as config from "./config.js";
 import * as decisions from "./decisions.js";
 import * as ingresses from "./ingresses.js";
 import { byId } from "./dom.js";
@@ -15,6 +16,7 @@ const VIEWS = {
   book: { title: "Address book", load: book.load, entered: book.entered },
   decisions: { title: "Decisions", load: decisions.load, entered: decisions.entered },
   "what-if": { title: "What-if", load: whatIf.load, entered: whatIf.entered },
+  config: { title: "Config", load: () => config.load(status) },
   changes: { title: "Changes", load: changes.load },
 };
 
@@ -72,6 +74,7 @@ function route(isFirst = false) {
 }
 
 book.start();
+config.start();
 decisions.start(stream, attempt);
 whatIf.start();
 addEventListener("hashchange", () => route());

@@ -80,7 +80,7 @@ function attention(status, findings) {
 
 export function pills(status, isLive) {
   byId("identity").textContent = `${status.cluster} · ${status.sidecar} · ${status.version}`;
-  byId("source").textContent = status.source ? `Config: ${status.source}` : "";
+  show(byId("source"), status.source, (source) => (source ? ["Config: ", h("a", { href: "#/config" }, source)] : null));
   show(byId("pills"), [status.ready, status.shadow, status.generation, status.changedAt, isLive, Math.floor(status.uptimeSeconds / 60)], () => [
     h("li", {}, badge(status.ready ? "ready" : "not ready", status.ready ? "good" : "bad")),
     status.shadow ? h("li", {}, badge("shadow", "warn")) : null,
