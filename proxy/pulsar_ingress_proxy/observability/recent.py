@@ -90,12 +90,16 @@ class Recent:
 
 
 def sorts_of(record: AccessRecord) -> tuple[Sort, ...]:
-    is_lookup, is_missed = record.target.kind == "lookup", record.miss_reason is not None
-    holds: dict[Sort, bool] = {
-        "leak": record.leak is not None,
-        "failure": record.status >= 500,
-        "miss": is_lookup and is_missed,
-        "redirect": bool(record.redirects),
-        "hit": is_lookup and not is_missed and record.selection is not None,
-    }
-    return tuple(sort for sort in SORTS if holds[sort])
+    """In the order of SORTS."""
+    found: list[Sort] = []
+    if record.leak is not None:
+        found.append("leak")
+    if record.status >= 500:
+        found.append("failure")
+    if record.miss_reason is not None and record.target.kind == "lookup":
+        found.append("miss")
+    if record.redirects:
+        found.append("redirect")
+    if record.miss_reason is None and record.selection is not None and record.target.kind == "lookup":
+        found.append("hit")
+    return tuple(found)
