@@ -1,24 +1,3 @@
 #!/bin/sh
-# What it takes to build and run the image without a Docker daemon: buildah, debootstrap and runc. Where one is missing and
-# this is root on Debian or Ubuntu, it is installed with apt-get. Elsewhere its absence is an error. With a daemon, nothing.
-set -eu
-PATH=$PATH:/usr/sbin:/usr/local/sbin
-
-docker info >/dev/null 2>&1 && exit 0
-
-missing=
-for program in buildah debootstrap runc; do
-    command -v "$program" >/dev/null || missing="$missing $program"
-done
-[ -n "$missing" ] || exit 0
-
-if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
-    echo "image: no Docker daemon answers, and not installed:$missing. On Debian or Ubuntu: sudo apt-get install$missing" >&2
-    exit 1
-fi
-
-echo "image: apt-get install$missing" >&2
-export DEBIAN_FRONTEND=noninteractive
-apt-get -o Acquire::Retries=3 update -qq >&2
-# shellcheck disable=SC2086 # one word for each package
-apt-get -o Acquire::Retries=3 install -qq -y --no-install-recommends $missing >&2
+# What it takes to build and run the image without a Docker daemon; with one, nothing.
+docker info >/dev/null 2>&1 || exec sh "$(dirname "$0")/../../programs.sh" buildah debootstrap runc
