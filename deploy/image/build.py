@@ -5,17 +5,22 @@ Leaves in dist/image an archive for `docker load` and the SBOM. `--json` prints 
 
 import argparse
 import asyncio
+import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from deploy.image import trial
 from deploy.image.base import Missing, say
@@ -26,6 +31,20 @@ TAG = f"pulsar-ingress-proxy:{__version__}"
 SBOM = "usr/share/doc/pulsar-ingress-proxy/sbom.cdx.json"
 OUT = REPOSITORY / "dist/image"
 STARTS = 3
+LARGEST = 8
+PART = re.compile(r".*/site-packages/(pyspark/jars|\w+)|usr/(?:local/)?lib/(?:jvm|python3)")
+"""Spark's jars, or another Python package; Java, or Python's standard library."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Files that belong together, and what they weigh."""
+
+    name: str
+    bytes: int
+    """As a tar."""
+    compressedBytes: int  # noqa: N815
+    """Of that tar under gzip: about what is pulled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +56,9 @@ class Result:
     archive: str
     sbom: str
     bytes: int
-    """Of all its files, as a tar."""
+    """Of all its parts."""
     compressedBytes: int  # noqa: N815
-    """Of that tar under gzip: about what is pulled."""
+    parts: list[Part]
     startSeconds: float  # noqa: N815
     """From the command that starts a container until /readyz is 200; the least of three, as all else is the machine."""
     lookup: list[str]
@@ -90,7 +109,7 @@ async def examine(chosen: Engine) -> Result:
     archive, sbom = OUT / f"{TAG.replace(':', '-')}.tar", OUT / "sbom.cdx.json"
     with chosen.opened(TAG) as image:
         shutil.copyfile(image.root / SBOM, sbom)
-        size, compressed = sizes(image.root)
+        parts = weighed(image.root)
         starts = []
         for _ in range(STARTS):
             async with trial.serving(image) as served:
@@ -99,19 +118,52 @@ async def examine(chosen: Engine) -> Result:
                     raise Missing(f"the lookup through the container failed:\n{said}")
                 starts.append(served.start_seconds)
     chosen.save(TAG, archive)
-    return Result(TAG, chosen.name, str(archive), str(sbom), size, compressed, min(starts), said.splitlines())
+    return Result(TAG, chosen.name, str(archive), str(sbom), *total(parts), parts, min(starts), said.splitlines())
 
 
-def sizes(root: Path) -> tuple[int, int]:
-    """Of a tar of these files: as it is, and compressed."""
-    size = compressed = 0
-    packer = zlib.compressobj(6, wbits=31)
-    with subprocess.Popen(["tar", "-C", root, "-c", "."], stdout=subprocess.PIPE) as tar:
-        assert tar.stdout is not None
-        while block := tar.stdout.read(1 << 20):
-            size += len(block)
-            compressed += len(packer.compress(block))
-    return size, compressed + len(packer.flush())
+def weighed(root: Path) -> list[Part]:
+    """The largest parts of an image, and all others together as the last."""
+    files: dict[str, list[Path]] = defaultdict(list)
+    for folder, _, names in os.walk(root):
+        for path in (Path(folder, name).relative_to(root) for name in names):
+            found = PART.match(str(path))
+            files[(found[1] or found[0]) if found else "others"].append(path)
+    parts = sorted((_weigh(root, name, paths) for name, paths in files.items()), key=lambda part: -part.bytes)
+    large = [part for part in parts if part.name != "others"][:LARGEST]
+    return [*large, Part("others", *total([part for part in parts if part not in large]))]
+
+
+def total(parts: Sequence[Part]) -> tuple[int, int]:
+    return sum(part.bytes for part in parts), sum(part.compressedBytes for part in parts)
+
+
+def _weigh(root: Path, name: str, paths: Sequence[Path]) -> Part:
+    scales = _Scales()
+    with tarfile.open(fileobj=scales, mode="w|") as tar:
+        for path in sorted(paths):
+            tar.add(root / path, path, recursive=False)
+    return Part(name, scales.size, scales.compressed + len(scales.packer.flush()))
+
+
+class _Scales(io.RawIOBase):
+    """A file that keeps only its size, as it is and under gzip."""
+
+    def __init__(self) -> None:
+        self.size = self.compressed = 0
+        self.packer = zlib.compressobj(6, wbits=31)
+
+    def write(self, block: Any) -> int:
+        self.size += len(block)
+        self.compressed += len(self.packer.compress(block))
+        return len(block)
+
+
+def sized(parts: Sequence[Part]) -> Iterator[str]:
+    """The lines that say it."""
+    size, compressed = total(parts)
+    yield f"size      {size / 1e6:.0f} MB, {compressed / 1e6:.0f} MB compressed:"
+    for part in parts:
+        yield f"  {part.bytes / 1e6:6.0f} MB {part.compressedBytes / 1e6:6.0f} MB  {part.name}"
 
 
 @contextmanager
@@ -138,7 +190,7 @@ def _print(result: Result, as_json: bool) -> None:
         return
     print(f"image     {result.tag}, by {result.engine}: {result.archive}")
     print(f"SBOM      {result.sbom}")
-    print(f"size      {result.bytes / 1e6:.0f} MB, {result.compressedBytes / 1e6:.0f} MB compressed")
+    print(*sized(result.parts), sep="\n")
     print(f"start-up  {result.startSeconds:.2f} s until /readyz is 200")
     print("lookup    as uid 10001 on a read-only root:")
     print(*(f"  {line}" for line in result.lookup), sep="\n")

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from deploy.image import trial
 from deploy.image.base import PACKAGES, Missing, say
-from deploy.image.build import OUT, arguments, secrets, sizes
+from deploy.image.build import OUT, Part, arguments, secrets, sized, total, weighed
 from deploy.image.engines import REPOSITORY, Container, Engine, Image, Recipe, engine
 from pulsar_ingress_proxy import __version__
 from pulsar_ingress_proxy.config.model import Events
@@ -51,9 +51,9 @@ class Result:
     archive: str
     sbom: str
     bytes: int
-    """Of all its files, as a tar."""
+    """Of all its parts."""
     compressedBytes: int  # noqa: N815
-    """Of that tar under gzip: about what is pulled."""
+    parts: list[Part]
     runSeconds: float  # noqa: N815
     """From the command that starts a container until it has ended, having taken a few events into tables."""
     again: float
@@ -95,7 +95,7 @@ async def examine(chosen: Engine) -> Result:
     archive, sbom = OUT / f"{TAG.replace(':', '-')}.tar", OUT / "pipeline-sbom.cdx.json"
     with chosen.opened(TAG) as image, workplace() as place:
         shutil.copyfile(image.root / SBOM, sbom)
-        size, compressed = sizes(image.root)
+        parts = weighed(image.root)
         write_events(place.work / "events", EVENTS)
         took = []
         for _ in range(2):
@@ -107,7 +107,7 @@ async def examine(chosen: Engine) -> Result:
             if not took[1:]:
                 lines = said.splitlines()
     chosen.save(TAG, archive)
-    return Result(TAG, chosen.name, str(archive), str(sbom), size, compressed, took[0], took[1], lines)
+    return Result(TAG, chosen.name, str(archive), str(sbom), *total(parts), parts, took[0], took[1], lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def _print(result: Result, as_json: bool) -> None:
         return
     print(f"image     {result.tag}, by {result.engine}: {result.archive}")
     print(f"SBOM      {result.sbom}")
-    print(f"size      {result.bytes / 1e6:.0f} MB, {result.compressedBytes / 1e6:.0f} MB compressed")
+    print(*sized(result.parts), sep="\n")
     print(f"run       {result.runSeconds:.1f} s with {EVENTS} events, {result.again:.1f} s with nothing new")
     print("said      as uid 10001 on a read-only root:")
     print(*(f"  {line}" for line in result.said), sep="\n")
