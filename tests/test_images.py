@@ -1,8 +1,11 @@
-"""What the builds of the images say that they weigh."""
+"""How the images are made smaller, and what their builds say they weigh."""
 
 import os
 from pathlib import Path
 
+import pytest
+
+from deploy.image import leave_out
 from deploy.image.build import LARGEST, sized, total, weighed
 
 PACKAGES = "opt/pulsar-ingress-proxy/lib/python3.13/site-packages"
@@ -46,3 +49,17 @@ def test_parts_of_an_image_beyond_the_largest_are_one(tmp_path: Path) -> None:
     assert [part.name for part in large] == [f"package{number:02}" for number in range(LARGEST)]
     assert others.name == "others"
     assert others.bytes > sum(100_000 * (20 - number) for number in range(LARGEST, LARGEST + 3))
+
+
+def test_leave_out_removes_what_is_named_and_nothing_else(tmp_path: Path) -> None:
+    for _, folder, names in leave_out.LEFT_OUT:
+        for name in names.split():
+            put(tmp_path, f"{folder}/{name.replace('**', 'fft').replace('*', 'x')}/within/file")
+    kept = {put(tmp_path, "pyspark/jars/spark-core_2.13-9.9.9.jar"), put(tmp_path, "numpy/fft/helper.py")}
+    leave_out.main(tmp_path)
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == kept
+
+
+def test_leave_out_fails_where_a_name_matches_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"nothing in .*/pyspark/jars matches connect-repl"):
+        leave_out.main(tmp_path)

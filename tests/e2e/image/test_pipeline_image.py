@@ -3,6 +3,7 @@
 Without a Docker daemon it takes buildah, debootstrap, runc and root; where one is missing the tests fail and say so.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -14,10 +15,11 @@ from pathlib import Path
 
 import duckdb
 import pytest
+import yaml
 from packaging.requirements import Requirement
-from processes import BIN
+from processes import BIN, Process, free_port
 
-from deploy.image import pipeline, trial
+from deploy.image import leave_out, pipeline, trial
 from deploy.image.engines import REPOSITORY, Image
 from deploy.image.pipeline import EVENTS, WORK, Workplace
 from pulsar_ingress_proxy import __version__
@@ -26,6 +28,13 @@ pytestmark = pytest.mark.timeout(900)  # a first build makes the base, and a whe
 
 MAIN = "local:///opt/pulsar-ingress-pipeline/main.py"
 PLACES = ("--events", f"{WORK}/events", "--tables", f"{WORK}/tables")
+CONFIG = {
+    "bindAddresses": ["http://0.0.0.0:8443"],
+    "brokers": {"webServiceUrl": ["http://b0:8080"]},
+    "ingresses": [{"name": "public", "hosts": ["unused.example.com"], "listener": "external"}],
+    "advertisedListeners": [{"broker": "b0", "listeners": "internal:http://b0:8080,external:https://b0.example.com"}],
+}
+"""Without the host of the events."""
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +84,13 @@ def test_image_contains_no_package_managers_compilers_tests_or_caches(files: dic
         r"/(pip|ensurepip|setuptools|site-packages/aiohttp|test|idlelib)/|/(cc|gcc|ld|apt|apt-get|dpkg|su|mount)$|\.whl$|/\.cache/"
     )
     assert not [path for path in files if unwanted.search(path)]
+
+
+def test_image_has_nothing_of_what_is_left_out(image: Image) -> None:
+    [packages] = (image.root / "opt/pulsar-ingress-proxy/lib").glob("python3*/site-packages")
+    for _, folder, names in leave_out.LEFT_OUT:
+        assert [*(packages / folder).iterdir()]
+        assert [path for name in names.split() for path in (packages / folder).glob(name)] == []
 
 
 def test_image_files_are_owned_by_root_and_neither_setuid_nor_world_writable(files: dict[str, Path]) -> None:
@@ -129,7 +145,7 @@ def test_sbom_lists_locked_python_packages_debian_packages_and_jars(image: Image
         assert (image.root / f"usr/share/doc/{package}/copyright").is_file()
     jars = {f"jar:{path.partition('/jars/')[2]}" for path in files if path.endswith(".jar") and "/pyspark/" in path}
     assert len(jars) > 200
-    assert jars <= {component["bom-ref"] for component in bom["components"]}
+    assert jars == {ref for component in bom["components"] if (ref := component["bom-ref"]).startswith("jar:")}
     assert any(purl.startswith("pkg:maven/org.apache.spark/spark-core_2.13@") for purl in listed)
 
 
@@ -155,6 +171,52 @@ async def test_run_in_the_container_turns_events_into_tables(image: Image, place
         assert tables.execute(f"select sum(hits), sum(misses) from {windows}").fetchall() == [(EVENTS, 0)]
         owners = f"read_parquet('{place.work}/tables/owner_changes/*.parquet')"
         assert tables.execute(f"select lookups, changes, brokers from {owners}").fetchall() == [(EVENTS, EVENTS - 1, 3)]
+
+
+async def test_the_other_commands_work_in_the_container(image: Image, place: Workplace) -> None:
+    config = place.work / "config.yaml"
+    config.write_text(yaml.safe_dump(CONFIG))
+
+    async def said_by(*words: str, code: int = 0) -> str:
+        ended, said = await place.run(image, *words)
+        assert ended == code, said
+        return said
+
+    events, tables = ("--events", f"{WORK}/events"), ("--tables", f"{WORK}/streamed")
+    assert f"1 files, {EVENTS} events" in await said_by("stream", "--once", *events, *tables)
+    replayed = await said_by("replay", *events, "--config", f"{WORK}/config.yaml", code=1)
+    assert f"{EVENTS} hits would become misses" in replayed
+    assert f"{EVENTS} lookups" in await said_by("report", *tables, "--out", f"{WORK}/report.html")
+    assert "external" in (place.work / "report.html").read_text()
+    assert "unused.example.com" in await said_by("suggest", *tables, "--config", f"{WORK}/config.yaml")
+    assert "events: version " in await said_by("maintain", *tables)
+    assert f"events: {EVENTS} rows" in await said_by("export", *tables, "--out", f"{WORK}/parquet")
+
+
+async def test_connect_server_in_the_container_misses_no_class(image: Image, place: Workplace) -> None:
+    """By the words of its manifest, on a Spark of this machine."""
+    manifests = yaml.safe_load_all((REPOSITORY / "deploy/spark/connect.yaml").read_text())
+    [container] = next(manifests)["spec"]["template"]["spec"]["containers"]
+    words = [word.replace("$(POD_IP)", "127.0.0.1").replace("$(POD_NAME)", "connect") for word in container["args"]]
+    words[words.index("--master") + 1] = "local[2]"
+    port = free_port()
+    settings = (f"spark.connect.grpc.binding.port={port}", "spark.connect.grpc.binding.address=127.0.0.1")
+    here = [word for setting in settings for word in ("--conf", setting)]
+    server = place.container(image, {"SPARK_LOCAL_HOSTNAME": "localhost"})
+    child = await asyncio.create_subprocess_exec(
+        *server.instead(*container["command"], *here, *words),
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    process = Process(child)
+    try:
+        await process.until(lambda: "Spark Connect server started" in process.output)
+        folders = ("--events", f"{WORK}/events", "--tables", f"{WORK}/connected")
+        code, said = await place.run(image, "run", "--remote", f"sc://127.0.0.1:{port}", *folders)
+    finally:
+        await process.end()
+    assert code == 0, said
+    assert f"{WORK}/connected: 1 files, {EVENTS} events" in said
+    assert re.findall(r".*(?:NoClassDefFound|ClassNotFound|NoSuchMethod).*", process.output) == []
 
 
 async def test_spark_submit_exits_with_the_exit_code_of_the_pipeline(image: Image, place: Workplace) -> None:
