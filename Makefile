@@ -52,7 +52,7 @@ e2e: .venv/.e2e ## With real processes: Envoy, Pulsar, a Kubernetes API (needs G
 	$(BIN)/python tests/e2e/pulsar_cluster/artifacts.py
 	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
 	sh tests/e2e/console/chromium.sh
-	sh programs.sh fish zsh
+	sh deploy/programs.sh fish zsh
 	sh deploy/image/setup.sh
 	$(BIN)/python tests/halves.py tests/e2e tests/e2e/pulsar_cluster tests/e2e/pipeline -- -m "not full" $(ARGS)
 
@@ -65,8 +65,8 @@ e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and ri
 	$(BIN)/python tests/e2e/pipeline/delta_spark_jars.py
 	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
 	sh tests/e2e/console/chromium.sh
-	sh programs.sh fish zsh
-	sh programs.sh faketime
+	sh deploy/programs.sh fish zsh
+	sh deploy/programs.sh faketime
 	sh deploy/image/setup.sh
 	$(BIN)/python -m pytest tests/e2e $(ARGS); tested=$$?; \
 		$(BIN)/python tests/e2e/pulsar_cluster/compatibility.py && \

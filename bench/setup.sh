@@ -1,3 +1,3 @@
 #!/bin/sh
 # The programs that the benchmark needs from the system.
-exec sh "$(dirname "$0")/../programs.sh" nginx=nginx-light haproxy wrk
+exec sh "$(dirname "$0")/../deploy/programs.sh" nginx=nginx-light haproxy wrk

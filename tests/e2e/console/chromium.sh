@@ -3,4 +3,4 @@
 for program in chromium chromium-browser google-chrome; do
     command -v "$program" >/dev/null && exit 0
 done
-exec sh "$(dirname "$0")/../../../programs.sh" chromium=chromium,fonts-dejavu-core
+exec sh "$(dirname "$0")/../../../deploy/programs.sh" chromium=chromium,fonts-dejavu-core
