@@ -68,7 +68,15 @@ def test_packaged_chart_names_its_source_its_images_and_its_runbooks(version: st
     assert package.name == f"pulsar-ingress-proxy-{__version__}.tgz"
     about = yaml.safe_load(run(helm, "show", "chart", package))
     assert (about["home"], about["sources"]) == (f"{SOURCE}/tree/{TAG}", [SOURCE])
-    assert about["annotations"]["artifacthub.io/license"] == "Apache-2.0"
+    assert (ROOT / about["icon"].removeprefix(f"{SOURCE}/raw/{TAG}/")).is_file()
+    annotations = about["annotations"]
+    assert annotations["artifacthub.io/license"] == "Apache-2.0"
+    [image] = yaml.safe_load(annotations["artifacthub.io/images"])
+    assert image["image"] == f"registry.example.com/owner/pulsar-ingress-proxy:{__version__}"
+    assert [link["url"] for link in yaml.safe_load(annotations["artifacthub.io/links"])] == [
+        f"{SOURCE}/tree/{TAG}/docs",
+        f"{SOURCE}/issues",
+    ]
     example = ROOT / "helm/pulsar-ingress-proxy/ci/gateway-values.yaml"
     options = ("--kube-version", "1.30.0", "--values", example, "--set", "prometheusRule.enabled=true")
     rendered = run(helm, "template", "p", package, *options)
