@@ -75,26 +75,6 @@ def test_a_version_without_a_section_in_the_changelog_is_refused(checkout: Path)
     assert (done.returncode, "has no section" in done.stderr) == (1, True)
 
 
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflows_get_no_right_but_to_read_unless_a_job_asks(path: Path) -> None:
-    assert workflow(path)["permissions"] == {"contents": "read"}
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_jobs_that_may_write_take_actions_by_commit(path: Path) -> None:
-    for name, job in workflow(path)["jobs"].items():
-        if "write" in job.get("permissions", {}).values():
-            for action in (step["uses"] for step in job["steps"] if "uses" in step):
-                assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action), f"{name}: {action}"
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_checkout_leaves_no_token_behind(path: Path) -> None:
-    steps = [step for job in workflow(path)["jobs"].values() for step in job.get("steps", [])]
-    checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
-    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
-
-
 def test_every_python_that_the_package_claims_is_tested() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     prefix = "Programming Language :: Python :: 3."

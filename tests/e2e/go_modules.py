@@ -86,14 +86,17 @@ VERSITYGW = Build(
 )
 ISTIO = Build("istio", "istio", {"istio": "."}, goes_by="istio.io/istio")
 KUBECTL = Build("kubectl", "kubectl", {"kubectl": "."}, goes_by="k8s.io/kubectl")
-ACTIONLINT = Build(
-    "actionlint",
+WORKFLOW_TOOLS = Build(
+    "workflow-tools",
     "workflows",
-    {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
+    {
+        "actionlint": "github.com/rhysd/actionlint/cmd/actionlint",
+        "crane": "github.com/google/go-containerregistry/cmd/crane",
+    },
     goes_by="github.com/rhysd/actionlint",
 )
 PULSAR_CLIENT = Build("pulsar-client-go", "pulsar", {"told": "."}, goes_by="github.com/apache/pulsar-client-go")
-BUILDS = (API_SERVER, CHART_TOOLS, RCLONE, ISTIO, KUBECTL, ACTIONLINT, PULSAR_CLIENT)
+BUILDS = (API_SERVER, CHART_TOOLS, RCLONE, ISTIO, KUBECTL, WORKFLOW_TOOLS, PULSAR_CLIENT)
 FULL = (*BUILDS, VERSITYGW)
 DEFINITIONS = (
     "sigs.k8s.io/gateway-api",

@@ -1,8 +1,9 @@
-"""The workflows are valid, and the commands of theirs that need no registry do what they are there for."""
+"""The workflows are valid, and the commands of theirs that can run here do what they are there for."""
 
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from email.parser import BytesParser
 from email.policy import default
 from pathlib import Path
@@ -10,7 +11,8 @@ from zipfile import ZipFile
 
 import pytest
 import yaml
-from go_modules import ACTIONLINT, CHART_TOOLS, built
+from go_modules import CHART_TOOLS, WORKFLOW_TOOLS, built
+from processes import BIN, free_port, started
 
 from pulsar_ingress_proxy import __version__
 
@@ -19,18 +21,33 @@ SOURCE = "https://git.example.com/owner/project"
 TAG = f"v{__version__}"
 
 
+def run(*command: str | Path, folder: Path = ROOT, environment: Mapping[str, str] = os.environ) -> str:
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def with_programs(folder: Path, **scripts: str) -> dict[str, str]:
+    """The environment in which programs of these names are these scripts."""
+    (folder / "bin").mkdir()
+    for name, script in scripts.items():
+        (folder / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "bin" / name).chmod(0o755)
+    return {"PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
+
+
 def test_actionlint_finds_nothing_in_the_workflows() -> None:
     workflows = sorted((ROOT / ".github/workflows").iterdir())
-    done = subprocess.run([built(ACTIONLINT)["actionlint"], *workflows], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert run(built(WORKFLOW_TOOLS)["actionlint"], *workflows) == ""
+
+
+def test_zizmor_finds_no_insecure_use_of_actions_rights_or_tokens() -> None:
+    run(BIN / "zizmor", "--offline", "--no-progress", "--min-severity", "medium", ".github")
 
 
 @pytest.mark.timeout(300)
 def test_packaged_wheel_names_its_source_and_its_pages_links_lead_there(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [".github/package-python", SOURCE, TAG, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    run(".github/package-python", SOURCE, TAG, tmp_path)
     [wheel] = tmp_path.glob("*.whl")
     with ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
@@ -53,20 +70,12 @@ def test_packaged_wheel_names_its_source_and_its_pages_links_lead_there(tmp_path
 
 @pytest.mark.parametrize("version", ["helm3", "helm4"])
 def test_packaged_chart_names_its_source_its_images_and_its_runbooks(version: str, tmp_path: Path) -> None:
-    (tmp_path / "bin").mkdir()
-    helm = tmp_path / "bin/helm"
-    helm.symlink_to(built(CHART_TOOLS)[version])
-    environment = {"PATH": f"{helm.parent}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path)}
-
-    def run(*command: str | Path) -> str:
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    run(".github/package-chart", SOURCE, TAG, "registry.example.com/owner", tmp_path)
+    helm = built(CHART_TOOLS)[version]
+    environment = with_programs(tmp_path, helm=f'exec {helm} "$@"')
+    run(".github/package-chart", SOURCE, TAG, "registry.example.com/owner", tmp_path, environment=environment)
     [package] = tmp_path.glob("*.tgz")
     assert package.name == f"pulsar-ingress-proxy-{__version__}.tgz"
-    about = yaml.safe_load(run(helm, "show", "chart", package))
+    about = yaml.safe_load(run(helm, "show", "chart", package, environment=environment))
     assert (about["home"], about["sources"]) == (f"{SOURCE}/tree/{TAG}", [SOURCE])
     assert (ROOT / about["icon"].removeprefix(f"{SOURCE}/raw/{TAG}/")).is_file()
     annotations = about["annotations"]
@@ -79,6 +88,28 @@ def test_packaged_chart_names_its_source_its_images_and_its_runbooks(version: st
     ]
     example = ROOT / "helm/pulsar-ingress-proxy/ci/gateway-values.yaml"
     options = ("--kube-version", "1.30.0", "--values", example, "--set", "prometheusRule.enabled=true")
-    rendered = run(helm, "template", "p", package, *options)
+    rendered = run(helm, "template", "p", package, *options, environment=environment)
     assert f"registry.example.com/owner/pulsar-ingress-proxy:{__version__}" in rendered
     assert f"{SOURCE}/tree/{TAG}/docs/runbooks/" in rendered
+
+
+@pytest.mark.parametrize("version", ["helm3", "helm4"])
+async def test_pushed_chart_is_signed_by_the_digest_that_the_registry_has(version: str, tmp_path: Path) -> None:
+    """As the workflow has it. The signer's identity comes from GitHub, so here it only writes down what it is asked."""
+    helm, crane, port = built(CHART_TOOLS)[version], built(WORKFLOW_TOOLS)["crane"], free_port()
+    run(helm, "package", ROOT / "helm/pulsar-ingress-proxy", "-d", tmp_path / "dist")
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yaml").read_text())
+    [step] = [step for step in release["jobs"]["chart"]["steps"] if step.get("id") == "push"]
+    assert release["defaults"]["run"]["shell"] == "bash"
+    environment = {
+        **with_programs(tmp_path, helm=f'exec {helm} "$@" --plain-http', cosign='echo "$@" >>signed'),
+        "REGISTRY": f"127.0.0.1:{port}/Owner",
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }
+    name = f"127.0.0.1:{port}/owner/charts/pulsar-ingress-proxy"
+    async with started(crane, "registry", "serve", "--address", f"127.0.0.1:{port}", says="serving on port"):
+        run("bash", "-eo", "pipefail", "-c", step["run"], folder=tmp_path, environment=environment)
+        digest = run(crane, "digest", f"{name}:{__version__}").strip()
+    assert re.fullmatch("sha256:[0-9a-f]{64}", digest)
+    assert (tmp_path / "output").read_text() == f"name={name}\ndigest={digest}\n"
+    assert (tmp_path / "signed").read_text() == f"sign --yes {name}@{digest}\n"
