@@ -34,7 +34,7 @@ docs: .venv/.dev ## Regenerate what is derived from code: references, dashboards
 	$(BIN)/python -m pulsar_ingress_proxy.tools.command_reference docs/commands.md
 	$(BIN)/python -m pulsar_ingress_pipeline.tables.reference > docs/.tables.md
 	mv docs/.tables.md docs/tables.md
-	$(BIN)/python -m pulsar_ingress_proxy.observability.reference docs/metrics.md
+	$(BIN)/python -m pulsar_ingress_proxy.observability.reference docs/metrics.md docs/events.md
 	$(BIN)/python -m dashboards
 	$(BIN)/python helm/chart_values.py
 

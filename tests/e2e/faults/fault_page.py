@@ -30,7 +30,7 @@ are checked by these two histories alone, with `leaks: block` and `miss: reject`
 2. No client gets an address that is off its listener.
 3. No byte of one request reaches another, in either direction.
 4. What began has ended, and is recorded in metrics and events, once. If the sidecar is killed, only the events of the
-   [last write](operations.md#the-event-log) may be missing.
+   [last write](events.md#if-the-sidecar-is-killed) may be missing.
 
 An answer that breaks a rule would be counted as wrong. Refusals are named by status and reason, or `binary` and reason.
 Numbers of operations differ between runs, as does the time, which includes the start of what was killed.
