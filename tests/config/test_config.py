@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_ingress_proxy.config import Config, ConfigFaults, load, load_mapping
+from pulsar_ingress_proxy.config import Config, ConfigFaults, glean, load, load_mapping
 from pulsar_ingress_proxy.config.model import json_schema
 from pulsar_ingress_proxy.config.reference import example
 from pulsar_ingress_proxy.syntax.listeners import BindAddress
@@ -243,6 +243,9 @@ def test_variables_that_kubernetes_makes_for_services_are_ignored(tmp_path: Path
         ("LEAKS", "blok", "'blok' is not one of rewrite, block, observe; did you mean block?"),
         ("INTERNAL_LISTENER_NAME", "a b", "'a b' is not a listener name: use letters, digits, hyphens and underscores"),
         ("BROKERS__WEB_SERVICE_URL", "[]", "is missing: say where HTTP goes, e.g. [http://pulsar-broker:8080]"),
+        ("CLUSTER_NAME", "pr\udcffod", "is not text"),
+        ("REDIRECTS__PEERS", '["\\ud800"]', "is not text"),
+        ("REDIRECTS__PEERS", "[" * 5000, "is nested too deeply"),
     ],
 )  # fmt: skip
 def test_faults_of_the_environment_name_the_variable(tmp_path: Path, variable: str, value: str, fault: str) -> None:
@@ -300,7 +303,13 @@ def test_an_unknown_key_is_a_fault_with_the_nearest_known_one_named(tmp_path: Pa
             "drainSeconds: -1", ":2: drainSeconds: input should be greater than or equal to 0, not -1", id="too low"
         ),
         pytest.param(
-            "timeouts: {connect: .nan}", ":2: timeouts.connect: input should be greater than 0, not nan", id="nan"
+            "timeouts: {connect: .nan}", ":2: timeouts.connect: input should be a finite number, not nan", id="nan"
+        ),
+        pytest.param("drainSeconds: .inf", ":2: drainSeconds: input should be a finite number, not inf", id="inf"),
+        pytest.param(
+            "ingresses: [{name: p, hosts: [p.example], listener: e, lookupProperties: {token: [s3cret]}}]",
+            ":2: ingresses.0.lookupProperties.token: input should be a valid string, not a value of type list",
+            id="what may be a credential",
         ),
         pytest.param(
             "bindAddresses: ['http://0.0.0.0:8080', 8081]",
@@ -524,8 +533,13 @@ def test_a_fault_of_the_file_is_not_hidden_by_the_environment(tmp_path: Path) ->
         pytest.param("a: \x01", ": is not YAML: unacceptable character #x0001", id="a control character"),
         pytest.param("[a]: b", ":1: is not YAML: found unhashable key", id="a list for a key"),
         pytest.param("{{ template }}: b", ":1: is not YAML: found unhashable key", id="a template left as it was"),
-        pytest.param("miss: 2026-13-45", ": is not YAML: month must be in 1..12", id="no date"),
-        pytest.param("miss: 0b_", ": is not YAML: invalid literal for int() with base 2", id="no number"),
+        pytest.param("miss: 2026-13-45", ":1: is not YAML: not a valid timestamp", id="no date"),
+        pytest.param("miss: 0b_", ":1: is not YAML: not a valid int", id="no number"),
+        pytest.param("a: 1\nshadow: !!bool maybe", ":2: is not YAML: not a valid bool", id="no truth value"),
+        pytest.param("miss: !!timestamp soon", ":1: is not YAML: not a valid timestamp", id="a tag of a date"),
+        pytest.param('drainSeconds: !!float ""', ":1: is not YAML: not a valid float", id="a tag of a number"),
+        pytest.param('clusterName: "a\\ud800b"', ":1: is not YAML: not a valid str", id="half a character"),
+        pytest.param('"\\ud800": b', ":1: is not YAML: not a valid str", id="half a character for a key"),
         pytest.param("a: &x [*x]", ": is nested too deeply, or an alias in it stands for itself", id="a loop"),
         pytest.param("[" * 5000, ": is nested too deeply, or an alias in it stands for itself", id="an abyss"),
     ],
@@ -606,6 +620,13 @@ def test_listeners_may_be_comma_separated_text_or_a_list(listeners: str) -> None
     assert sorted(config.advertised_listeners[0].listeners) == ["external", "internal"]
 
 
+def test_variable_for_a_key_of_an_alias_does_not_change_what_else_the_alias_stands_for(tmp_path: Path) -> None:
+    text = f"{LEAST.replace('brokers: {', 'brokers: {tls: *t, ')}"
+    text = f"tls: &t {{certificate: c.pem, key: k.pem}}\n{text}"
+    config = read(tmp_path, text, PULSAR_INGRESS_TLS__KEY="other.pem")
+    assert (config.tls.key, config.brokers.tls.key) == ("other.pem", "k.pem")
+
+
 def test_load_mapping_does_not_change_its_input() -> None:
     values = yaml.safe_load(EXAMPLE)
     load_mapping(values)
@@ -632,3 +653,28 @@ def test_any_mapping_loads_or_raises_config_faults(values: dict[str, Any]) -> No
         return
     assert reported
     assert all(fault.startswith("config: ") for fault in reported)
+
+
+pieces = (
+    "!!bool ", "!!int ", "!!float ", "!!timestamp ", "!!binary ", "!!omap ", "!!set ", "!!str ", "&a ", "*a", "<<: ",
+    "shadow: ", "clusterName: ", "tls: ", "? ", "- ", "{", "}", "[", "]", ", ", "\n", "\n  ", "|\n", "%", "~", "=",
+    "2026-13-45", "0b_", "1:99", ".inf", '""', '"\\ud800"', "maybe", "é",
+)  # fmt: skip
+documents = st.lists(st.sampled_from(pieces), max_size=12).map("".join)
+
+
+@given(documents | st.text())
+def test_any_document_loads_or_raises_config_faults_and_can_be_gleaned(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    file.write_bytes(text.encode("utf-8", "surrogatepass"))
+    assert isinstance(glean(text, {}), dict)
+    try:
+        load(file, {})
+    except ConfigFaults as found:
+        reported = found.faults
+    else:
+        return
+    assert reported
+    assert all(fault.startswith(str(file)) for fault in reported)

@@ -15,6 +15,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
+from yaml.constructor import ConstructorError
 
 from pulsar_ingress_proxy.config.model import Config, Metrics
 from pulsar_ingress_proxy.config.sources import KeyPath, Sources, dotted, lines_of, read_path
@@ -62,8 +63,8 @@ def load_mapping(values: Mapping[str, Any]) -> Config:
 def glean(text: str | None, environ: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The readable parts of an invalid config, without validation."""
     try:
-        values = yaml.safe_load(text or "")
-    except (yaml.YAMLError, RecursionError, ValueError):
+        values = _Loader(text or "").get_single_data()
+    except (yaml.YAMLError, RecursionError):
         values = None
     gleaned = values if isinstance(values, dict) else {}
     for _, path, value in _overrides(os.environ if environ is None else environ, []):
@@ -80,10 +81,24 @@ def gleaned_status_address(gleaned: Mapping[str, Any]) -> str:
         return Metrics().address
 
 
+class _Loader(yaml.SafeLoader):
+    """Has a line for a scalar that does not fit its tag, as in `!!bool maybe`, and for one that is no text."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep)
+            if isinstance(value, str):
+                value.encode()
+        except (AttributeError, LookupError, ValueError):
+            kind = node.tag.rpartition(":")[2]
+            raise ConstructorError(None, None, f"not a valid {kind}", node.start_mark) from None
+        return value
+
+
 def _parse(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int], list[str]]:
     """The values of a file, the lines of its keys, and its first faults."""
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _Loader(text)
         node = loader.get_single_node()
         lines, duplicates = lines_of(node)  # before values are made, which resolves merge keys in the nodes
         values = loader.construct_document(node) if node is not None else None
@@ -92,8 +107,6 @@ def _parse(text: str, name: str) -> tuple[dict[str, Any], dict[KeyPath, int], li
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise ConfigFaults([f"{name}{line}: is not YAML: {problem}"]) from None
-    except ValueError as error:  # of a scalar that looks like a date or a number, and is none
-        raise ConfigFaults([f"{name}: is not YAML: {error}"]) from None
     if values is None:
         values = {}
     if not isinstance(values, dict):
@@ -160,23 +173,26 @@ def _value(text: str) -> Any:
     """Lists and records are JSON; a scalar is left for its key's type to read."""
     if text.strip() == "null":
         return None
-    if text.lstrip()[:1] not in ("[", "{"):
-        return text
     try:
-        return json.loads(text)
+        value = json.loads(text) if text.lstrip()[:1] in ("[", "{") else text
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("is not text") from None
     except ValueError as error:
         raise ValueError(f"is not JSON: {error}") from None
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    return value
 
 
 def _set(values: dict[str, Any], path: KeyPath, value: Any) -> None:
     *parents, last = path
     section: Any = values
     for key in parents:
-        if section.get(key) is None:
-            section[key] = {}
-        section = section[key]
-        if not isinstance(section, dict):
+        inner = {} if section.get(key) is None else section[key]
+        if not isinstance(inner, dict):
             return  # no record in the file, which is a fault of its own
+        section[key] = section = dict(inner)  # an alias may stand for it elsewhere
     section[last] = value
 
 
@@ -206,12 +222,14 @@ def _text(detail: ErrorDetails, path: KeyPath) -> str:
         case "value_error":
             return str(context.get("error"))
         case "model_type" | "dict_type":
-            return f"should be a mapping of keys, not {_shown(value)}"
+            return f"should be a mapping of keys, not {_shown(value, path)}"
         case _:
-            return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, not {_shown(value)}"
+            return f"{detail['msg'][0].lower()}{detail['msg'][1:]}, not {_shown(value, path)}"
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, path: KeyPath) -> str:
+    if "lookupProperties" in path:  # may be a credential
+        return f"a value of type {type(value).__name__}"
     text = "empty" if value is None else repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
