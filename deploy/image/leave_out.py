@@ -36,7 +36,7 @@ def main(packages: Path) -> None:
             found = [*(packages / folder).glob(name)]
             if not found:
                 sys.exit(f"leave_out: nothing in {packages / folder} matches {name}")
-            for path in found:
+            for path in sorted(found, reverse=True):  # what is in another match first
                 if path.is_dir():
                     shutil.rmtree(path)
                 else:

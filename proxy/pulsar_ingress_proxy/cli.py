@@ -86,7 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="do not look for what `run` needs here beside the config: certificates, keys, tokens, packages",
     )
-    validate.add_argument("--strict", action="store_true", help="exit 1 where there are warnings")
+    validate.add_argument("--strict", action="store_true", help="exit 1 if there are warnings")
     validate.add_argument("--json", action="store_true", help="print JSON")
 
     dry = add(
@@ -111,7 +111,7 @@ def make_parser() -> argparse.ArgumentParser:
 
     tries = (
         "For each: whether the name resolves, the port opens, the certificate covers the name, and the broker answers; "
-        "401 and 403 are answers. Exits 1 where something is unreachable."
+        "401 and 403 are answers. Exits 1 if something is unreachable."
     )
     reach = add("doctor", _doctor, "try every broker's addresses from here", tries, seeing)
     reach.add_argument("--listener", metavar="NAME", help="only this listener's addresses")

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from consoles import Place
 
+from pulsar_ingress_proxy.app import runner
 from pulsar_ingress_proxy.config import Config, load
 from pulsar_ingress_proxy.config.model import json_schema
 
@@ -137,22 +138,39 @@ async def test_config_made_in_memory_has_no_lines(place: Place) -> None:
     assert {(one["source"], one["line"]) for one in answer["settings"]} == {("file", None), ("default", None)}
 
 
-async def test_refused_reload_leaves_the_config_in_force_and_says_why(place: Place) -> None:
+async def test_refused_reload_leaves_the_config_in_force_and_says_why(place: Place, tmp_path: Path) -> None:
     before = (await place.api("config"))["settings"]
-    place.sidecar.history.reload_problem = "config.yaml:3: leaks: 'blok' is not one of rewrite, block, observe"
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(place.keys) + "leaks: blok\n")
+    await runner._reload(place.sidecar, file)
     answer = await place.api("config")
     assert answer["settings"] == before
-    assert answer["reloadProblem"].startswith("config.yaml:3: leaks: ")
+    assert ": leaks: 'blok' is not one of rewrite, block, observe" in answer["reloadProblem"]
+
+
+async def test_keys_that_only_a_start_puts_in_force_keep_their_value_and_say_so(place: Place) -> None:
+    address = f"127.0.0.1:{place.sidecar.console_port}"
+    await place.reload(clusterName="other", console={"address": address}, events={"path": "/nowhere"}, miss="reject")
+    settings = {one["key"]: (one["value"], one["pending"]) for one in (await place.api("config"))["settings"]}
+    assert settings["clusterName"] == ("pulsar", True)
+    assert settings["console.address"] == ("127.0.0.1:0", True)
+    assert settings["events.path"] == (None, True)
+    assert settings["events.compress"] == ("gzip", False)
+    assert settings["metrics.address"] == ("127.0.0.1:0", False)
+    assert settings["miss"] == ("reject", False)
+    assert (await place.api("status"))["cluster"] == "pulsar"
 
 
 async def test_lookup_property_that_may_be_a_credential_is_hidden(place: Place) -> None:
     def ingress(secret: str) -> dict[str, Any]:
-        return {**place.keys["ingresses"][0], "lookupProperties": {"authToken": secret, "rack": "eu-1a"}}
+        properties = {"authToken": secret, "jwt": secret, "passwd": secret, "rack": "eu-1a"}
+        return {**place.keys["ingresses"][0], "lookupProperties": properties}
 
     for number in range(2):
         await place.reload(ingresses=[ingress(f"{SECRET}-{number}")])
     found = await settings(place)
-    assert found["ingresses.0.lookupProperties.authToken"][0] == "hidden"
+    for name in ("authToken", "jwt", "passwd"):
+        assert found[f"ingresses.0.lookupProperties.{name}"][0] == "hidden"
     assert found["ingresses.0.lookupProperties.rack"][0] == "eu-1a"
     for path in ("config", "generations", "status", "ingresses", "findings"):
         assert SECRET not in str(await place.api(path))

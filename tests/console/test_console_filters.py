@@ -13,7 +13,7 @@ from simulated.cluster import Answer, SimulatedCluster, says
 
 from pulsar_ingress_proxy.console import view
 from pulsar_ingress_proxy.console.filters import Matcher
-from pulsar_ingress_proxy.console.models import Filter
+from pulsar_ingress_proxy.console.models import Filter, Page
 from pulsar_ingress_proxy.observability.recent import Recent
 
 PARTNER = {"name": "partner", "hosts": ["partner.example.net"], "listener": "external"}
@@ -174,6 +174,27 @@ class TestCounts:
         assert (len(answer["decisions"]), answer["kept"], answer["made"]) == (1, 3, 5)
         answer = await place.api("decisions?limit=1")
         assert (len(answer["decisions"]), answer["more"], answer["kept"], answer["made"]) == (1, 3, 4, 6)
+
+    async def test_decisions_made_during_a_search_are_in_none_of_its_counts(
+        self, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(view, "PIECE", 1)
+        for _ in range(3):
+            await place.hit()
+        (kept, *_), console = recent(place).after(0), place.sidecar._console
+        assert console is not None
+        searching = asyncio.create_task(console.view.decisions(Page(find="nothing")))
+        await asyncio.sleep(0)
+        recent(place).add(kept.line, kept.sorts)
+        answer = await searching
+        assert (answer.kept, answer.made, answer.cursor) == (3, 3, recent(place).cursor(3))
+
+    async def test_status_that_http_does_not_define_is_no_failure_and_no_choice(self, place: Place) -> None:
+        place.cluster.brokers[1].script.append(says(Answer(999, b"no", "text/plain")))
+        assert await place.ask(LOOKUP + "odd") == 999
+        counts = (await place.api("status"))["counts"]
+        assert (counts["failures"], counts["unread"]) == (0, 0)
+        assert "999" not in (await place.api("decisions/choices"))["status"]
 
     async def test_failures_outlive_hits(self, place: Place) -> None:
         for ring in recent(place)._rings.values():

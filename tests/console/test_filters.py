@@ -90,6 +90,11 @@ def test_text_of_a_client_cannot_pass_for_a_field() -> None:
         assert not matches(forged, **wanted)
 
 
+@pytest.mark.parametrize("find", ["kafka", "KAFKA", "\u212aafka"])
+def test_letter_whose_lower_case_is_ascii_is_found_by_it(find: str) -> None:
+    assert matches(line(topic="persistent://t/n/\u212aafka"), find=find)
+
+
 @pytest.mark.parametrize("find", ["äpfel", "ÄPFEL", "ÄpFeL und", '"birnen"', "\\"])
 def test_case_does_not_count_beyond_ascii_and_quotes_are_found(find: str) -> None:
     assert matches(line(topic='persistent://t/n/Äpfel und "Birnen"\\'), find=find)

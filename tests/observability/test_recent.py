@@ -26,6 +26,7 @@ def numbers(recent: Recent, after: int = 0, *only: Sort) -> list[int]:
         ({"leak": "body"}, ("leak", "hit")),
         ({"status": 499}, ("hit",)),
         ({"status": 502}, ("failure", "hit")),
+        ({"status": 999}, ("hit",)),
         ({"status": 500, "target": Target("admin", "admin")}, ("failure",)),
         ({"redirects": ["rewritten", "followed"]}, ("redirect", "hit")),
         ({**MISS, "leak": "location", "redirects": ["passed"]}, ("leak", "miss", "redirect")),

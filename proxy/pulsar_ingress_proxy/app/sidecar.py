@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Iterable
 
 from pulsar_ingress_proxy.binary.server import BinaryServer
 from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.config.model import AT_START
 from pulsar_ingress_proxy.console.history import History
 from pulsar_ingress_proxy.console.models import Cause
 from pulsar_ingress_proxy.console.server import Console
@@ -143,7 +144,7 @@ class Sidecar:
         self._servers = opened
         for server in kept.values():
             self._close_later(server)
-        for key in ("metrics", "console", "events", "cluster_name"):
+        for key in AT_START:
             if getattr(config, key) != getattr(self._config, key):
                 log.warning("a change of %s takes effect with the next start", Config.model_fields[key].alias or key)
         previous, self._config = self._config, config
@@ -244,7 +245,9 @@ class Sidecar:
         address = parse_authority(self._config.console.address or "")
         assert address is not None
         assert address.port is not None
-        shown = Shown(lambda: self.snapshot, self._why_not_ready, self.metrics, recent, self.history, self._source)
+        shown = Shown(
+            self._config, lambda: self.snapshot, self._why_not_ready, self.metrics, recent, self.history, self._source
+        )
         console = Console(shown, address.host)
         try:
             await bound(f"console.address {address}", console.open(address.port))

@@ -440,6 +440,10 @@ class Log(Section):
 _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
 
+AT_START = ("cluster_name", "events", "metrics", "console")
+"""The keys of a config that only a start puts in force."""
+
+
 class Config(Section):
     """Configuration of pulsar-ingress-proxy."""
 

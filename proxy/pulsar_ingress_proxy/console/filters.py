@@ -30,7 +30,7 @@ class Matcher:
         status = wanted.status
         self._status = None if status is None else re.compile(f'"status":{status.replace("x", "[0-9]")},')
         self._find = wanted.find.lower()
-        # A line is ASCII: other characters are escaped there, and upper and lower case differ in that.
+        # A line is ASCII: other characters are escaped there, and some of them are ASCII in lower case.
         self._within = json.dumps(self._find)[1:-1].lower() if self._find.isascii() else ""
 
     def matches(self, line: str) -> bool:
@@ -38,7 +38,8 @@ class Matcher:
             return False
         if self._status is not None and self._status.search(line) is None:
             return False
-        return not self._find or (self._within in line.lower() and self._is_found(line))
+        may_be_found = self._within in line.lower() or "\\u" in line
+        return not self._find or (may_be_found and self._is_found(line))
 
     def _is_found(self, line: str) -> bool:
         event = json.loads(line)

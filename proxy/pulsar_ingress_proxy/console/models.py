@@ -258,6 +258,7 @@ class Setting(Shape):
     source: Literal["default", "file", "environment"]
     line: int | None = Field(description="of the file: that of the key, or of the nearest one above it")
     variable: str | None = Field(description="of the environment")
+    pending: bool = Field(description="the newest config has another value, which takes effect with the next start")
 
 
 class Settings(Shape):

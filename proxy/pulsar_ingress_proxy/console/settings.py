@@ -8,16 +8,33 @@ from typing import Any
 from pydantic import BaseModel
 
 from pulsar_ingress_proxy.config import Config
+from pulsar_ingress_proxy.config.model import AT_START
 from pulsar_ingress_proxy.config.sources import KeyPath, Sources, dotted
 from pulsar_ingress_proxy.console.models import Setting
 
 # The only text of a config that could be a credential: its URLs have no user, and keys and tokens are in files.
-_SECRET = re.compile(r"auth|token|secret|password|credential|key", re.IGNORECASE)
+_SECRET = re.compile(r"auth|token|jwt|bearer|secret|pass|pwd|credential|key|cookie|session|sign", re.IGNORECASE)
 
 
-def settings(config: Config) -> Iterator[Setting]:
-    """Every key to the leaf, in the order of the reference."""
-    return _section(config, (), config.sources)
+def settings(newest: Config, started: Config) -> Iterator[Setting]:
+    """Every key to the leaf, in the order of the reference; `started` is the config at the start."""
+    for name in Config.model_fields:
+        found = _top(newest, name)
+        if name not in AT_START:
+            yield from found
+            continue
+        wanted = {setting.key: setting for setting in found}
+        for setting in _top(started, name):
+            same = wanted.get(setting.key)
+            if same is not None and same.value == setting.value:
+                yield same
+            else:  # the file that had its line is gone
+                yield setting.model_copy(update={"pending": True, "line": None})
+
+
+def _top(config: Config, name: str) -> Iterator[Setting]:
+    alias = Config.model_fields[name].alias or name
+    return _key((alias,), getattr(config, name), name in config.model_fields_set, config.sources)
 
 
 def lookup_property(name: str, value: str) -> str:
@@ -25,16 +42,12 @@ def lookup_property(name: str, value: str) -> str:
     return "hidden" if _SECRET.search(name) else value
 
 
-def _section(section: BaseModel, path: KeyPath, sources: Sources) -> Iterator[Setting]:
-    for name, field in type(section).model_fields.items():
-        value, is_set = getattr(section, name), name in section.model_fields_set
-        yield from _key((*path, field.alias or name), value, is_set, sources)
-
-
 def _key(path: KeyPath, value: Any, is_set: bool, sources: Sources) -> Iterator[Setting]:
     match value:
         case BaseModel():
-            yield from _section(value, path, sources)
+            for name, field in type(value).model_fields.items():
+                is_set = name in value.model_fields_set
+                yield from _key((*path, field.alias or name), getattr(value, name), is_set, sources)
         case tuple() if value:
             if (*path, len(value)) in sources.lines:  # bindAddresses may name a socket twice, and places shift then
                 sources = replace(sources, lines={path: sources.lines[path]})
@@ -60,4 +73,5 @@ def _setting(path: KeyPath, value: Any, is_set: bool, sources: Sources) -> Setti
         source="environment" if variable else "file" if is_set else "default",
         line=sources.line(path) if is_set and not variable else None,
         variable=variable,
+        pending=False,
     )

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pulsar_ingress_proxy import __version__
+from pulsar_ingress_proxy.config import Config
 from pulsar_ingress_proxy.console import models
 from pulsar_ingress_proxy.console.figures import SECONDS, Figures, totals
 from pulsar_ingress_proxy.console.filters import Matcher
@@ -35,6 +37,8 @@ PIECE = 50
 class Shown:
     """The parts of the sidecar that the console shows."""
 
+    started: Config
+    """The config at the start."""
     snapshot: Callable[[], Snapshot]
     not_ready: Callable[[], str | None]
     metrics: Metrics
@@ -60,7 +64,7 @@ class View:
         not_ready = of.not_ready()
         return models.Status(
             version=__version__,
-            cluster=snapshot.config.cluster_name,
+            cluster=of.started.cluster_name,
             sidecar=self._name,
             source=of.source,
             started_at=moment(of.history.began),
@@ -162,13 +166,13 @@ class View:
 
     async def decisions(self, asked: models.Page) -> models.Decisions:
         recent = self.recent
-        newest, made = recent.newest, recent.made(asked.only)
+        newest, made, kept = recent.newest, recent.made(asked.only), recent.kept(asked.only)
         found = await self.matching(Matcher(asked), recent.number(asked.since))
         return models.Decisions(
             decisions=[self.decision(one) for one in found[: asked.limit]],
             cursor=recent.cursor(newest),
             more=len(found[asked.limit :]),
-            kept=recent.kept(asked.only),
+            kept=kept,
             made=made,
         )
 
@@ -195,7 +199,7 @@ class View:
             ingress=_names({*ingresses, *(labels[0] for labels in (*hits, *misses))}),
             listener=_names(listeners - {"other"}),
             miss_reason=_names(labels[1] for labels in misses),
-            status=_names(labels[2] for labels in requests),
+            status=_names(labels[2] for labels in requests if re.fullmatch("[1-5][0-9][0-9]", labels[2])),
         )
 
     def settings(self) -> models.Settings:
@@ -204,7 +208,7 @@ class View:
             generation=snapshot.generation,
             file=snapshot.config.sources.file,
             reload_problem=self._of.history.reload_problem,
-            settings=list(settings(snapshot.config)),
+            settings=list(settings(snapshot.config, self._of.started)),
         )
 
     def figures(self) -> models.Figures:

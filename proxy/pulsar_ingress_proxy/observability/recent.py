@@ -94,7 +94,7 @@ def sorts_of(record: AccessRecord) -> tuple[Sort, ...]:
     found: list[Sort] = []
     if record.leak is not None:
         found.append("leak")
-    if record.status >= 500:
+    if 500 <= record.status <= 599:
         found.append("failure")
     if record.miss_reason is not None and record.target.kind == "lookup":
         found.append("miss")

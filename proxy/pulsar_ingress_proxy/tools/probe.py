@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 ADDRESS = "127.0.0.1:9090"
 SUMMARY = "ask a running sidecar whether it is alive"
 DETAILS = (
-    "Exits 0 where /livez answers, else 1. With --lookup it looks one topic up instead and exits 0 where the answer "
-    "can be used from outside; redirects are shown, not followed."
+    "Exits 0 if /livez answers, otherwise 1. With --lookup it looks one topic up instead and exits 0 if the answer can "
+    "be used from outside; redirects are shown, not followed."
 )
 _WRONG = 1
 

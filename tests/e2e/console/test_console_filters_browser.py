@@ -172,8 +172,29 @@ async def test_filters_that_find_nothing_or_cannot_be_read_say_so_and_can_be_cle
         assert await overflow(page) <= 0
         await page.get_by_role("button", name="Clear", exact=True).click()
         await expect(page.locator(ROWS)).to_have_count(1)
-        await page.goto(f"{console.url}#/decisions?topic=orders")
-        await expect(page.locator("#decisions")).to_contain_text("topic: is unknown")
+        assert await page.get_by_role("combobox", name="Kind").locator("option").all_inner_texts() == [
+            "any", "lookup", "admin", "other",
+        ]  # fmt: skip
+
+        for query in ("topic=orders", "limit=5", "since=x"):
+            await page.goto(f"{console.url}#/decisions?{query}")
+            await expect(page.locator("#decisions")).to_contain_text(f"{query.partition('=')[0]}: is unknown")
+            await expect(page.locator("#pills")).to_contain_text("live")
+            await page.get_by_role("button", name="Clear", exact=True).click()
+            await expect(page.locator(ROWS)).to_have_count(1)
+            assert page.url.endswith("#/decisions")
+
+
+async def test_link_that_cannot_be_read_does_not_stay_for_the_next_one(console: ConsoleStack, browser: Browser) -> None:
+    async with console.running(), opened(browser, f"{console.url}#/decisions?status=abc", DESK) as (page, _):
+        await console.hit()
+        await expect(page.locator("#decisions")).to_contain_text("status: String should match")
+        await page.goto(f"{console.url}#/decisions?only=hit")
+        await expect(page.locator(ROWS)).to_have_count(1)
+        await page.goto(f"{console.url}#/decisions?status=abc")
+        await expect(page.locator("#decisions")).to_contain_text("status: String should match")
+        await page.goto(f"{console.url}#/decisions")
+        await expect(page.locator(ROWS)).to_have_count(1)
 
 
 async def test_config_view_shows_each_key_with_its_source_and_follows_reloads(
@@ -207,8 +228,13 @@ async def test_config_view_shows_each_key_with_its_source_and_follows_reloads(
         await expect(page.locator("#config-problem")).to_contain_text("leaks: 'blok' is not one of")
         await expect(row("leaks")).to_contain_text("block")
         await expect(row("shadow")).to_have_count(0)
+        console.write(leaks="block", clusterName="renamed")
+        await expect(row("clusterName")).to_contain_text("takes effect with the next start")
+        await expect(row("clusterName")).not_to_contain_text("renamed")
         await find.fill("no such key")
-        await expect(page.locator("#config-content")).to_contain_text("No key matches")
+        await expect(page.locator("#config-content")).to_contain_text("has “no such key” in")
+        await find.fill("nor such")
+        await expect(page.locator("#config-content")).to_contain_text("has “nor such” in")
         assert await faults(page) == []
         await page.locator("#config").get_by_role("link", name="Address book").click()
         await expect(page.get_by_role("heading", level=2)).to_have_text("Address book")

@@ -31,13 +31,15 @@ export function start(opened, attempt) {
 // The page's URL has the filters.
 export async function entered(asked) {
   filters.read(Object.fromEntries(asked));
-  await Promise.all([filters.load(), tally ? fill() : null]);
+  await Promise.all([filters.load(), questions ? fill() : null]);
 }
 
 // What is kept, and from there on the stream. An answer that comes after a later question is dropped.
 export async function fill() {
   const mine = ++questions, filter = filters.current();
   try {
+    const unknown = filters.unknownNames();
+    if (unknown.length) throw new Refused(unknown.map((name) => `${name}: is unknown`).join("; "));
     const { decisions, cursor, more, kept, made } = await get(`decisions?${new URLSearchParams({ ...filter, limit: MOST })}`);
     if (mine !== questions) return;
     tally = { matching: decisions.length + more, kept, made };
@@ -73,7 +75,9 @@ export async function load() {
 
 export function heard(decision) {
   if (!tally) return;
-  for (const name of Object.keys(tally)) tally[name] += 1;
+  // Once older ones are lost, each one more takes the place of another; the next beat has the numbers.
+  const names = tally.made > tally.kept ? ["made"] : ["made", "kept", "matching"];
+  for (const name of names) tally[name] += 1;
   say("off");
   if (!isPaused) {
     add(decision);

@@ -7,9 +7,12 @@ const NAMES = ["only", "find", "kind", "protocol", "ingress", "listener", "rule"
 const TYPING = 250;  // milliseconds without a key
 
 let filter = {};
+let unknown = [];  // names in the page's URL that are no filters
+let fixed = {};  // the choices that the page has from the start, by filter
 let choices = { ingress: [], listener: [], missReason: [], status: [] };
 
 export const current = () => filter;
+export const unknownNames = () => unknown;
 
 // The link to the decisions that these filters show.
 export function linked(wanted) {
@@ -19,11 +22,12 @@ export function linked(wanted) {
 
 // Calls back when somebody has changed a filter.
 export function start(changed) {
+  fixed = Object.fromEntries(selects().map((select) => [select.name, [...select.options].map(({ value }) => value).filter(Boolean)]));
   let typing = null;
   const change = (wanted, isTyped = false) => {
     clearTimeout(typing);
     const link = linked(wanted);
-    if (link === linked(filter)) return;
+    if (link === linked(filter) && !unknown.length) return;
     // All that is typed is one step back.
     if (isTyped && filter.find && wanted.find) history.replaceState(null, "", link);
     else history.pushState(null, "", link);
@@ -45,12 +49,13 @@ export function start(changed) {
   read({});
 }
 
-// Takes filters over, as from the page's URL: also those that the sidecar will refuse.
+// Takes filters over, as from the page's URL: also values that the sidecar will refuse.
 export function read(wanted) {
-  filter = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value));
+  filter = Object.fromEntries(NAMES.filter((name) => wanted[name]).map((name) => [name, wanted[name]]));
+  unknown = Object.keys(wanted).filter((name) => !NAMES.includes(name));
   if (byId("find").value.trim() !== (filter.find ?? "")) byId("find").value = filter.find ?? "";
   for (const button of only()) button.setAttribute("aria-pressed", String(button.dataset.only === (filter.only ?? "")));
-  byId("clear").hidden = !Object.keys(filter).length;
+  byId("clear").hidden = !Object.keys(filter).length && !unknown.length;
   offer();
 }
 
@@ -60,15 +65,14 @@ export async function load() {
 }
 
 const only = () => document.querySelectorAll("[data-only]");
-const selects = () => document.querySelectorAll(".filters select");
+const selects = () => [...document.querySelectorAll(".filters select")];
 
 // What can be chosen, and what is, even if nothing has it any more.
 function offer() {
-  const codes = choices.status.filter((code) => /^[1-5]\d\d$/.test(code));
-  const known = { ...choices, status: [...new Set(codes.map((code) => `${code[0]}xx`)), ...codes] };
+  const known = { ...fixed, ...choices, status: [...new Set(choices.status.map((code) => `${code[0]}xx`)), ...choices.status] };
   for (const select of selects()) {
     const chosen = filter[select.name] ?? "";
-    const values = known[select.name] ?? [...select.options].map(({ value }) => value).filter(Boolean);
+    const values = known[select.name];
     const all = !chosen || values.includes(chosen) ? values : [...values, chosen];
     show(select, all, () => [h("option", { value: "" }, "any"), ...all.map((value) => h("option", {}, value))]);
     select.value = chosen;

@@ -21,7 +21,7 @@ from pulsar_ingress_proxy.tools.terminal import Palette, Progress
 SUMMARY = "look topics up through each ingress, as a client does"
 DETAILS = (
     "Checks that every redirect and address is on the listener that the config says, and can be reached from here. "
-    "Exits 1 where something did not hold. 401 and 403 count as reached, unless credentials are given."
+    "Exits 1 if a check fails. 401 and 403 count as reached, unless credentials are given."
 )
 _NOT_HELD = 1
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
@@ -35,14 +35,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         required=True,
         metavar="URL",
-        help="as clients have it: https://pulsar.example.com or pulsar+ssl://pulsar.example.com:6651; may be repeated",
+        help="a service URL of clients: https://pulsar.example.com or pulsar+ssl://pulsar.example.com:6651",
     )
-    parser.add_argument("--topic", default=TOPIC, metavar="TOPIC", help=f"the topic to look up ({TOPIC})")
-    parser.add_argument("--produce", action="store_true", help="produce and consume a message (needs pulsar-client)")
-    parser.add_argument("--token-file", metavar="FILE", help="the token to authenticate with")
+    parser.add_argument(
+        "--topic", default=TOPIC, metavar="TOPIC", help=f"the topic to look up, which does not create it ({TOPIC})"
+    )
+    produce = "produce and consume a message, which may create the topic (needs the extra `conformance`)"
+    parser.add_argument("--produce", action="store_true", help=produce)
+    sent = "the token to authenticate with, at the ingress and where it redirects if that is on the listener"
+    parser.add_argument("--token-file", metavar="FILE", help=sent)
     parser.add_argument("--cacert", metavar="FILE", help="the CAs to trust instead of the system's")
-    parser.add_argument("--wait", default="0s", metavar="DURATION", help="try again for so long, such as 90s or 2m")
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.add_argument(
+        "--wait", default="0s", metavar="DURATION", help="repeat the checks until they pass, for up to 90s or 2m"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--junit", metavar="FILE", help="also write the results to FILE, as JUnit's XML")
 
 
