@@ -85,7 +85,7 @@ image-pipeline: .venv/.core ## Build the pipeline's image, and take events into 
 	sh deploy/image/setup.sh
 	$(BIN)/python -m deploy.image.pipeline $(ARGS)
 
-bench: .venv/.e2e ## CPU time per lookup beside nginx, HAProxy and Envoy, and of the binary protocol, in five minutes
+bench: .venv/.e2e ## CPU time per lookup beside nginx, HAProxy and Envoy, and of the binary protocol, in ten minutes
 	sh bench/setup.sh
 	$(BIN)/python -m bench.lookups $(ARGS)
 	$(BIN)/python -m bench.binary

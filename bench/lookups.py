@@ -57,8 +57,8 @@ def plan(clients: Sequence[int]) -> list[Row]:
         *rows,
         Row(NEW_TOPICS.name, NEW_TOPICS, most),
         Row(PUTS.name, PUTS, most),
-        Row("redirects, followed by ours", REDIRECTS, most, (*RIVALS, FOLLOWING)),
-        Row("answers, ours with leaks: block", ANSWERS, most, (*RIVALS, BLOCKING)),
+        Row("redirects, followed by the sidecar", REDIRECTS, most, (*RIVALS, FOLLOWING)),
+        Row("answers, the sidecar with leaks: block", ANSWERS, most, (*RIVALS, BLOCKING)),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,22 +40,34 @@ def words(document: str) -> list[str]:
 
 
 def first_config() -> str:
-    return _yaml_of_first_page()[0]
-
-
-def _yaml_of_first_page() -> list[str]:
-    return re.findall(r"```yaml\n(.*?)```", START, re.DOTALL)
+    (text,) = re.findall(r"```yaml\n(.*?)```", START, re.DOTALL)
+    assert isinstance(text, str)
+    return text
 
 
 def test_first_config_is_valid_and_gives_no_warnings() -> None:
     assert list(config_warnings(build(load_mapping(yaml.safe_load(first_config()))))) == []
 
 
-def test_canary_of_the_first_page_switches_on_one_ingress() -> None:
-    _, canary = map(yaml.safe_load, _yaml_of_first_page())
-    config = load_mapping({**yaml.safe_load(first_config()), **canary})
+def test_config_that_init_prints_for_the_first_page_decides_as_the_page_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = re.search(r"pulsar-ingress-proxy (init .*) > config.yaml", START)
+    assert command is not None
+    assert main(command[1].split()) == 0
+    printed, shown = (yaml.safe_load(text) for text in (capsys.readouterr().out, first_config()))
+    for key in ("bindAddresses", "brokers", "advertisedListeners", "metrics"):
+        assert printed[key] == shown[key]
+    assert printed["ingresses"][0].items() >= shown["ingresses"][0].items()
+
+
+def test_rollout_of_the_installation_page_switches_on_one_ingress() -> None:
+    page = textwrap.dedent("\n".join(re.findall(r"^    .*", read("docs/install.md"), re.MULTILINE)))
+    (values,) = (yaml.safe_load(text) for text in re.findall(r"```yaml\n(config:.*?)```", page, re.DOTALL))
+    config = load_mapping({**yaml.safe_load(first_config()), **values["config"]})
     assert config.shadow
-    assert [ingress.shadow for ingress in config.ingresses] == [None, False]
+    assert [ingress.shadow for ingress in config.ingresses] == [False, None]
+    assert {ingress.listener for ingress in config.ingresses} == {"external"}
 
 
 def test_explain_answers_what_the_first_page_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ _FIRST_TITLE = "Keys of the file"
 _EXAMPLE = """\
 ## All keys in one file
 Values are the defaults, except for addresses, names and values that show the syntax of a key. Most keys can be left
-out: [Start here](start.md) has a config of twenty lines.
+out: [Try it](start.md#2-write-a-config) has a config of fifteen lines.
 
 ```yaml
 {example}```

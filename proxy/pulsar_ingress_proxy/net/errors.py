@@ -48,6 +48,4 @@ class Truncated(UpstreamError):
 
 
 class TooSlow(UpstreamError):
-    """The client does not read its answer."""
-
-    code = "client-stalled"
+    """The client does not read its answer; logged, and no error of a broker."""

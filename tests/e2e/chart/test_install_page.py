@@ -165,8 +165,9 @@ async def test_the_pages_commands_put_the_sidecar_and_its_port_into_istios_gatew
         assert again.code == 1
         assert "release pulsar-ingress-proxy is beside this gateway already (istio/istio-ingress)" in again.err
 
-        past = "helm upgrade pulsar-ingress-proxy helm/pulsar-ingress-proxy -n istio-ingress --reuse-values --no-hooks"
-        await shell.succeeds(f"{past} --set routes.bypass=true")
+        runbook = (ROOT / "docs/runbooks/sidecar-down.md").read_text()
+        (bypass,) = re.findall(r"^helm upgrade .*$", runbook, re.MULTILINE)
+        await shell.succeeds(bypass)
         route = {"apiVersion": "networking.istio.io/v1", "kind": "VirtualService"}
         found = await admin.get(route | {"metadata": metadata | {"name": "pulsar-ingress-proxy"}})
         assert [rule["name"] for rule in found["spec"]["http"]] == ["bypass"]

@@ -74,7 +74,7 @@ fault(
     "broker-too-long",
     "All brokers send more than their Content-Length says: a second answer behind each.",
     "Over the binary protocol the log says `invalid frame from the broker`; over HTTP the connection is closed, and "
-    "nothing is said",
+    "nothing is logged",
     log="invalid frame from the broker",
 )(behaves(Behaviour.TOO_LONG))
 fault(
@@ -85,8 +85,8 @@ fault(
 )(behaves(Behaviour.TOO_SHORT))
 fault(
     "broker-astray",
-    "One of three brokers names brokers that nobody knows, in redirects and in answers.",
-    '`leaks_total{action="refused"}`, `redirects_total{action="refused"}`',
+    "One of three brokers names unknown brokers, in redirects and in answers.",
+    '`leaks_total{action="blocked"}`, `redirects_total{action="refused"}`',
     is_quick=True,
     metric="leaks_total",
 )(behaves(Behaviour.ASTRAY, 1))
@@ -107,7 +107,7 @@ async def _(stage: Stage) -> AsyncIterator[None]:
 
 @fault(
     "partition",
-    "The network between the sidecar and one of three brokers loses everything, without a word to either.",
+    "The network between the sidecar and one of three brokers drops all packets silently.",
     "`upstream_errors_total`; the log names the broker and says `no connection within`, or `No route to host`",
     is_quick=True,
     metric="upstream_errors_total broker-unreachable",

@@ -33,7 +33,7 @@ from real_brokers import (
 PAGE = ROOT / "docs" / "compatibility.md"
 SECTIONS = {
     "Lookups of a topic that a broker has": LOOKUPS,
-    "Lookups of a topic that nobody has yet": FREE,
+    "Lookups of a topic that no broker owns yet": FREE,
     "Admin calls": ADMIN,
 }
 PORT_CASES = (
@@ -194,7 +194,7 @@ def _tables(found: Mapping[Combination, Observations | str]) -> Iterator[str]:
     yield from ("", f"## A web port of the listener, `bindAddresses=external:http://…:{LISTENER_PORT}`")
     yield from ("| request | Pulsar | a broker says |", "|---|---|---|")
     for case in PORT_CASES:
-        title = _title(case) if case.owned else "a topic that nobody has yet"
+        title = _title(case) if case.owned else "a topic that no broker owns yet"
         for row in _rows(f"{title}<br>{_request(case)}", f"port: {case.name}", ran):
             yield row.removesuffix("  |")
 
