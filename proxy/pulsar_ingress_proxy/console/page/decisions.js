@@ -88,7 +88,7 @@ export function heard(decision) {
 }
 
 export function leftOut(number) {
-  if (!isPaused) byId("left-out").textContent = `${number} more came at once than are shown`;
+  if (tally && !isPaused) byId("left-out").textContent = `${number} more came at once than are shown`;
 }
 
 const what = () => {
