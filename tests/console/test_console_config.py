@@ -63,6 +63,7 @@ advertisedListeners:
       external:https://b-{n}.example,
       external:pulsar+ssl://b-{n}.example:{n+6651}
 lookupListenerName: null
+drainSeconds: .inf
 """
     environ = {
         "PULSAR_INGRESS_REDIRECTS__LOOKUP": "pass",
@@ -91,6 +92,7 @@ lookupListenerName: null
         "advertisedListeners.0.listeners.internal": ("http://b-{n}.svc:8080", 17),
         "advertisedListeners.0.listeners.external": ("https://b-{n}.example, pulsar+ssl://b-{n}.example:{n+6651}", 17),
         "lookupListenerName": (None, 21),
+        "drainSeconds": (".inf", 22),
         "shadow": (False, "default"),
         "kubernetes.namespaces": ([], "default"),
     }

@@ -198,12 +198,7 @@ class Section(BaseModel):
 
     # Deferred, so that pydantic builds the whole config once, and not every section on its own as well.
     model_config = ConfigDict(
-        alias_generator=to_camel,
-        extra="forbid",
-        frozen=True,
-        populate_by_name=False,
-        allow_inf_nan=False,
-        defer_build=True,
+        alias_generator=to_camel, extra="forbid", frozen=True, populate_by_name=False, defer_build=True
     )
 
     @classmethod

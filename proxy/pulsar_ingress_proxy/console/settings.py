@@ -1,5 +1,6 @@
 """The config in force, key by key, and where each is set. Pure."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -64,6 +65,8 @@ def _key(path: KeyPath, value: Any, is_set: bool, sources: Sources) -> Iterator[
 def _setting(path: KeyPath, value: Any, is_set: bool, sources: Sources) -> Setting:
     if isinstance(value, tuple | dict):
         value = []  # an empty one
+    elif value == math.inf:
+        value = ".inf"  # JSON has no number for it
     elif not isinstance(value, bool | int | float | None):
         value = str(value)
     variable = sources.variable(path) if is_set else None
