@@ -54,13 +54,14 @@ async def asked(page: Page) -> None:
 async def settled(page: Page, view: str) -> None:
     """Wait until the view has all it shows."""
     await expect(page.locator("#pills")).to_contain_text("live")
-    match view:
+    match view.partition("?")[0]:
         case "overview":
             await expect(page.locator("#charts svg")).to_have_count(3)
         case "book":
             await expect(page.locator("#checked")).to_contain_text("addresses reachable", timeout=60_000)
         case "decisions":
-            await expect(page.locator("#decisions tbody tr").first).to_be_visible()
+            await page.locator("#decisions tbody button").first.click()
+            await expect(page.locator("#decisions .details").first).to_be_visible()
         case "config":
             await expect(page.locator("#config tbody tr").first).to_be_visible()
         case "what-if":
@@ -80,6 +81,8 @@ async def run(seconds: float, folder: Path | None) -> None:
     async with demo() as url, launched() as browser:
         await asyncio.sleep(seconds)  # the charts are to have something to show
         await take(browser, url, "overview", DOCS / "console-overview.png", WIDE, "light", True)
+        search = "decisions?only=miss&find=orders/topic-3"
+        await take(browser, url, search, DOCS / "console-decisions.png", WIDE, "light", True)
         await take(browser, url, "what-if", DOCS / "console-what-if.png", WIDE, "light", True)
         if folder is not None:
             await take_all(browser, url, folder)
