@@ -519,6 +519,15 @@ def test_a_key_that_is_at_fault_itself_is_not_said_to_be_missing(tmp_path: Path)
     assert fault.startswith(":1: brokers.webServiceUrl.0: 'ftp://b:21' has the unknown scheme 'ftp'")
 
 
+def test_a_fault_in_a_record_that_a_variable_sets_whole_names_variable_and_key(tmp_path: Path) -> None:
+    (fault,) = faults(tmp_path, LEAST, PULSAR_INGRESS_TIMEOUTS='{"connect": -1}')
+    assert fault.startswith("environment: PULSAR_INGRESS_TIMEOUTS: timeouts.connect: input should be greater than")
+
+
+def test_variable_sets_a_key_of_a_section_that_the_file_leaves_empty(tmp_path: Path) -> None:
+    assert read(tmp_path, f"{LEAST}redirects:\n", PULSAR_INGRESS_REDIRECTS__MAX_HOPS="3").redirects.max_hops == 3
+
+
 def test_a_fault_of_the_file_is_not_hidden_by_the_environment(tmp_path: Path) -> None:
     found = faults(tmp_path, f"{LEAST}redirects: rewrite", PULSAR_INGRESS_REDIRECTS__MAX_HOPS="3")
     assert found == [":2: redirects: should be a mapping of keys, not 'rewrite'"]
@@ -536,6 +545,10 @@ def test_a_fault_of_the_file_is_not_hidden_by_the_environment(tmp_path: Path) ->
         pytest.param("miss: 0b_", ":1: is not YAML: not a valid int", id="no number"),
         pytest.param("a: 1\nshadow: !!bool maybe", ":2: is not YAML: not a valid bool", id="no truth value"),
         pytest.param("miss: !!timestamp soon", ":1: is not YAML: not a valid timestamp", id="a tag of a date"),
+        pytest.param(
+            f"drainSeconds: 1{':0' * 200}.5", ":1: is not YAML: not a valid float", id="too large for a float"
+        ),
+        pytest.param(f"drainSeconds: 0x{'f' * 5000}", ":1: is not YAML: not a valid int", id="too many digits"),
         pytest.param('drainSeconds: !!float ""', ":1: is not YAML: not a valid float", id="a tag of a number"),
         pytest.param('clusterName: "a\\ud800b"', ":1: is not YAML: not a valid str", id="half a character"),
         pytest.param('"\\ud800": b', ":1: is not YAML: not a valid str", id="half a character for a key"),
@@ -594,7 +607,9 @@ redirects: {maxHops: 7, lookup: follow}
 
 
 def test_configs_that_say_the_same_are_equal_wherever_their_keys_are_set(tmp_path: Path) -> None:
-    one, other = read(tmp_path, f"{LEAST}miss: reject"), read(tmp_path, f"\n\n{LEAST}", PULSAR_INGRESS_MISS="reject")
+    (tmp_path / "elsewhere").mkdir()
+    one = read(tmp_path, f"{LEAST}miss: reject")
+    other = read(tmp_path / "elsewhere", f"\n\n{LEAST}", PULSAR_INGRESS_MISS="reject")
     assert one == other
     assert one.sources.line(("miss",)) == 2
     assert other.sources.variable(("miss",)) == "PULSAR_INGRESS_MISS"

@@ -82,14 +82,14 @@ def gleaned_status_address(gleaned: Mapping[str, Any]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Has a line for a scalar that does not fit its tag, as in `!!bool maybe`, and for one that is no text."""
+    """Reports a scalar that does not fit its tag, as in `!!bool maybe`, or that cannot be written as text, with its line."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             value = super().construct_object(node, deep)
-            if isinstance(value, str):
-                value.encode()
-        except (AttributeError, LookupError, ValueError):
+            if isinstance(value, str | int):
+                str(value).encode()  # an int may have too many digits for it
+        except (AttributeError, LookupError, OverflowError, ValueError):
             kind = node.tag.rpartition(":")[2]
             raise ConstructorError(None, None, f"not a valid {kind}", node.start_mark) from None
         return value

@@ -33,7 +33,7 @@ class Sources:
     def where(self, path: KeyPath) -> str:
         """How a fault of the key begins: with the variable, or with file, line and key."""
         if variable := self.variable(path):
-            return f"environment: {variable}: "
+            return f"environment: {variable}: {'' if path in self.variables else dotted(path) + ': '}"
         line = self.line(path)
         return f"{self.file or 'config'}{f':{line}' if line else ''}: {dotted(path) + ': ' if path else ''}"
 
