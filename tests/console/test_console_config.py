@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from consoles import Place
 
 from pulsar_ingress_proxy.app import runner
 from pulsar_ingress_proxy.config import Config, load
 from pulsar_ingress_proxy.config.model import json_schema
+from pulsar_ingress_proxy.console.settings import lookup_property
 
 SECRET = "c2VjcmV0LXRva2Vu"
 
@@ -55,6 +57,7 @@ ingresses:
       - "*.pulsar.example.com"
     listener: external
     lookupProperties: {rack: eu-1a}
+  - {name: other, hosts: [other.example.com], listener: external}
 trustedProxies: []
 advertisedListeners:
   - broker: b-{n}.svc
@@ -86,13 +89,14 @@ drainSeconds: .inf
         "ingresses.0.name": ("public", 8),
         "ingresses.0.hosts.1": ("*.pulsar.example.com", 11),
         "ingresses.0.expose": (None, "default"),
+        "ingresses.1.lookupProperties": ([], "default"),
         "ingresses.0.lookupProperties.rack": ("eu-1a", 13),
-        "trustedProxies": ([], 14),
-        "advertisedListeners.0.broker": ("b-{n}.svc", 16),
-        "advertisedListeners.0.listeners.internal": ("http://b-{n}.svc:8080", 17),
-        "advertisedListeners.0.listeners.external": ("https://b-{n}.example, pulsar+ssl://b-{n}.example:{n+6651}", 17),
-        "lookupListenerName": (None, 21),
-        "drainSeconds": (".inf", 22),
+        "trustedProxies": ([], 15),
+        "advertisedListeners.0.broker": ("b-{n}.svc", 17),
+        "advertisedListeners.0.listeners.internal": ("http://b-{n}.svc:8080", 18),
+        "advertisedListeners.0.listeners.external": ("https://b-{n}.example, pulsar+ssl://b-{n}.example:{n+6651}", 18),
+        "lookupListenerName": (None, 22),
+        "drainSeconds": (".inf", 23),
         "shadow": (False, "default"),
         "kubernetes.namespaces": ([], "default"),
     }
@@ -150,28 +154,44 @@ async def test_refused_reload_leaves_the_config_in_force_and_says_why(place: Pla
     assert ": leaks: 'blok' is not one of rewrite, block, observe" in answer["reloadProblem"]
 
 
-async def test_keys_that_only_a_start_puts_in_force_keep_their_value_and_say_so(place: Place) -> None:
+async def test_keys_that_only_a_start_puts_in_force_keep_their_value_and_say_so(place: Place, tmp_path: Path) -> None:
     address = f"127.0.0.1:{place.sidecar.console_port}"
-    await place.reload(clusterName="other", console={"address": address}, events={"path": "/nowhere"}, miss="reject")
-    settings = {one["key"]: (one["value"], one["pending"]) for one in (await place.api("config"))["settings"]}
-    assert settings["clusterName"] == ("pulsar", True)
-    assert settings["console.address"] == ("127.0.0.1:0", True)
-    assert settings["events.path"] == (None, True)
-    assert settings["events.compress"] == ("gzip", False)
-    assert settings["metrics.address"] == ("127.0.0.1:0", False)
-    assert settings["miss"] == ("reject", False)
+    text = f"clusterName: other\nconsole: {{address: '{address}'}}\nevents: {{path: /nowhere}}\nmiss: reject\n"
+    await place.sidecar.reload(read(place, tmp_path / "config.yaml", text))
+    answer = (await place.api("config"))["settings"]
+    settings = {one["key"]: (one["value"], one["pending"], one["line"]) for one in answer}
+    assert settings["clusterName"] == ("pulsar", True, None)
+    assert settings["console.address"] == ("127.0.0.1:0", True, None)
+    assert settings["events.path"] == (None, True, None)
+    assert settings["events.compress"] == ("gzip", False, None)
+    assert settings["metrics.address"][:2] == ("127.0.0.1:0", False)
+    assert settings["miss"] == ("reject", False, 4)
     assert (await place.api("status"))["cluster"] == "pulsar"
 
 
-async def test_lookup_property_that_may_be_a_credential_is_hidden(place: Place) -> None:
+@pytest.mark.parametrize(
+    "name",
+    ["Auth", "token", "jwt", "Bearer", "client-secret", "passwd", "pwd", "credentials", "API_KEY", "cookie",
+     "sessionId", "signature"],
+)  # fmt: skip
+def test_lookup_property_whose_name_sounds_like_a_credential_is_hidden(name: str) -> None:
+    assert lookup_property(name, SECRET) == "hidden"
+
+
+@pytest.mark.parametrize("name", ["rack", "zone", "region"])
+def test_lookup_property_of_a_place_is_shown(name: str) -> None:
+    assert lookup_property(name, "eu-1a") == "eu-1a"
+
+
+async def test_credential_in_lookup_properties_is_in_no_answer_of_the_api(place: Place) -> None:
     def ingress(secret: str) -> dict[str, Any]:
-        properties = {"authToken": secret, "jwt": secret, "passwd": secret, "rack": "eu-1a"}
+        properties = {"authToken": secret, "jwt": secret, "rack": "eu-1a"}
         return {**place.keys["ingresses"][0], "lookupProperties": properties}
 
     for number in range(2):
         await place.reload(ingresses=[ingress(f"{SECRET}-{number}")])
     found = await settings(place)
-    for name in ("authToken", "jwt", "passwd"):
+    for name in ("authToken", "jwt"):
         assert found[f"ingresses.0.lookupProperties.{name}"][0] == "hidden"
     assert found["ingresses.0.lookupProperties.rack"][0] == "eu-1a"
     for path in ("config", "generations", "status", "ingresses", "findings"):

@@ -13,7 +13,7 @@ from simulated.cluster import Answer, SimulatedCluster, says
 
 from pulsar_ingress_proxy.console import view
 from pulsar_ingress_proxy.console.filters import Matcher
-from pulsar_ingress_proxy.console.models import Filter, Page
+from pulsar_ingress_proxy.console.models import DecisionsQuery, Filter
 from pulsar_ingress_proxy.observability.recent import Recent
 
 PARTNER = {"name": "partner", "hosts": ["partner.example.net"], "listener": "external"}
@@ -36,6 +36,7 @@ async def busy() -> AsyncIterator[Place]:
         assert await place.ask(f"{LOOKUP}down", host="partner.example.net") == 503
         cluster.brokers[1].script.append(UNAVAILABLE)
         assert await place.ask("/admin/v2/clusters") == 503
+        assert await place.ask(f"{LOOKUP}unread", Expect="the best") == 417
         yield place
 
 
@@ -183,7 +184,7 @@ class TestCounts:
             await place.hit()
         (kept, *_), console = recent(place).after(0), place.sidecar._console
         assert console is not None
-        searching = asyncio.create_task(console.view.decisions(Page(find="nothing")))
+        searching = asyncio.create_task(console.view.decisions(DecisionsQuery(find="nothing")))
         await asyncio.sleep(0)
         recent(place).add(kept.line, kept.sorts)
         answer = await searching

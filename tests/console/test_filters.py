@@ -13,6 +13,7 @@ from pulsar_ingress_proxy.console.filters import SEARCHED, Matcher
 from pulsar_ingress_proxy.console.models import Filter
 from pulsar_ingress_proxy.observability import event_lines
 from pulsar_ingress_proxy.observability.access_record import AccessRecord
+from pulsar_ingress_proxy.observability.event_schema import FIELDS
 from pulsar_ingress_proxy.routing.ingresses import Ingress
 from pulsar_ingress_proxy.routing.paths import Target
 from pulsar_ingress_proxy.routing.requests import Request
@@ -83,6 +84,23 @@ def test_decision_matches_if_all_filters_do(wanted: dict[str, str], found: bool)
     assert matches(line(), **wanted) is found
 
 
+SEARCHED_FIELDS = {
+    "topic", "host", "forwardedHost", "serverName", "tenant", "namespace", "broker", "clientNamed", "redirectFrom",
+    "redirectTo", "userAgent", "id",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [field.name for field in FIELDS])
+def test_search_looks_at_names_addresses_and_ids_and_at_nothing_else(name: str) -> None:
+    event = {**{field.name: None for field in FIELDS}, name: "a Needle"}
+    assert matches(json.dumps(event, separators=(",", ":")), find="needle") is (name in SEARCHED_FIELDS)
+
+
+@pytest.mark.parametrize("find", ['"all"', "\\", '\\"ALL'])
+def test_quotes_and_backslashes_are_found_as_they_are(find: str) -> None:
+    assert matches(line(topic='persistent://t/n/\\"all"'), find=find)
+
+
 def test_text_of_a_client_cannot_pass_for_a_field() -> None:
     forged = line(topic='persistent://t/n/x","ingress":"partner","status":404,"', agent='"missReason":"no-rule",')
     assert matches(forged)
@@ -95,9 +113,9 @@ def test_letter_whose_lower_case_is_ascii_is_found_by_it(find: str) -> None:
     assert matches(line(topic="persistent://t/n/\u212aafka"), find=find)
 
 
-@pytest.mark.parametrize("find", ["äpfel", "ÄPFEL", "ÄpFeL und", '"birnen"', "\\"])
-def test_case_does_not_count_beyond_ascii_and_quotes_are_found(find: str) -> None:
-    assert matches(line(topic='persistent://t/n/Äpfel und "Birnen"\\'), find=find)
+@pytest.mark.parametrize("find", ["äpfel", "ÄPFEL", "ÄpFeL und", '"birnen"'])
+def test_case_does_not_count_beyond_ascii(find: str) -> None:
+    assert matches(line(topic='persistent://t/n/Äpfel und "Birnen"'), find=find)
 
 
 def test_decision_without_status_matches_no_status() -> None:

@@ -8,8 +8,9 @@ from recorded import line, lookup
 from pulsar_ingress_proxy.memory import RECENT
 from pulsar_ingress_proxy.observability.recent import Recent, Sort, sorts_of
 from pulsar_ingress_proxy.routing.paths import Target
+from pulsar_ingress_proxy.routing.selection import Selection
 
-MISS: dict[str, Any] = {"miss_reason": "no-rule", "selection": None}
+MISS: dict[str, Any] = {"miss_reason": "no-rule", "selection": Selection(None, None, "none")}
 
 
 def numbers(recent: Recent, after: int = 0, *only: Sort) -> list[int]:
@@ -23,10 +24,13 @@ def numbers(recent: Recent, after: int = 0, *only: Sort) -> list[int]:
         ({"target": Target("admin", "admin")}, ()),
         ({"selection": None}, ()),
         (MISS, ("miss",)),
+        ({**MISS, "selection": None}, ()),
+        ({**MISS, "target": Target("admin", "admin")}, ()),
         ({"leak": "body"}, ("leak", "hit")),
         ({"status": 499}, ("hit",)),
         ({"status": 502}, ("failure", "hit")),
-        ({"status": 999}, ("hit",)),
+        ({"status": 599}, ("failure", "hit")),
+        ({"status": 600}, ("hit",)),
         ({"status": 500, "target": Target("admin", "admin")}, ("failure",)),
         ({"redirects": ["rewritten", "followed"]}, ("redirect", "hit")),
         ({**MISS, "leak": "location", "redirects": ["passed"]}, ("leak", "miss", "redirect")),

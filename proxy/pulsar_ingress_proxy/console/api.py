@@ -46,7 +46,7 @@ ROUTES = (
         "decisions",
         "Recent decisions, the newest first",
         models.Decisions,
-        parameters=models.Page,
+        parameters=models.DecisionsQuery,
         problems=(400,),
     ),
     Route("/api/decisions/choices", "choices", "What the filters of decisions may be set to", models.Choices),

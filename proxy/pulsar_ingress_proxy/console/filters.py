@@ -30,16 +30,15 @@ class Matcher:
         status = wanted.status
         self._status = None if status is None else re.compile(f'"status":{status.replace("x", "[0-9]")},')
         self._find = wanted.find.lower()
-        # A line is ASCII: other characters are escaped there, and some of them are ASCII in lower case.
-        self._within = json.dumps(self._find)[1:-1].lower() if self._find.isascii() else ""
+        self._escaped = json.dumps(self._find)[1:-1]
 
     def matches(self, line: str) -> bool:
         if not all(part in line for part in self._parts):
             return False
         if self._status is not None and self._status.search(line) is None:
             return False
-        may_be_found = self._within in line.lower() or "\\u" in line
-        return not self._find or (may_be_found and self._is_found(line))
+        # A line is ASCII: any other character is escaped, even one whose lower case is ASCII, such as the Kelvin sign.
+        return not self._find or (("\\u" in line or self._escaped in line.lower()) and self._is_found(line))
 
     def _is_found(self, line: str) -> bool:
         event = json.loads(line)

@@ -227,7 +227,9 @@ class Filter(Shape):
     since: str = Field(default="", description="a cursor: only what came after it")
 
 
-class Page(Filter):
+class DecisionsQuery(Filter):
+    """Which decisions, and how many."""
+
     limit: int = Field(default=100, ge=1, le=500, description="how many")
 
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pulsar_ingress_proxy.console.api import ROUTES, description
 from pulsar_ingress_proxy.console.filters import Matcher
 from pulsar_ingress_proxy.console.guards import BadQuestion, Handler, add_headers, guard, problem
-from pulsar_ingress_proxy.console.models import Filter, Page, Question
+from pulsar_ingress_proxy.console.models import DecisionsQuery, Filter, Question
 from pulsar_ingress_proxy.console.stream import Streams
 from pulsar_ingress_proxy.console.view import Shown, View
 from pulsar_ingress_proxy.net.status import SETTINGS
@@ -95,7 +95,7 @@ class Console:
         return web.json_response(self._description)
 
     async def _decisions(self, request: web.Request) -> web.Response:
-        return _json(await self.view.decisions(_asked(Page, request)))
+        return _json(await self.view.decisions(_asked(DecisionsQuery, request)))
 
     async def _stream(self, request: web.Request) -> web.StreamResponse:
         asked = _asked(Filter, request)

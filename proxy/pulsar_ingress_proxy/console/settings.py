@@ -20,16 +20,11 @@ _SECRET = re.compile(r"auth|token|jwt|bearer|secret|pass|pwd|credential|key|cook
 def settings(newest: Config, started: Config) -> Iterator[Setting]:
     """Every key to the leaf, in the order of the reference; `started` is the config at the start."""
     for name in Config.model_fields:
-        found = _top(newest, name)
-        if name not in AT_START:
-            yield from found
-            continue
-        wanted = {setting.key: setting for setting in found}
-        for setting in _top(started, name):
-            same = wanted.get(setting.key)
-            if same is not None and same.value == setting.value:
-                yield same
-            else:  # the file that had its line is gone
+        in_force = _top(started if name in AT_START else newest, name)
+        for setting, wanted in zip(in_force, _top(newest, name), strict=True):
+            if setting.value == wanted.value:
+                yield wanted
+            else:  # its line was that of an older file
                 yield setting.model_copy(update={"pending": True, "line": None})
 
 

@@ -164,7 +164,7 @@ class View:
             doubts=self._doubts(snapshot),
         )
 
-    async def decisions(self, asked: models.Page) -> models.Decisions:
+    async def decisions(self, asked: models.DecisionsQuery) -> models.Decisions:
         recent = self.recent
         newest, made, kept = recent.newest, recent.made(asked.only), recent.kept(asked.only)
         found = await self.matching(Matcher(asked), recent.number(asked.since))

@@ -84,8 +84,6 @@ class RequestCycle:
     """Whether the client got a 100 (Continue)."""
     _decided: DecidedRequest | None = None
     """None if the head could not be read."""
-    _is_refused: bool = False
-    """Whether the head was refused after the decision, so that the record has no selection."""
     _is_lookup: bool = False
     _listener: str | None = None
     shadow: bool = False
@@ -158,6 +156,12 @@ class RequestCycle:
         self._trusted = client.is_trusted(self.decisions.trusted_proxies)
         if b"transfer-encoding" in special:
             headers.check_transfer_encoding(head, not self.chunks)
+        if message.version is HttpVersion10:
+            # RFC 9110 7.8 and 10.1.1: Upgrade and Expect are ignored in HTTP/1.0.
+            special.pop(b"upgrade", None)
+            special.pop(b"expect", None)
+        if b"expect" in special and special[b"expect"].lower() != b"100-continue":
+            raise headers.BadHead("expectation-failed", "only 100-continue can be expected", 417)
         self._path, self._query, authority = headers.split_target(message.method, message.path)
         target = headers.about(message.method, self._path)
         self._is_lookup = target.kind == "lookup"
@@ -168,13 +172,6 @@ class RequestCycle:
         self._listener = decision.selection.listener
         self.shadow = decision.selection.shadow
         self._miss_reason = decision.miss_reason
-        if message.version is HttpVersion10:
-            # RFC 9110 7.8 and 10.1.1: Upgrade and Expect are ignored in HTTP/1.0.
-            special.pop(b"upgrade", None)
-            special.pop(b"expect", None)
-        if b"expect" in special and special[b"expect"].lower() != b"100-continue":
-            self._is_refused = True
-            raise headers.BadHead("expectation-failed", "only 100-continue can be expected", 417)
         if self._reader is not EMPTY_PAYLOAD:
             length = int(special[b"content-length"]) if b"content-length" in special else None
             self.body = RequestBody(self._reader, length, config.redirects.replay_bytes, self._context.replays)
@@ -464,7 +461,7 @@ class RequestCycle:
         question = (
             self._decided or self._server.bind.address, self.method, self.status, self._miss_reason, self.broker,
             self._redirects, self._unmapped, self._leak, self._leak_action, self.upstream_errors,
-            self.upstream_duration is None, self._is_refused,
+            self.upstream_duration is None,
         )  # fmt: skip
         found = self.decisions.get(question)
         if isinstance(found, Outcome):
@@ -493,7 +490,7 @@ class RequestCycle:
             bind=self._server.bind.address,
             target=decided.request.target if decided is not None else OTHER,
             request=decided.request if decided is not None else None,
-            selection=decided.decision.selection if decided is not None and not self._is_refused else None,
+            selection=decided.decision.selection if decided is not None else None,
             listener=decided.decision.label if decided is not None else "",
             miss_reason=self._miss_reason,
             status=self.status,

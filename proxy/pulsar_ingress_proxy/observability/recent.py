@@ -92,14 +92,15 @@ class Recent:
 def sorts_of(record: AccessRecord) -> tuple[Sort, ...]:
     """In the order of SORTS."""
     found: list[Sort] = []
+    is_decided = record.target.kind == "lookup" and record.selection is not None
     if record.leak is not None:
         found.append("leak")
     if 500 <= record.status <= 599:
         found.append("failure")
-    if record.miss_reason is not None and record.target.kind == "lookup":
+    if is_decided and record.miss_reason is not None:
         found.append("miss")
     if record.redirects:
         found.append("redirect")
-    if record.miss_reason is None and record.selection is not None and record.target.kind == "lookup":
+    if is_decided and record.miss_reason is None:
         found.append("hit")
     return tuple(found)
