@@ -31,7 +31,7 @@ format: .venv/.dev ## Put the code into shape
 
 docs: .venv/.dev ## Regenerate what is derived from code: references, dashboards and rules, the chart's values
 	$(BIN)/python -m pulsar_ingress_proxy.config.reference docs/configuration.md
-	$(BIN)/python -m pulsar_ingress_proxy.tools.command_reference docs/commands.md
+	$(BIN)/python -m pulsar_ingress_proxy.tools.command_reference docs/commands.md pulsar_ingress_proxy.cli pulsar_ingress_pipeline.cli
 	$(BIN)/python -m pulsar_ingress_pipeline.tables.reference > docs/.tables.md
 	mv docs/.tables.md docs/tables.md
 	$(BIN)/python -m pulsar_ingress_proxy.observability.reference docs/metrics.md docs/events.md
@@ -65,8 +65,7 @@ e2e-full: .venv/.e2e ## All of e2e for every Pulsar version, load manager and ri
 	$(BIN)/python tests/e2e/pipeline/delta_spark_jars.py
 	$(BIN)/python tests/e2e/prometheus/prometheus_programs.py
 	sh tests/e2e/console/chromium.sh
-	sh deploy/programs.sh fish zsh
-	sh deploy/programs.sh faketime
+	sh deploy/programs.sh fish zsh faketime
 	sh deploy/image/setup.sh
 	$(BIN)/python -m pytest tests/e2e $(ARGS); tested=$$?; \
 		$(BIN)/python tests/e2e/pulsar_cluster/compatibility.py && \

@@ -13,7 +13,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from pydantic import BaseModel
 
-from pulsar_ingress_proxy.cli import main
+import pulsar_ingress_pipeline.cli as pipeline_cli
+from pulsar_ingress_proxy.cli import main, make_parser
 from pulsar_ingress_proxy.config import Config, load, load_mapping
 from pulsar_ingress_proxy.config.model import json_schema
 from pulsar_ingress_proxy.config.reference import example, reference
@@ -91,7 +92,7 @@ def test_the_pages_of_metrics_and_events_are_what_the_code_says(document: str, t
 def test_the_page_of_commands_is_what_the_programs_say() -> None:
     page = read("docs/commands.md")
     assert "### `explain`" in page
-    assert page == command_reference.reference(page), "run `make docs`"
+    assert page == command_reference.reference(page, [make_parser(), pipeline_cli.make_parser()]), "run `make docs`"
 
 
 def test_every_refusal_code_is_documented() -> None:

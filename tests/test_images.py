@@ -60,6 +60,15 @@ def test_leave_out_removes_what_is_named_and_nothing_else(tmp_path: Path) -> Non
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == kept
 
 
+def test_leave_out_removes_a_folder_of_tests_within_another(tmp_path: Path) -> None:
+    for _, folder, names in leave_out.LEFT_OUT:
+        for name in names.split():
+            put(tmp_path, f"{folder}/{name.replace('**/', '').replace('*', 'x')}/within/file")
+    put(tmp_path, "numpy/tests/inner/tests/file")
+    leave_out.main(tmp_path)
+    assert not (tmp_path / "numpy/tests").exists()
+
+
 def test_leave_out_fails_where_a_name_matches_nothing(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"nothing in .*/pyspark/jars matches connect-repl"):
         leave_out.main(tmp_path)

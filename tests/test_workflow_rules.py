@@ -85,6 +85,13 @@ def test_every_python_that_the_package_claims_is_tested() -> None:
     assert project["requires-python"] == f">=3.{min(map(int, claimed))}"
 
 
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_checkout_leaves_no_token_behind(path: Path) -> None:
+    steps = [step for job in workflow(path)["jobs"].values() for step in job.get("steps", [])]
+    checkouts = [step for step in steps if step.get("uses", "").startswith("actions/checkout@")]
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
 def test_commands_of_the_workflows_are_there() -> None:
     runs = "\n".join(
         step["run"]

@@ -141,7 +141,7 @@ def _weigh(root: Path, name: str, paths: Sequence[Path]) -> Part:
     scales = _Scales()
     with tarfile.open(fileobj=scales, mode="w|") as tar:
         for path in sorted(paths):
-            tar.add(root / path, path, recursive=False)
+            tar.add(root / path, path)
     return Part(name, scales.size, scales.compressed + len(scales.packer.flush()))
 
 
@@ -159,7 +159,7 @@ class _Scales(io.RawIOBase):
 
 
 def sized(parts: Sequence[Part]) -> Iterator[str]:
-    """The lines that say it."""
+    """The sizes, as lines for a terminal."""
     size, compressed = total(parts)
     yield f"size      {size / 1e6:.0f} MB, {compressed / 1e6:.0f} MB compressed:"
     for part in parts:

@@ -82,7 +82,7 @@ def gleaned_status_address(gleaned: Mapping[str, Any]) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reports a scalar that does not fit its tag, as in `!!bool maybe`, or that cannot be written as text, with its line."""
+    """Reports a scalar with its line if it does not fit its tag, as in `!!bool maybe`, or cannot be written as text."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:

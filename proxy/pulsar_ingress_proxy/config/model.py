@@ -436,7 +436,7 @@ _LOOPBACK = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"
 
 
 AT_START = ("cluster_name", "events", "metrics", "console")
-"""The keys of a config that only a start puts in force."""
+"""Keys whose change takes effect at the next start."""
 
 
 class Config(Section):

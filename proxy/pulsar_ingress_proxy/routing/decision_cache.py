@@ -25,7 +25,7 @@ class DecisionCache:
         self.trusted_proxies = Networks(snapshot.config.trusted_proxies)
         self._answers: dict[Hashable, object] = {}
         self.counted_bytes = 0
-        """What the cached decisions count for, which is no less than they take."""
+        """An upper bound of the bytes that the cached decisions take."""
         self.get = self._answers.get
         """The cached value for a key, or None."""
 

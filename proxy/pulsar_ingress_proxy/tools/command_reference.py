@@ -1,21 +1,17 @@
-"""The sections of docs/commands.md, one for each command. `make docs` generates them from the parsers."""
+"""The sections of docs/commands.md, one for each command. `make docs` generates them from the programs' parsers."""
 
 import argparse
 import sys
 from argparse import Action, ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
 from pulsar_ingress_proxy.tools.command_line import commands_of, options_of, positionals_of, value_name
 
-PROGRAMS = ("pulsar_ingress_proxy.cli", "pulsar_ingress_pipeline.cli")
-"""By name, as nothing here may import what uses it."""
 
-
-def reference(page: str) -> str:
+def reference(page: str, parsers: Sequence[ArgumentParser]) -> str:
     """The page: its introduction as it is, and everything from the first program on as the parsers say."""
-    parsers = [import_module(name).make_parser() for name in PROGRAMS]
     introduction, _, _ = page.partition(f"## {parsers[0].prog}\n")
     return introduction + "\n".join(line for parser in parsers for line in _program(parser))
 
@@ -33,7 +29,7 @@ def _program(parser: ArgumentParser) -> Iterator[str]:
 
 def _row(action: Action, command: ArgumentParser) -> str:
     value = "|".join(map(str, action.choices)) if action.choices is not None else value_name(action)
-    repeats = " …" if action.nargs == "+" or isinstance(action, argparse._AppendAction) else ""
+    repeats = " …" if isinstance(action, argparse._AppendAction) else ""
     about = _text(action.help, command)
     needed = " Required." if action.required and action.option_strings else ""
     name = f"{', '.join(action.option_strings)} {value}{repeats}".strip().replace("|", "\\|")
@@ -45,5 +41,5 @@ def _text(text: str | None, command: ArgumentParser) -> str:
 
 
 if __name__ == "__main__":
-    file = Path(sys.argv[1])
-    file.write_text(reference(file.read_text(encoding="utf-8")), encoding="utf-8")
+    file, parsers = Path(sys.argv[1]), [import_module(name).make_parser() for name in sys.argv[2:]]
+    file.write_text(reference(file.read_text(encoding="utf-8"), parsers), encoding="utf-8")

@@ -42,7 +42,7 @@ def test_actionlint_finds_nothing_in_the_workflows() -> None:
 
 
 def test_zizmor_finds_no_insecure_use_of_actions_rights_or_tokens() -> None:
-    run(BIN / "zizmor", "--offline", "--no-progress", "--min-severity", "medium", ".github")
+    run(BIN / "zizmor", "--offline", "--no-progress", "--strict-collection", "--min-severity", "medium", ".github")
 
 
 @pytest.mark.timeout(300)
