@@ -98,6 +98,7 @@ def arguments(base: str | None) -> dict[str, str]:
     return {
         "VERSION": __version__,
         "REVISION": f"{revision or 'unknown'}{'-changed' if changed else ''}",
+        "SOURCE": os.environ.get("IMAGE_SOURCE", "unknown"),
         "SOURCE_DATE_EPOCH": epoch or "0",
         **({"BASE": base} if base else {}),
     }

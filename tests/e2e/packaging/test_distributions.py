@@ -100,6 +100,10 @@ def test_wheel_contains_all_modules_and_no_tests(wheel: Path) -> None:
     assert names == sources
 
 
+def test_metadata_is_of_a_version_that_publishing_tools_accept(metadata: EmailMessage) -> None:
+    assert metadata["Metadata-Version"] == "2.4"
+
+
 def test_page_on_an_index_renders_and_has_no_dead_links(metadata: EmailMessage) -> None:
     assert metadata["Description-Content-Type"] == "text/markdown"
     description = metadata.get_payload()

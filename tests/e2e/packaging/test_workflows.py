@@ -86,6 +86,13 @@ def test_packaged_chart_names_its_source_its_images_and_its_runbooks(version: st
         f"{SOURCE}/tree/{TAG}/docs",
         f"{SOURCE}/issues",
     ]
+    assert annotations["artifacthub.io/prerelease"] == "false"
+    page = run(helm, "show", "readme", package, environment=environment)
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)]*)\)", page)]
+    ours = {target.removeprefix(f"{SOURCE}/blob/{TAG}/") for target in targets if target.startswith(SOURCE)}
+    assert "docs/install.md" in ours
+    assert all((ROOT / path).is_file() for path in ours)
+    assert all(target.startswith("https://") for target in targets if target)
     example = ROOT / "helm/pulsar-ingress-proxy/ci/gateway-values.yaml"
     options = ("--kube-version", "1.30.0", "--values", example, "--set", "prometheusRule.enabled=true")
     rendered = run(helm, "template", "p", package, *options, environment=environment)
