@@ -16,7 +16,7 @@ from pulsar_ingress_proxy.config import ConfigFaults, load
 Command = Callable[[argparse.Namespace], int]
 
 _LOST, _FAULT, _BUSY = 1, 2, 3
-_PACKAGES = ("pyspark", "py4j", "pyarrow", "numpy", "deltalake", "jinja2")
+_PACKAGES = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "deltalake", "obstore", "jinja2", "markupsafe")
 """Packages of the extra `pipeline`."""
 
 

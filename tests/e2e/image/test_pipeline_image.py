@@ -173,6 +173,15 @@ async def test_run_in_the_container_turns_events_into_tables(image: Image, place
         assert tables.execute(f"select lookups, changes, brokers from {owners}").fetchall() == [(EVENTS, EVENTS - 1, 3)]
 
 
+async def test_what_containers_leave_can_be_removed_without_being_root(image: Image) -> None:
+    with pipeline.workplace() as place:
+        left = f"mkdir -p {WORK}/tables/events && touch {WORK}/tables/events/part {WORK}/log /tmp/spark"
+        assert await trial.ran(place.container(image).instead("sh", "-c", left)) == (0, "")
+        assert (place.work / "tables/events/part").stat().st_uid == pipeline.UID
+        await place.clear(image)
+        assert [*place.work.iterdir(), *place.temporary.iterdir()] == []
+
+
 async def test_the_other_commands_work_in_the_container(image: Image, place: Workplace) -> None:
     config = place.work / "config.yaml"
     config.write_text(yaml.safe_dump(CONFIG))
