@@ -528,6 +528,15 @@ def test_variable_sets_a_key_of_a_section_that_the_file_leaves_empty(tmp_path: P
     assert read(tmp_path, f"{LEAST}redirects:\n", PULSAR_INGRESS_REDIRECTS__MAX_HOPS="3").redirects.max_hops == 3
 
 
+@pytest.mark.parametrize(
+    "text", ["brokers: {webServiceUrl: [http://user:hunter2@b:8080]}", f"{LEAST}drainSeconds: http://user:hunter2@b"]
+)
+def test_fault_of_a_url_with_a_password_does_not_repeat_it(tmp_path: Path, text: str) -> None:
+    (fault,) = faults(tmp_path, text)
+    assert "http://…@b" in fault
+    assert "hunter2" not in fault
+
+
 def test_a_fault_of_the_file_is_not_hidden_by_the_environment(tmp_path: Path) -> None:
     found = faults(tmp_path, f"{LEAST}redirects: rewrite", PULSAR_INGRESS_REDIRECTS__MAX_HOPS="3")
     assert found == [":2: redirects: should be a mapping of keys, not 'rewrite'"]

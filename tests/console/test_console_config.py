@@ -154,6 +154,17 @@ async def test_refused_reload_leaves_the_config_in_force_and_says_why(place: Pla
     assert ": leaks: 'blok' is not one of rewrite, block, observe" in answer["reloadProblem"]
 
 
+async def test_no_line_is_shown_while_the_file_is_another_than_the_config_in_force(
+    place: Place, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    await place.sidecar.reload(read(place, file, "miss: reject\n"))
+    assert (await settings(place))["miss"] == ("reject", 1)
+    file.write_text("# a line more\nmiss: rejekt\n")
+    await runner._reload(place.sidecar, file)
+    assert (await settings(place))["miss"] == ("reject", "file")
+
+
 async def test_keys_that_only_a_start_puts_in_force_keep_their_value_and_say_so(place: Place, tmp_path: Path) -> None:
     address = f"127.0.0.1:{place.sidecar.console_port}"
     text = f"clusterName: other\nconsole: {{address: '{address}'}}\nevents: {{path: /nowhere}}\nmiss: reject\n"

@@ -147,6 +147,20 @@ async def test_stream_is_closed_when_its_client_disconnects(place: Place) -> Non
             await place.ask(LOOKUP + "t")
 
 
+async def test_stream_that_has_nothing_to_send_is_closed_too_when_its_client_disconnects(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "BEAT", 1_000_000)
+    for number in range(3 * stream.CLIENTS):
+        async with listening(place, f"?find=nothing-{number}") as events:
+            await events.next("beat")
+        console = place.sidecar._console
+        assert console is not None
+        async with asyncio.timeout(10):
+            while console._streams.open:
+                await place.ask(LOOKUP + "t")
+
+
 async def test_stream_ends_when_the_sidecar_stops(place: Place) -> None:
     async with listening(place) as events:
         await events.next("beat")

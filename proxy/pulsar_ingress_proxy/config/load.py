@@ -19,6 +19,7 @@ from yaml.constructor import ConstructorError
 
 from pulsar_ingress_proxy.config.model import Config, Metrics
 from pulsar_ingress_proxy.config.sources import KeyPath, Sources, dotted, lines_of, read_path
+from pulsar_ingress_proxy.syntax.listeners import without_user
 
 ENV_PREFIX = "PULSAR_INGRESS_"
 
@@ -230,7 +231,7 @@ def _text(detail: ErrorDetails, path: KeyPath) -> str:
 def _shown(value: object, path: KeyPath) -> str:
     if "lookupProperties" in path:  # may be a credential
         return f"a value of type {type(value).__name__}"
-    text = "empty" if value is None else repr(value)
+    text = "empty" if value is None else without_user(repr(value))
     return text if len(text) <= 60 else text[:57] + "…"
 
 

@@ -258,7 +258,9 @@ class Setting(Shape):
     key: str = Field(description="as in redirects.maxHops or ingresses.0.hosts.1")
     value: str | int | float | bool | list[str] | None = Field(description="null: unset; a list only if it is empty")
     source: Literal["default", "file", "environment"]
-    line: int | None = Field(description="of the file: that of the key, or of the nearest one above it")
+    line: int | None = Field(
+        description="of the file: that of the key, or of the nearest one above it; null while a reload is refused"
+    )
     variable: str | None = Field(description="of the environment")
     pending: bool = Field(description="the newest config has another value, which takes effect with the next start")
 

@@ -156,6 +156,8 @@ def _first(fault: ValidationError) -> str:
     place = ".".join(map(str, found["loc"]))
     if found["type"] == "extra_forbidden":
         return f"{place}: is unknown"
+    if place == "status":
+        return "status: should be like 404, or like 5xx"
     return f"{place}: {found['msg']}" if place else found["msg"]
 
 

@@ -14,7 +14,7 @@ from pulsar_ingress_proxy.config.sources import KeyPath, Sources, dotted
 from pulsar_ingress_proxy.console.models import Setting
 
 # The only text of a config that could be a credential: its URLs have no user, and keys and tokens are in files.
-_SECRET = re.compile(r"auth|token|jwt|bearer|secret|pass|pwd|credential|key|cookie|session|sign", re.IGNORECASE)
+_SECRET = re.compile(r"auth|token|jwt|bearer|secret|pass|pw|cred|private|key|cookie|session|sign", re.IGNORECASE)
 
 
 def settings(newest: Config, started: Config) -> Iterator[Setting]:

@@ -53,7 +53,8 @@ class Streams:
         try:
             await response.prepare(request)
             turn, told = 0, ""
-            while not self._closing.is_set():
+            # A turn without anything to send would not notice that the reader has gone.
+            while not self._closing.is_set() and request.transport is not None:
                 beat = _event("beat", self._view.standing())
                 said = [beat] if turn % BEAT == 0 or beat != told else []
                 turn, told, newest = turn + 1, beat, recent.newest

@@ -29,8 +29,8 @@ from pulsar_ingress_proxy.tools.config_warnings import config_warnings
 from pulsar_ingress_proxy.tools.doctor import Finding
 from pulsar_ingress_proxy.tools.explain import explain
 
-PIECE = 50
-"""Decisions held against a filter at a time, before clients have their turn."""
+PIECE = 32768
+"""Bytes of decisions held against a filter at a time, before clients have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,11 +178,14 @@ class View:
 
     async def matching(self, matcher: Matcher, number: int) -> list[Kept]:
         """The decisions after that number that match, the newest first."""
-        kept, found = self.recent.after(number, matcher.only), []
-        for start in range(0, len(kept), PIECE):
-            if start:
+        found, size = [], 0
+        for one in self.recent.after(number, matcher.only):
+            size += len(one.line)
+            if size > PIECE:
                 await asyncio.sleep(0)
-            found += [one for one in kept[start : start + PIECE] if matcher.matches(one.line)]
+                size = 0
+            if matcher.matches(one.line):
+                found.append(one)
         return found
 
     def decision(self, kept: Kept) -> dict[str, object]:
@@ -194,21 +197,23 @@ class View:
         snapshot, metrics = self._of.snapshot(), self._of.metrics
         hits, misses, requests = list(metrics.hits.values), list(metrics.misses.values), list(metrics.requests.values)
         ingresses = {ingress.name for ingress in snapshot.ingresses}
-        listeners = {*snapshot.known_listeners, *snapshot.config.named_listeners, *(labels[1] for labels in hits)}
+        counted = {labels[1] for labels in hits} - {"other"}
         return models.Choices(
             ingress=_names({*ingresses, *(labels[0] for labels in (*hits, *misses))}),
-            listener=_names(listeners - {"other"}),
+            listener=_names({*snapshot.known_listeners, *snapshot.config.named_listeners, *counted}),
             miss_reason=_names(labels[1] for labels in misses),
             status=_names(labels[2] for labels in requests if re.fullmatch("[1-5][0-9][0-9]", labels[2])),
         )
 
     def settings(self) -> models.Settings:
-        snapshot = self._of.snapshot()
+        snapshot, problem = self._of.snapshot(), self._of.history.reload_problem
+        found = settings(snapshot.config, self._of.started)
         return models.Settings(
             generation=snapshot.generation,
             file=snapshot.config.sources.file,
-            reload_problem=self._of.history.reload_problem,
-            settings=list(settings(snapshot.config, self._of.started)),
+            reload_problem=problem,
+            # The lines would be those of a file that has changed since.
+            settings=[one.model_copy(update={"line": None}) for one in found] if problem else list(found),
         )
 
     def figures(self) -> models.Figures:

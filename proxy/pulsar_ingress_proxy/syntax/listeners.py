@@ -119,8 +119,8 @@ def parse_bind_addresses(value: str | Iterable[str]) -> tuple[BindAddress, ...]:
 def parse_service_url(text: str, template: bool = False, ports: Mapping[str, int] = DEFAULT_PORTS) -> ServiceUrl:
     """Parse one URL of a broker; raises ValueError that says what is wrong and how to fix it."""
     match = _URL.fullmatch(text)
-    if match is None:
-        raise ValueError(f"'{text}' is not a URL: write scheme://host:port, with no path, user or query")
+    if match is None or "@" in text:
+        raise ValueError(f"'{without_user(text)}' is not a URL: write scheme://host:port, with no path, user or query")
     scheme, host, port, _ = match.groups()
     scheme = scheme.lower()
     if scheme not in ports:
@@ -130,6 +130,11 @@ def parse_service_url(text: str, template: bool = False, ports: Mapping[str, int
     # Brokers always write the port of a binary URL.
     shows_port = port is not None or scheme not in WEB_SCHEMES
     return ServiceUrl(scheme, host.lower().rstrip("."), _port(text, port, ports[scheme], template), shows_port)
+
+
+def without_user(text: str) -> str:
+    """A text that may be a URL, to be shown: with a user, it may have a password."""
+    return re.sub("//.*@", "//…@", text)
 
 
 def kind_of(scheme: str) -> tuple[str, str]:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+from contextlib import AsyncExitStack
 
 import pytest
+from aiohttp import ClientSession
 from browsers import DESK, PHONE, opened
 from console_stack import HOST, ConsoleStack
 from playwright.async_api import Browser, Locator, Page, Request, Route, expect
 from test_console_browser import faults, go, overflow
+
+from pulsar_ingress_proxy.console.stream import CLIENTS
 
 ROWS = "#decisions tbody tr:not(.more)"
 
@@ -185,14 +190,73 @@ async def test_filters_that_find_nothing_or_cannot_be_read_say_so_and_can_be_cle
             assert page.url.endswith("#/decisions")
 
 
+async def test_list_that_is_paused_stays_when_the_sidecar_stops_answering_for_a_while(
+    console: ConsoleStack, browser: Browser
+) -> None:
+    async with console.running() as process, opened(browser, f"{console.url}#/decisions", DESK) as (page, _):
+        await console.hit("orders")
+        await expect(page.locator(ROWS)).to_have_count(1)
+        await page.get_by_role("button", name="Pause").click()
+        await page.locator(ROWS).get_by_role("button").click()
+        await console.hit("payments")
+        await expect(page.locator("#left-out")).to_have_text("1 waiting")
+        os.kill(process.pid, signal.SIGSTOP)
+        await expect(page.locator("#pills")).to_contain_text("away")
+        os.kill(process.pid, signal.SIGCONT)
+        await expect(page.locator("#pills")).to_contain_text("live")
+        await console.hit("refunds")
+        await expect(page.locator("#left-out")).to_have_text("2 waiting")
+        await expect(page.locator("#decisions tr.more")).to_be_visible()
+        await page.get_by_role("button", name="Go on").click()
+        await expect(page.locator(ROWS)).to_have_count(3)
+
+
+async def test_page_that_nobody_sees_takes_no_stream_and_catches_up_when_it_is_seen(
+    console: ConsoleStack, browser: Browser
+) -> None:
+    def seen(is_seen: bool) -> str:
+        value = "false" if is_seen else "true"
+        hide = f"Object.defineProperty(document, 'hidden', {{value: {value}, configurable: true}})"
+        return f"{hide}; document.dispatchEvent(new Event('visibilitychange'))"
+
+    link = f"{console.url}#/decisions"
+    async with console.running(), ClientSession() as session, opened(browser, link, DESK) as (page, said):
+        await console.hit("orders")
+        await expect(page.locator(ROWS)).to_have_count(1)
+        await page.evaluate(seen(False))
+        async with AsyncExitStack() as streams, asyncio.timeout(20):
+            held = 0
+            while held < CLIENTS:
+                answer = await streams.enter_async_context(session.get(f"{console.url}api/decisions/stream"))
+                held += answer.status == 200
+        await console.hit("payments")
+        await page.evaluate(seen(True))
+        await expect(page.locator(ROWS)).to_have_count(2)
+        await console.hit("refunds")
+        await expect(page.locator(ROWS)).to_have_count(3)
+        assert said == []
+
+
+async def test_link_means_to_the_page_what_it_means_to_the_api(console: ConsoleStack, browser: Browser) -> None:
+    async with console.running(), opened(browser, f"{console.url}#/constructor", DESK) as (page, said):
+        await expect(page.get_by_role("heading", level=2)).to_have_text("Overview")
+        await console.hit("orders")
+        await console.miss("payments")
+        await page.goto(f"{console.url}#/decisions?only=hit&only=miss&find=%20orders&foo=")
+        await expect(page.locator("#tally")).to_have_text("1 of 2 decisions of these sorts match.")
+        assert said == []
+        await page.goto(f"{console.url}#/decisions?status=404&status=500")
+        await expect(page.locator("#decisions")).to_contain_text("status: should be like 404")
+
+
 async def test_link_that_cannot_be_read_does_not_stay_for_the_next_one(console: ConsoleStack, browser: Browser) -> None:
     async with console.running(), opened(browser, f"{console.url}#/decisions?status=abc", DESK) as (page, _):
         await console.hit()
-        await expect(page.locator("#decisions")).to_contain_text("status: String should match")
+        await expect(page.locator("#decisions")).to_contain_text("status: should be like 404")
         await page.goto(f"{console.url}#/decisions?only=hit")
         await expect(page.locator(ROWS)).to_have_count(1)
         await page.goto(f"{console.url}#/decisions?status=abc")
-        await expect(page.locator("#decisions")).to_contain_text("status: String should match")
+        await expect(page.locator("#decisions")).to_contain_text("status: should be like 404")
         await page.goto(f"{console.url}#/decisions")
         await expect(page.locator(ROWS)).to_have_count(1)
 

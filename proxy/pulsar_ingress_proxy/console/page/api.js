@@ -38,6 +38,7 @@ export class Stream {
     this.close();
     this.#filter = filter;
     this.#last = since;
+    if (document.hidden) return;  // a browser has few connections to one host, and the sidecar few streams
     const source = new EventSource(`/api/decisions/stream?${new URLSearchParams({ ...filter, since })}`);
     this.#source = source;
     source.addEventListener("decision", (event) => {

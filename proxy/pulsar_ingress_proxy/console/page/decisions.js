@@ -15,6 +15,7 @@ let isPaused = false;
 let waiting = [];
 let tally = null;
 let questions = 0;
+let run = null;  // when the sidecar started that the list is from
 
 export function start(opened, attempt) {
   stream = opened;
@@ -30,8 +31,16 @@ export function start(opened, attempt) {
 
 // The page's URL has the filters.
 export async function entered(asked) {
-  filters.read(Object.fromEntries(asked));
+  filters.read(Object.fromEntries([...new Set(asked.keys())].map((name) => [name, asked.getAll(name).join(",").trim()])));
   await Promise.all([filters.load(), questions ? fill() : null]);
+}
+
+// After the sidecar was away, or the page. A list that is paused stays, and the stream goes on where it was.
+export async function resume(startedAt) {
+  const isSame = startedAt === run;
+  run = startedAt;
+  if (isPaused && isSame) stream.open();
+  else await fill();
 }
 
 // What is kept, and from there on the stream. An answer that comes after a later question is dropped.
@@ -88,7 +97,7 @@ export function heard(decision) {
 }
 
 export function leftOut(number) {
-  if (tally && !isPaused) byId("left-out").textContent = `${number} more came at once than are shown`;
+  if (tally && !isPaused) byId("left-out").textContent = `at least ${number} more came at once than are shown`;
 }
 
 const what = () => {

@@ -52,7 +52,7 @@ export function start(changed) {
 // Takes filters over, as from the page's URL: also values that the sidecar will refuse.
 export function read(wanted) {
   filter = Object.fromEntries(NAMES.filter((name) => wanted[name]).map((name) => [name, wanted[name]]));
-  unknown = Object.keys(wanted).filter((name) => !NAMES.includes(name));
+  unknown = Object.keys(wanted).filter((name) => wanted[name] && !NAMES.includes(name));
   if (byId("find").value.trim() !== (filter.find ?? "")) byId("find").value = filter.find ?? "";
   for (const button of only()) button.setAttribute("aria-pressed", String(button.dataset.only === (filter.only ?? "")));
   byId("clear").hidden = !Object.keys(filter).length && !unknown.length;

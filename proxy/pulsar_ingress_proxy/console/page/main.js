@@ -52,17 +52,23 @@ async function attempt(work) {
 function refresh() {
   return attempt(async () => {
     status = await get("status");
-    if (!isLive) await decisions.fill();
+    if (!isLive) await decisions.resume(status.startedAt);
     live(true);
     await VIEWS[current].load?.();
   });
+}
+
+async function begin() {
+  isLive = false;
+  await refresh();
+  if (!isLive) stream.open();
 }
 
 function route(isFirst = false) {
   if (location.hash && !location.hash.startsWith("#/")) return;  // the link that skips to the view
   const [wanted, query] = location.hash.slice(2).split(/\?(.*)/s);
   const previous = current;
-  current = wanted in VIEWS ? wanted : "overview";
+  current = Object.hasOwn(VIEWS, wanted) ? wanted : "overview";
   for (const name of Object.keys(VIEWS)) byId(name).hidden = name !== current;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#/${current}`) link.setAttribute("aria-current", "page");
@@ -79,7 +85,7 @@ decisions.start(stream, attempt);
 whatIf.start();
 addEventListener("hashchange", () => route());
 addEventListener("pagehide", () => stream.close());
-addEventListener("pageshow", (event) => event.persisted && refresh());
+addEventListener("pageshow", (event) => event.persisted && begin());
+document.addEventListener("visibilitychange", () => (document.hidden ? stream.close() : begin()));
 route(true);
-await refresh();
-if (!isLive) stream.open();
+await begin();
