@@ -109,7 +109,7 @@ class Figures:
         parts = [
             "# What the pipeline costs\n",
             f'Written by `make bench-pipeline ARGS="--millions {sizes} --write"`; '
-            "[pipeline.md](pipeline.md#sizing) has what follows from it.\n",
+            "[The pipeline](pipeline.md#sizing) has what follows from it.\n",
             f"On {self.machine}, load average {self.busy:.1f} before it began. CPU time is of all processes, "
             "Java's and Python's, from an empty start: what Java compiles is in it.\n",
         ]

@@ -43,6 +43,8 @@ def on_page_markdown(markdown: str, page: Page, files: Files, **_: Any) -> str:
             return found[0]
         target = posixpath.normpath(posixpath.join(posixpath.dirname(page.file.src_uri), link))
         is_file_alone = files.get_file_from_path(target) is None and (ROOT / target).exists()
+        if text.strip("`") == posixpath.basename(target):
+            text = f"`{target}`"  # a name alone would not say where the file is
         return text if is_file_alone else found[0]
 
     return CODE_OR_LINK.sub(kept_or_text, markdown)

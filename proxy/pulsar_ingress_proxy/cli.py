@@ -86,7 +86,7 @@ def make_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="do not look for what `run` needs here beside the config: certificates, keys, tokens, packages",
     )
-    validate.add_argument("--strict", action="store_true", help="exit 1 if there are warnings")
+    validate.add_argument("--strict", action="store_true", help="exit 1 if there are warnings or conflicts")
     validate.add_argument("--json", action="store_true", help="print JSON")
 
     dry = add(

@@ -9,14 +9,14 @@ from pulsar_ingress_proxy.observability.event_schema import FIELDS
 
 _HEAD = """# Tables
 
-Generated from the code by `python -m pulsar_ingress_pipeline.tables.reference`. [pipeline.md](pipeline.md) says how the
-tables are made, [lakehouse.md](lakehouse.md) how to query them.
+[The pipeline](pipeline.md) makes these tables. [Query the tables from other engines](lakehouse.md) shows how to read
+them.
 
 Each table is a Delta Lake table of its own under `--tables`, in Parquet files with zstd. Times are UTC. A value that an
 event does not have is null, also where rows are counted by it. Only events of `kind` lookup count as lookups, hits and
 misses. An event counts once by `id` and `time`. `events`, `quarantine` and `files` are written as event files are
 ingested; all other tables are derived from `events`. Tables below `_shares/` are intermediate results and may change in
-any version.
+any version. `make docs` generates this page.
 """
 
 _EVENTS_MEANING = "Every event once. New files are sorted by kind, ingress and time; merged ones are not."

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pulsar_ingress_proxy.config.load import ENV_PREFIX, section_of
+from pulsar_ingress_proxy.config.load import section_of
 from pulsar_ingress_proxy.config.model import Config, json_schema
 
 _FIRST_TITLE = "Keys of the file"
@@ -27,7 +27,7 @@ def reference(page: str) -> str:
     """The page: its introduction as it is, and everything from the first table on as the model says."""
     introduction, _, _ = page.partition(f"## {_FIRST_TITLE}\n")
     schema = json_schema()
-    tables = _tables(Config, {**schema["$defs"], "Config": schema}, "", ENV_PREFIX)
+    tables = _tables(Config, {**schema["$defs"], "Config": schema}, "")
     return f"{introduction}## {_FIRST_TITLE}\n\n" + "\n".join(tables) + "\n" + _EXAMPLE.format(example=example())
 
 
@@ -35,24 +35,21 @@ def example() -> str:
     return Path(__file__).with_name("example.yaml").read_text(encoding="utf-8")
 
 
-def _tables(model: type[BaseModel], schemas: dict[str, Any], path: str, variable: str | None) -> Iterator[str]:
+def _tables(model: type[BaseModel], schemas: dict[str, Any], path: str) -> Iterator[str]:
     """The table of an object's keys, and after it the tables of the objects in it."""
-    lines = ["| key | value | default | meaning | environment |", "|---|---|---|---|---|"]
+    lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
     inner: list[str] = []
     for name, field in model.model_fields.items():
         place = f"{path}{field.alias or name}"
         section = section_of(field.annotation)
         is_list = section is not field.annotation
         if section is not None:
-            inner_path, inner_variable = f"{place}[]" if is_list else place, None
-            if variable is not None and not is_list:
-                inner_variable = f"{variable}{name.upper()}__"
+            inner_path = f"{place}[]" if is_list else place
             inner.append(f"## `{inner_path}`\n{section.__doc__}\n")
-            inner += _tables(section, schemas, f"{inner_path}.", inner_variable)
+            inner += _tables(section, schemas, f"{inner_path}.")
         if section is None or is_list:
             schema = schemas[model.__name__]["properties"][field.alias or name]
-            environment = f"`{variable}{name.upper()}`" if variable is not None else ""
-            cells = (f"`{place}`", _kind(schema), _default(field), schema["description"], environment)
+            cells = (f"`{place}`", _kind(schema), _default(field), schema["description"])
             lines.append(f"| {' | '.join(cells)} |")
     yield "\n".join(lines) + "\n"
     yield from inner

@@ -50,7 +50,7 @@ KINDS = {
 def page_commands(page: str) -> list[str]:
     """The five."""
     section = (ROOT / page).read_text().partition("docker build")[2]
-    lines = ("docker build" + section.partition("```")[0]).splitlines()
+    lines = ("docker build" + section.partition("```")[0]).replace(" \\\n    ", " ").splitlines()
     assert len(lines) == 5
     return lines
 

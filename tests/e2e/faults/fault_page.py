@@ -20,8 +20,8 @@ HEAD = f"""# Faults
 What clients see when something fails around the sidecar, or the sidecar itself fails. Clients of both protocols send
 requests without a pause, to a sidecar with three simulated brokers, each a process in a network of its own. After
 {STEADY} normal operations the fault begins. It lasts until an operator can see it, and for {DURING} operations more.
-Then it is healed. Normal again means that {ROW} operations in a row are. Written by `make e2e-full`; `make e2e` runs
-the faults marked with *.
+Then it is healed. It counts as normal again after {ROW} normal operations in a row. Written by `make e2e-full`;
+`make e2e` runs the faults marked with *.
 
 Clients and brokers write down what they sent and received; every request has a mark and a checksum. Four rules
 are checked by these two histories alone, with `leaks: block` and `miss: reject`, and held in all runs:

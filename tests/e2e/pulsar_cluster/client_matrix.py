@@ -114,7 +114,7 @@ def outcomes_of(cluster: Cluster, version: str) -> Outcomes:
 
 def clients_table(outcomes: Outcomes) -> list[str]:
     versions = list(dict.fromkeys(version for version, *_ in outcomes))
-    lines = ["| client | way | Pulsar | holds | fails |", "|---|---|---|---|---|"]
+    lines = ["| client | way | Pulsar | works | fails |", "|---|---|---|---|---|"]
     for kind in KINDS:
         for way in kind.ways:
             rows: dict[str, list[str]] = {}
