@@ -37,8 +37,8 @@ def test_deploy_configs_pass_check_without_unexpected_warnings(
     path = tmp_path / "config.yaml"
     path.write_text(CONFIGS[place])
     assert main(["check", "--no-files", "--config", str(path)]) == 0, capsys.readouterr().err
-    doubts = {doubt.partition(":")[0] for doubt in config_warnings(build(config(place)))}
-    assert doubts <= {"brokers.tls.certificate"}
+    warnings = {warning.partition(":")[0] for warning in config_warnings(build(config(place)))}
+    assert warnings <= {"brokers.tls.certificate"}
 
 
 @every_config

@@ -30,7 +30,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for file in moved:
         files.remove(file)
         files.append(of_repository(f"docs/{file.src_uri}"))
-    for path in (*pages(config.nav), *config.extra_css, *config.extra["polyfills"]):
+    for path in (*pages(config.nav), config.theme["logo"], *config.extra_css, *config.extra["polyfills"]):
         if not path.startswith("docs/"):
             files.append(of_repository(path))
     return files

@@ -263,11 +263,11 @@ class TestGenerations:
 
 
 class TestFindings:
-    async def test_unknown_lookup_listener_name_is_shown_as_a_doubt(self, place: Place) -> None:
-        assert (await place.api("findings"))["doubts"] == []
+    async def test_unknown_lookup_listener_name_is_shown_as_a_warning(self, place: Place) -> None:
+        assert (await place.api("findings"))["warnings"] == []
         await place.reload(lookupListenerName="nobodys")
-        (doubt,) = (await place.api("findings"))["doubts"]
-        assert doubt.startswith("lookupListenerName: no line of advertisedListeners has listener 'nobodys'")
+        (warning,) = (await place.api("findings"))["warnings"]
+        assert warning.startswith("lookupListenerName: no line of advertisedListeners has listener 'nobodys'")
 
 
 class TestDecisions:

@@ -66,7 +66,7 @@ async def test_running_demo_has_hits_misses_redirects_a_leak_and_a_sound_config(
         assert counts["leaks"] == 1
         assert counts["failures"] == 0
         findings = await api("findings")
-        assert (findings["conflicts"], findings["doubts"]) == ([], [])
+        assert (findings["conflicts"], findings["warnings"]) == ([], [])
         assert [one["cause"] for one in (await api("generations"))["generations"]] == ["reload", "start"]
         while (check := await api("reachability"))["checkedAt"] is None:
             pass

@@ -40,7 +40,7 @@ ROUTES = (
         models.Check,
     ),
     Route("/api/generations", "generations", "What changed with each generation", models.Generations),
-    Route("/api/findings", "findings", "Conflicts found by discovery, and doubts about the config", models.Findings),
+    Route("/api/findings", "findings", "Conflicts found by discovery, and warnings about the config", models.Findings),
     Route(
         "/api/decisions",
         "decisions",

@@ -38,9 +38,9 @@ class History:
         """A snapshot has come into force; `old` is None for the first."""
         lines = changes(old, new) if old is not None else iter(())
         listed, now = list(islice(lines, LINES)), moment(time.time())
-        untold = sum(1 for _ in lines)
+        omitted = sum(1 for _ in lines)
         self._generations.append(
-            Generation(generation=new.generation, time=now, cause=cause, changes=listed, untold=untold)
+            Generation(generation=new.generation, time=now, cause=cause, changes=listed, omitted=omitted)
         )
 
 

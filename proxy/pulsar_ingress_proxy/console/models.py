@@ -181,7 +181,7 @@ class Generation(Shape):
     time: str
     cause: Cause
     changes: list[str]
-    untold: int = Field(description="further changes, which are not listed")
+    omitted: int = Field(description="further changes, which are not listed")
 
 
 class Generations(Shape):
@@ -201,7 +201,7 @@ class Findings(Shape):
     discovers: list[Literal["kubernetes", "admin"]] = Field(description="the sources that the config enables")
     kinds: list[Kind] = Field(description="what discovery watches, and whether it is in sync")
     conflicts: list[Conflict]
-    doubts: list[str] = Field(description="the warnings of `check`")
+    warnings: list[str] = Field(description="the warnings of `check`")
 
 
 class Filter(Shape):

@@ -161,7 +161,7 @@ class View:
             if is_wanted(config)
             else [],
             conflicts=snapshot.conflicts,
-            doubts=self._doubts(snapshot),
+            warnings=self._warnings(snapshot),
         )
 
     async def decisions(self, asked: models.DecisionsQuery) -> models.Decisions:
@@ -229,7 +229,7 @@ class View:
         )
         return models.Verdict(generation=snapshot.generation, **found.as_json())
 
-    def _doubts(self, snapshot: Snapshot) -> list[str]:
+    def _warnings(self, snapshot: Snapshot) -> list[str]:
         """The warnings about the config; cached, as a large book takes a while and pages ask often."""
         if self._reviewed is None or self._reviewed[0] is not snapshot:
             self._reviewed = snapshot, list(config_warnings(snapshot))

@@ -76,7 +76,7 @@ async def test_every_console_view_shows_its_data_without_overflow_or_accessibili
                     await expect(row).to_contain_text("nobodys")
                 case "Changes":
                     await expect(page.locator("#generations")).to_contain_text("ingress partner")
-                    await expect(page.locator("#findings")).to_contain_text("Questionable in the config")
+                    await expect(page.locator("#findings")).to_contain_text("Warnings about the config")
             assert await overflow(page) <= 0, view
             assert await faults(page) == [], view
         assert said == []

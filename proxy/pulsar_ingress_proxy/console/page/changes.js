@@ -21,18 +21,18 @@ export function grouped(lines) {
   return h("dl", { class: "groups" }, groups.map(({ subject, texts }) => [h("dt", {}, subject), texts.map((text) => h("dd", {}, text))]));
 }
 
-function generation({ generation: number, time, cause, changes, untold }) {
+function generation({ generation: number, time, cause, changes, omitted }) {
   return h("li", {},
     h("p", {}, h("b", {}, `Generation ${number}`), " ", badge(cause), " ", h("span", { class: "soft" }, clock(time))),
     changes.length ? grouped(changes)
       : h("p", { class: "soft" }, cause === "start" ? "The first of this run." : "The same rules and addresses."),
-    untold ? h("p", { class: "soft" }, `and ${untold} more`) : null);
+    omitted ? h("p", { class: "soft" }, `and ${omitted} more`) : null);
 }
 
-function render({ discovers, kinds, conflicts: found, doubts }) {
+function render({ discovers, kinds, conflicts: found, warnings }) {
   return [
     conflicts(found) ?? empty("No conflicts", discovers.length ? "All that was found fits together." : "Discovery is off: the config alone speaks."),
-    doubts.length ? h("div", { class: "todo" }, h("h4", {}, "Questionable in the config"), h("ul", {}, doubts.map((doubt) => h("li", {}, doubt)))) : null,
+    warnings.length ? h("div", { class: "todo" }, h("h4", {}, "Warnings about the config"), h("ul", {}, warnings.map((warning) => h("li", {}, warning)))) : null,
     kinds.length ? table("Discovery", [{ text: "kind" }, { text: "known as it is" }],
       kinds.map(({ kind, synced }) => [kind, synced ? badge("yes", "good") : badge("no", "bad")])) : null,
   ];

@@ -9,7 +9,7 @@ import { linked } from "./filters.js";
 
 const RECENT = 60;  // figures of five minutes
 const CHANGES = 4;
-const DOUBTS = 4;
+const WARNINGS = 4;
 let drawn = null;
 
 export async function load() {
@@ -73,8 +73,8 @@ function attention(status, findings) {
   if (status.shadow) lines.push({ text: "shadow: true: decisions are counted and recorded, and nothing is changed." });
   for (const { kind, synced } of findings.kinds) if (!synced) lines.push({ text: `Discovery does not know ${kind} as it is now.`, link: "#/changes" });
   if (findings.conflicts.length) lines.push({ text: `${findings.conflicts.length} ${findings.conflicts.length === 1 ? "conflict" : "conflicts"} found by discovery.`, link: "#/changes" });
-  for (const doubt of findings.doubts.slice(0, DOUBTS)) lines.push({ text: doubt });
-  if (findings.doubts.length > DOUBTS) lines.push({ text: `${findings.doubts.length - DOUBTS} doubts about the config besides.`, link: "#/changes" });
+  for (const warning of findings.warnings.slice(0, WARNINGS)) lines.push({ text: warning });
+  if (findings.warnings.length > WARNINGS) lines.push({ text: `${findings.warnings.length - WARNINGS} more warnings about the config.`, link: "#/changes" });
   return lines;
 }
 
