@@ -36,6 +36,14 @@ def with_programs(folder: Path, **scripts: str) -> dict[str, str]:
     return {"PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}", "HOME": str(folder)}
 
 
+def release_step(job: str, name: str) -> str:
+    """The commands of a step of the release, in the shell that the workflow names."""
+    release = yaml.safe_load((ROOT / ".github/workflows/release.yaml").read_text())
+    assert release["defaults"]["run"]["shell"] == "bash"
+    [step] = [step for step in release["jobs"][job]["steps"] if step.get("name") == name]
+    return str(step["run"])
+
+
 def test_actionlint_finds_nothing_in_the_workflows() -> None:
     workflows = sorted((ROOT / ".github/workflows").iterdir())
     assert run(built(WORKFLOW_TOOLS)["actionlint"], *workflows) == ""
@@ -93,8 +101,11 @@ def test_packaged_chart_names_its_source_its_images_and_its_runbooks(version: st
     assert "docs/install.md" in ours
     assert all((ROOT / path).is_file() for path in ours)
     assert all(target.startswith("https://") for target in targets if target)
-    example = ROOT / "helm/pulsar-ingress-proxy/ci/gateway-values.yaml"
-    options = ("--kube-version", "1.30.0", "--values", example, "--set", "prometheusRule.enabled=true")
+    example = yaml.safe_load((ROOT / "helm/pulsar-ingress-proxy/ci/gateway-values.yaml").read_text())
+    del example["image"]  # a release knows its own
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(example))
+    options = ("--kube-version", "1.30.0", "--values", values, "--set", "prometheusRule.enabled=true")
     rendered = run(helm, "template", "p", package, *options, environment=environment)
     assert f"registry.example.com/owner/pulsar-ingress-proxy:{__version__}" in rendered
     assert f"{SOURCE}/tree/{TAG}/docs/runbooks/" in rendered
@@ -105,9 +116,7 @@ async def test_pushed_chart_is_signed_by_the_digest_that_the_registry_has(versio
     """As the workflow has it. The signer's identity comes from GitHub, so here it only writes down what it is asked."""
     helm, crane, port = built(CHART_TOOLS)[version], built(WORKFLOW_TOOLS)["crane"], free_port()
     run(helm, "package", ROOT / "helm/pulsar-ingress-proxy", "-d", tmp_path / "dist")
-    release = yaml.safe_load((ROOT / ".github/workflows/release.yaml").read_text())
-    [step] = [step for step in release["jobs"]["chart"]["steps"] if step.get("id") == "push"]
-    assert release["defaults"]["run"]["shell"] == "bash"
+    step = release_step("chart", "Push and sign the chart")
     environment = {
         **with_programs(tmp_path, helm=f'exec {helm} "$@" --plain-http', cosign='echo "$@" >>signed'),
         "REGISTRY": f"127.0.0.1:{port}/Owner",
@@ -115,8 +124,58 @@ async def test_pushed_chart_is_signed_by_the_digest_that_the_registry_has(versio
     }
     name = f"127.0.0.1:{port}/owner/charts/pulsar-ingress-proxy"
     async with started(crane, "registry", "serve", "--address", f"127.0.0.1:{port}", says="serving on port"):
-        run("bash", "-eo", "pipefail", "-c", step["run"], folder=tmp_path, environment=environment)
+        run("bash", "-eo", "pipefail", "-c", step, folder=tmp_path, environment=environment)
         digest = run(crane, "digest", f"{name}:{__version__}").strip()
     assert re.fullmatch("sha256:[0-9a-f]{64}", digest)
     assert (tmp_path / "output").read_text() == f"name={name}\ndigest={digest}\n"
     assert (tmp_path / "signed").read_text() == f"sign --yes {name}@{digest}\n"
+
+
+@pytest.mark.parametrize(("tag", "kind"), [("v1.2.3", ""), ("v1.2.3-rc.1", " --prerelease")])
+def test_release_of_a_candidate_is_a_pre_release(tag: str, kind: str, tmp_path: Path) -> None:
+    environment = with_programs(tmp_path, gh='echo "$@" >>asked')
+    environment |= {"GITHUB_REF_NAME": tag, "GITHUB_REPOSITORY": "owner/project"}
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/chart.tgz").touch()
+    step = release_step("release", "Publish the release")
+    run("bash", "-eo", "pipefail", "-c", step, folder=tmp_path, environment=environment)
+    asked = f"release create {tag} --repo owner/project --verify-tag{kind} --notes-file notes.md files/chart.tgz\n"
+    assert (tmp_path / "asked").read_text() == asked
+
+
+@pytest.mark.parametrize("is_released", [True, False])
+def test_version_that_is_released_is_not_released_again(is_released: bool, tmp_path: Path) -> None:
+    environment = with_programs(tmp_path, gh="exit 0" if is_released else "exit 1")
+    environment |= {"GITHUB_REF_NAME": "v1.2.3", "GITHUB_REPOSITORY": "owner/project"}
+    step = release_step("version", "Refuse a version that is released, since images and charts would be pushed again")
+    done = subprocess.run(["bash", "-eo", "pipefail", "-c", step], env=environment, capture_output=True, text=True)
+    assert (done.returncode, "v1.2.3 is released already" in done.stderr) == ((1, True) if is_released else (0, False))
+
+
+def test_pushed_image_is_signed_by_the_digest_that_the_registry_has(tmp_path: Path) -> None:
+    digest = f"sha256:{'1' * 64}"
+    docker = f'echo "$@" >>asked; case $* in *inspect*) echo {digest} ;; esac'
+    environment = with_programs(tmp_path, docker=docker, dpkg="echo arm64")
+    environment |= {
+        "REGISTRY": "ghcr.io/Owner",
+        "NAME": "pulsar-ingress-proxy",
+        "SBOM": "sbom.cdx.json",
+        "GITHUB_REF_NAME": "v1.2.3",
+        "GITHUB_OUTPUT": str(tmp_path / "output"),
+    }
+    (tmp_path / "dist/image").mkdir(parents=True)
+    (tmp_path / "dist/image/sbom.cdx.json").touch()
+    step = release_step("image", "Push the image")
+    run("bash", "-eo", "pipefail", "-c", step, folder=tmp_path, environment=environment)
+    pushed = "ghcr.io/owner/pulsar-ingress-proxy:1.2.3-arm64"
+    assert (tmp_path / "asked").read_text().splitlines() == [
+        f"tag pulsar-ingress-proxy:1.2.3 {pushed}",
+        f"push {pushed}",
+        f"buildx imagetools inspect {pushed} --format {{{{.Manifest.Digest}}}}",
+    ]
+    assert (tmp_path / "output").read_text().splitlines() == [
+        "name=ghcr.io/owner/pulsar-ingress-proxy",
+        f"digest={digest}",
+        "artifact=release-sbom-pulsar-ingress-proxy-arm64",
+    ]
+    assert (tmp_path / "sbom/pulsar-ingress-proxy-arm64.cdx.json").is_file()
