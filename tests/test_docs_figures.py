@@ -39,9 +39,9 @@ def test_sizes_of_the_pipeline_follow_from_what_was_measured() -> None:
     gzip, parquet = round(gzip), round(parquet)
     events = [20 * 86400 * sidecars for sidecars in (1, 100, 10_000)]
     for sentence in (
-        f"{ingest:.1f} CPU-µs for taking an event, {tables:.0f} for all tables of it,",
+        f"{ingest:.1f} CPU-µs to ingest an event and {tables:.0f} to derive all tables from it,",
         f"{gzip} bytes of gzip and {parquet} of Parquet.",
-        f"so that the {tables:.0f} are {6 * tables:.0f}.",
+        f"turns the {tables:.0f} into {6 * tables:.0f} CPU-µs.",
         f"| gzip a day | {rounded(events[0] * gzip / 1e9)} GB | {rounded(events[1] * gzip / 1e9)} GB |",
         f"| Parquet a day | {rounded(events[0] * parquet / 1e6)} MB | {rounded(events[1] * parquet / 1e9)} GB |",
         f"`run` once an hour: {batch} µs an event |",
