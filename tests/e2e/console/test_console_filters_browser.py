@@ -220,7 +220,7 @@ async def test_page_that_nobody_sees_takes_no_stream_and_catches_up_when_it_is_s
         return f"{hide}; document.dispatchEvent(new Event('visibilitychange'))"
 
     link = f"{console.url}#/decisions"
-    async with console.running(), ClientSession() as session, opened(browser, link, DESK) as (page, said):
+    async with console.running(), ClientSession() as session, opened(browser, link, DESK) as (page, _):
         await console.hit("orders")
         await expect(page.locator(ROWS)).to_have_count(1)
         await page.evaluate(seen(False))
@@ -234,7 +234,13 @@ async def test_page_that_nobody_sees_takes_no_stream_and_catches_up_when_it_is_s
         await expect(page.locator(ROWS)).to_have_count(2)
         await console.hit("refunds")
         await expect(page.locator(ROWS)).to_have_count(3)
-        assert said == []
+
+        await page.locator(ROWS).last.get_by_role("button").click()
+        await page.evaluate(seen(False))
+        await console.hit("returns")
+        await page.evaluate(seen(True))
+        await expect(page.locator(ROWS)).to_have_count(4)
+        await expect(page.locator("#decisions tr.more:visible")).to_contain_text("public/default/orders")
 
 
 async def test_link_means_to_the_page_what_it_means_to_the_api(console: ConsoleStack, browser: Browser) -> None:

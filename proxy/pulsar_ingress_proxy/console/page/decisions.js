@@ -35,11 +35,11 @@ export async function entered(asked) {
   await Promise.all([filters.load(), questions ? fill() : null]);
 }
 
-// After the sidecar was away, or the page. A list that is paused stays, and the stream goes on where it was.
+// After the sidecar was away, or the page. A list that somebody reads stays, and the stream goes on where it was.
 export async function resume(startedAt) {
-  const isSame = startedAt === run;
+  const isRead = startedAt === run && (isPaused || body?.querySelector("[aria-expanded=true]"));
   run = startedAt;
-  if (isPaused && isSame) stream.open();
+  if (isRead) stream.open();
   else await fill();
 }
 
