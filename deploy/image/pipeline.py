@@ -123,7 +123,7 @@ class Workplace:
         return await trial.ran(self.container(image).run(*words), RUN_SECONDS)
 
     async def clear(self, image: Image) -> None:
-        """Remove what containers have left, as their user: whoever is not root may not."""
+        """Remove what containers have left, as their user: other users may not, unless they are root."""
         await trial.ran(self.container(image).instead("sh", "-c", f"rm -rf {WORK}/* /tmp/*"))
 
 
