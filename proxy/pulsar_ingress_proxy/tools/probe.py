@@ -47,7 +47,9 @@ class Reply:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="pulsar-ingress-proxy probe", description=f"{SUMMARY}. {DETAILS}")
+    parser = argparse.ArgumentParser(
+        prog="pulsar-ingress-proxy probe", description=f"{SUMMARY.capitalize()}. {DETAILS}"
+    )
     add_options(parser)
     return run(parser.parse_args(arguments))
 
