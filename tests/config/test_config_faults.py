@@ -299,7 +299,12 @@ def test_a_fault_in_a_record_that_a_variable_sets_whole_names_variable_and_key(t
 
 
 @pytest.mark.parametrize(
-    "text", ["brokers: {webServiceUrl: [http://user:hunter2@b:8080]}", f"{LEAST}drainSeconds: http://user:hunter2@b"]
+    "text",
+    [
+        "brokers: {webServiceUrl: [http://user:hunter2@b:8080]}",
+        f"{LEAST}drainSeconds: http://user:hunter2@b",
+        'brokers: {webServiceUrl: ["http://user:a\\nhunter2@b:8080"]}',
+    ],
 )
 def test_fault_of_a_url_with_a_password_does_not_repeat_it(tmp_path: Path, text: str) -> None:
     (fault,) = faults(tmp_path, text)

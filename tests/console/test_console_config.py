@@ -182,8 +182,8 @@ async def test_keys_that_only_a_start_puts_in_force_keep_their_value_and_say_so(
 
 @pytest.mark.parametrize(
     "name",
-    ["Auth", "token", "jwt", "Bearer", "client-secret", "passwd", "pwd", "credentials", "API_KEY", "cookie",
-     "sessionId", "signature"],
+    ["Auth", "token", "jwt", "Bearer", "client-secret", "passwd", "pw", "creds", "private", "API_KEY",
+     "cookie", "sessionId", "signature"],
 )  # fmt: skip
 def test_lookup_property_whose_name_sounds_like_a_credential_is_hidden(name: str) -> None:
     assert lookup_property(name, SECRET) == "hidden"

@@ -134,7 +134,7 @@ def parse_service_url(text: str, template: bool = False, ports: Mapping[str, int
 
 def without_user(text: str) -> str:
     """A text that may be a URL, to be shown: with a user, it may have a password."""
-    return re.sub("//.*@", "//…@", text)
+    return re.sub("//.*@", "//…@", text, flags=re.DOTALL)
 
 
 def kind_of(scheme: str) -> tuple[str, str]:
